@@ -1,0 +1,11 @@
+"""No positional encoding: order enters through the causal mask alone (Kazemnejad et al. 2023,
+arXiv 2305.19466)."""
+
+from pe_bench.encoding import Encoding
+
+
+class NoPE(Encoding):
+    """Overrides nothing. Differs from its authors' code, a T5 decoder whose scores are not
+    divided by sqrt(D): here it is the same decoder as everybody else's, minus positions."""
+
+    shift_invariant = True

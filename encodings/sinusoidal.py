@@ -1,0 +1,54 @@
+"""Sinusoidal absolute embedding, added to the tokens (Vaswani et al. 2017, arXiv 1706.03762)."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pe_bench.config import ModelConfig
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+
+
+class Sinusoidal(Encoding):
+    """x = scale * token + e(p), e a sine and a cosine of p / 10000^(2m/C) for each m < C/2.
+
+    Three layouts go by this name: the paper's puts sine and cosine of one frequency side by side;
+    "concat" puts all sines first; "t2t", the authors' code, does so too and spreads the
+    frequencies over C/2 - 1 steps, so that the slowest is exactly 1/10000.
+
+    Args:
+        layout: "interleaved", "concat" or "t2t".
+        scale: multiplies the token embeddings; "sqrt" is sqrt(C) as in the paper, without which
+            tokens of standard deviation 0.02 drown in sinusoids of amplitude one; "one" is what
+            several published baselines do.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        layout: Literal["interleaved", "concat", "t2t"] = "interleaved",
+        scale: Literal["sqrt", "one"] = "sqrt",
+    ) -> None:
+        super().__init__(model, layer)
+        if model.width % 2 or (layout == "t2t" and model.width < 4):
+            raise InputError(f"sinusoids come in pairs: model.width {model.width} must be even")
+        self.layout = layout
+        self.scale = math.sqrt(model.width) if scale == "sqrt" else 1.0
+
+    def table(self, positions: Tensor) -> Tensor:
+        """The embedding of each position in float64: (B or 1, T) -> (B or 1, T, C)."""
+        half = self.model.width // 2
+        steps = half - 1 if self.layout == "t2t" else half
+        exponents = torch.arange(half, device=positions.device).double() / steps
+        angles = positions.double()[..., None] * 10_000**-exponents
+        waves = angles.sin(), angles.cos()
+        if self.layout == "interleaved":
+            return torch.stack(waves, dim=-1).flatten(-2)
+        return torch.cat(waves, dim=-1)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return self.scale * x + self.table(positions).to(x.dtype)

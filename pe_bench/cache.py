@@ -1,0 +1,65 @@
+"""What decoding remembers, for any encoding and for rows of unequal length."""
+
+import torch
+from torch import Tensor
+
+
+class Cache:
+    """Keys, values and whatever else a layer keeps per token.
+
+    Row b's next token is written at column lengths[b]. Rows of unequal length thus share a batch
+    without padding between prompt and answer: the column of a token is always its index in its
+    own sequence, and what lies past a row's end is overwritten before anybody looks at it.
+
+    Args:
+        batch: number of rows.
+        capacity: most tokens that a row will hold.
+    """
+
+    def __init__(self, batch: int, capacity: int, device: torch.device | str = "cpu") -> None:
+        self.capacity = capacity
+        self.tokens = torch.zeros(batch, capacity, dtype=torch.long, device=device)
+        self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
+        self._rows = torch.arange(batch, device=device)[:, None]
+        self._layers: dict[int, tuple[Tensor | None, ...]] = {}
+        self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
+        self._stop = 0
+        self._fill = 0  # the longest row, known without asking the device
+
+    def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Takes (B, T) new tokens; returns their columns and all (B, S) tokens so far.
+
+        The columns are None where the new tokens are all there is. Each layer then calls
+        `append` once, and `end` closes the step.
+        """
+        new = tokens.shape[1]
+        first = not self._layers
+        self._stop = self._fill + new
+        if self._stop > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
+        self._index = self.lengths[:, None] + torch.arange(new, device=tokens.device)
+        self.tokens[self._rows, self._index] = tokens
+        return (None if first else self._index), self.tokens[:, : self._stop]
+
+    def append(self, layer: int, *new: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Stores a layer's new (B, heads, T, width) tensors; returns all S columns of each."""
+        if layer not in self._layers:
+            self._layers[layer] = tuple(
+                None if t is None else t.new_zeros(*t.shape[:2], self.capacity, t.shape[3])
+                for t in new
+            )
+        stored = self._layers[layer]
+        for buffer, t in zip(stored, new, strict=True):
+            if buffer is not None and t is not None:
+                buffer[self._rows, :, self._index] = t.transpose(1, 2)
+        return tuple(None if t is None else t[:, :, : self._stop] for t in stored)
+
+    def end(self, new: int) -> None:
+        """Counts the step's tokens."""
+        self.lengths += new
+        self._fill += new
+
+    def truncate(self, lengths: Tensor) -> None:
+        """Declares how many tokens of each row count, (B,): drops the padding of a prompt."""
+        self.lengths = lengths.clone()
+        self._fill = int(lengths.max())

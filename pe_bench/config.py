@@ -1,0 +1,91 @@
+"""The two things every run decides: the model's shape and how it is trained."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pe_bench.errors import InputError
+
+
+def option(default: Any, text: str) -> Any:
+    """A dataclass field with the help text that the command line shows."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of a decoder. Parameter shapes equal those of the Hugging Face Llama.
+
+    Raises:
+        InputError: sizes that do not fit together.
+    """
+
+    layers: int = option(4, "decoder layers")
+    heads: int = option(4, "query heads")
+    kv_heads: int | None = option(None, "key and value heads, fewer for grouped-query attention")
+    width: int = option(128, "hidden size, a multiple of heads")
+    mlp_width: int = option(384, "hidden size of the SwiGLU MLP")
+    norm_eps: float = option(1e-5, "epsilon of RMSNorm")
+    init_std: float = option(0.02, "standard deviation of the initial weights")
+    vocab_size: int = field(default=260, metadata={"set_by": "the tokenizer"})
+    train_length: int = field(default=256, metadata={"set_by": "the training sequence length"})
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "heads", "width", "mlp_width", "vocab_size", "train_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.heads:
+            raise InputError(
+                f"model.width must be a multiple of model.heads; {self.width} is not one of "
+                f"{self.heads}"
+            )
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise InputError(
+                f"model.kv_heads must divide model.heads; {self.kv_heads} does not divide "
+                f"{self.heads}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Channels per head."""
+        return self.width // self.heads
+
+    @property
+    def groups(self) -> int:
+        """Key and value heads, with None resolved."""
+        return self.kv_heads or self.heads
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training phase: AdamW, warm-up, a schedule in steps.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    steps: int = option(300, "optimizer steps")
+    batch_size: int = option(16, "sequences per optimizer step")
+    micro_batch: int | None = option(None, "sequences per forward; None: the whole batch")
+    length: int = option(256, "longest training sequence, in tokens")
+    lr: float = option(1e-3, "peak learning rate of AdamW")
+    schedule: Literal["cosine", "linear", "constant"] = option(
+        "cosine", "learning rate after the warm-up; cosine and linear go to zero"
+    )
+    warmup: float = option(0.05, "share of the steps with a rising learning rate")
+    weight_decay: float = option(0.01, "on matrices only, not on norms and biases")
+    beta2: float = option(0.999, "second moment decay of AdamW (the first is 0.9)")
+    clip: float = option(1.0, "largest gradient norm; 0: no clipping")
+    save_every: float = option(30.0, "seconds between resumable checkpoints")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "length", "micro_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"train.{name} must be at least 1, not {value}")
+        for name in ("steps", "lr", "weight_decay", "clip", "save_every"):
+            if getattr(self, name) < 0:
+                raise InputError(f"train.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 <= self.warmup <= 1:
+            raise InputError(f"train.warmup is a share from 0 to 1, not {self.warmup}")
+        if not 0 <= self.beta2 < 1:
+            raise InputError(f"train.beta2 must be from 0 to below 1, not {self.beta2}")

@@ -1,0 +1,108 @@
+"""Decoding: greedy by default, with the cache wherever the encoding allows one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pe_bench.cache import Cache
+from pe_bench.model import Decoder
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Random decoding.
+
+    Attributes:
+        top_k: only the k likeliest tokens; 0: all.
+        top_p: only the likeliest tokens that together reach this probability.
+        seed: of the draws.
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@torch.inference_mode()
+def generate(
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    end: int,
+    sampling: Sampling | None = None,
+) -> list[list[int]]:
+    """Continues each prompt until the end token or the limit.
+
+    Args:
+        model: in evaluation mode.
+        prompts: token ids, of any lengths above zero.
+        max_new_tokens: at most so many per prompt.
+        end: id that ends an answer; it is not part of what is returned.
+        sampling: None is greedy, ties going to the smallest id.
+
+    Returns:
+        The new ids of each prompt.
+    """
+    if not prompts or not max_new_tokens:
+        return [[] for _ in prompts]
+    choose = _chooser(sampling, model)
+    if not model.encoding.prefix_consistent:
+        # What was computed for a shorter sequence does not hold for a longer one: start anew
+        # for every token, row by row so that nobody's length depends on a neighbour's.
+        return [_without_cache(model, list(p), max_new_tokens, end, choose) for p in prompts]
+    device = model.lm_head.weight.device
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = torch.full((len(prompts), int(lengths.max())), end)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    tokens, lengths = tokens.to(device), lengths.to(device)
+    cache = Cache(len(prompts), tokens.shape[1] + max_new_tokens, device)
+    hidden = model.hidden(tokens, cache)
+    cache.truncate(lengths)
+    logits = model.lm_head(hidden[torch.arange(len(prompts), device=device), lengths - 1])
+    answers: list[Tensor] = []
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    while True:
+        new = choose(logits).masked_fill(done, end)
+        answers.append(new)
+        done |= new == end
+        if len(answers) == max_new_tokens or bool(done.all()):
+            break
+        logits = model(new[:, None], cache)[:, -1]
+    return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
+
+
+def _without_cache(
+    model: Decoder, tokens: list[int], limit: int, end: int, choose: Callable[[Tensor], Tensor]
+) -> list[int]:
+    start = len(tokens)
+    while len(tokens) < start + limit:
+        inputs = torch.tensor([tokens], device=model.lm_head.weight.device)
+        tokens.append(int(choose(model.lm_head(model.hidden(inputs)[:, -1]))))
+        if tokens[-1] == end:
+            break
+    return _until(tokens[start:], end)
+
+
+def _until(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
+
+
+def _chooser(sampling: Sampling | None, model: Decoder) -> Callable[[Tensor], Tensor]:
+    if sampling is None:
+        return lambda logits: logits.argmax(-1)
+    generator = torch.Generator(model.lm_head.weight.device).manual_seed(sampling.seed)
+
+    def draw(logits: Tensor) -> Tensor:
+        probabilities, ids = logits.float().softmax(-1).sort(-1, descending=True)
+        if sampling.top_k:
+            probabilities[:, sampling.top_k :] = 0
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0)
+        drawn = torch.multinomial(probabilities, 1, generator=generator)
+        return ids.gather(-1, drawn)[:, 0]
+
+    return draw

@@ -1,0 +1,268 @@
+"""The folders are the registry: find, describe and load encodings and tasks.
+
+`--encoding rope:base=500000` means the one Encoding subclass of `encodings/rope.py`, built with
+`base=500000.0`; `--encoding ./mine.py` loads a file from anywhere. A hyphen in a name is an
+underscore in the file. Nothing here imports torch, so that listing what there is stays instant,
+and a plugin that does not import hurts only those who ask for it.
+"""
+
+import ast
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pe_bench.errors import InputError
+
+Kind = Literal["encoding", "task"]
+
+PACKAGE = Path(__file__).parent
+BASES = {"encoding": ("pe_bench.encoding", "Encoding"), "task": ("pe_bench.task", "Task")}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin's class with the options of its spec.
+
+    Attributes:
+        kind: "encoding" or "task".
+        label: the canonical spec, used in every table: options in the constructor's order,
+            defaults left out, so that one setting has one label.
+        options: keyword arguments of the constructor, converted to their annotated types.
+        cls: the class itself.
+    """
+
+    kind: Kind
+    label: str
+    options: dict[str, Any]
+    cls: type[Any]
+
+    def source_digest(self) -> str:
+        """Fingerprint of the code that decides the numbers: comments and docstrings left out.
+
+        It covers every plugin file among the class's ancestors, so editing one of them makes
+        its results and checkpoints new ones.
+        """
+        base = _base(self.kind)
+        own = [c for c in self.cls.__mro__ if issubclass(c, base) and c is not base]
+        files = sorted({inspect.getsourcefile(c) or "" for c in own})
+        return hashlib.sha256("".join(map(_bare_source, files)).encode()).hexdigest()[:12]
+
+
+def names(kind: Kind) -> list[str]:
+    """Names of all shipped plugins of a kind, in alphabetical order."""
+    return sorted(path.stem.replace("_", "-") for path in (PACKAGE / f"{kind}s").glob("*.py"))
+
+
+def describe(kind: Kind, name: str) -> str:
+    """The first sentence of a shipped plugin's docstring, read without importing it."""
+    try:
+        doc = ast.get_docstring(ast.parse(_path(kind, name).read_text(encoding="utf-8")))
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        return f"(cannot be read: {error})"
+    return doc.split("\n\n")[0].replace("\n", " ") if doc else "(no description)"
+
+
+def load(kind: Kind, spec: str) -> Plugin:
+    """Imports the plugin that a spec names and checks its options.
+
+    Args:
+        kind: "encoding" or "task".
+        spec: "name", "path/to/file.py", or either followed by ":key=value,key=value".
+
+    Raises:
+        InputError: unknown name or option, a value of the wrong type, a file that does not import.
+    """
+    where, given = _split(spec)
+    if where.endswith(".py"):
+        cls = _plugin_class(kind, _import_file(Path(where)), where)
+        label = Path(where).name
+    else:
+        if where not in names(kind):
+            hint = suggest(where, names(kind))
+            raise InputError(
+                f"there is no {kind} '{where}'{hint}; there are: {', '.join(names(kind))}, "
+                "or give a path that ends in .py"
+            )
+        cls = _plugin_class(kind, _import_shipped(kind, where), where)
+        label = where
+    options = _convert(where, cls, given)
+    defaults = {p.name: p.default for p in _parameters(cls)}
+    shown = {n: options[n] for n in defaults if n in options and options[n] != defaults[n]}
+    if shown:
+        label += ":" + ",".join(f"{name}={_show(value)}" for name, value in shown.items())
+    return Plugin(kind, label, shown, cls)
+
+
+def suggest(wrong: str, right: list[str]) -> str:
+    """ " (did you mean 'x'?)" where something close exists, else an empty string."""
+    close = difflib.get_close_matches(wrong, right, n=1, cutoff=0.6)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def convert(text: str, annotation: Any) -> Any:
+    """Converts text to the type that an annotation names.
+
+    Knows bool, int (also as 5e5), float, str, Path, Literal and unions of these with None.
+
+    Raises:
+        ValueError: the text is no such value; the message names what would be.
+    """
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        return convert(text, next(arg for arg in args if arg is not type(None)))
+    if origin is Literal:
+        if text not in args:
+            raise ValueError(f"one of {', '.join(map(str, args))}{suggest(text, list(args))}")
+        return text
+    if annotation is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("true or false")
+        return text.lower() == "true"
+    if annotation is int:
+        try:
+            number = float(text)
+            if number == int(number):
+                return int(text) if text.lstrip("+-").isdigit() else int(number)
+        except (ValueError, OverflowError):
+            pass
+        raise ValueError("a whole number")
+    if annotation is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError("a number") from None
+    return annotation(text)
+
+
+def _split(spec: str) -> tuple[str, dict[str, str]]:
+    match = re.fullmatch(r"(?P<where>.*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
+    where, options = (match["where"], match["options"]) if match else (spec, None)
+    pairs = [pair.partition("=") for pair in (options or "").split(",") if pair]
+    for key, equals, value in pairs:
+        if not (key and equals and value):
+            raise InputError(f"'{spec}' is not a spec: write name:key=value,key=value")
+    return where, {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _path(kind: Kind, name: str) -> Path:
+    return PACKAGE / f"{kind}s" / f"{name.replace('-', '_')}.py"
+
+
+def _import_shipped(kind: Kind, name: str) -> types.ModuleType:
+    module = f"pe_bench.{kind}s.{name.replace('-', '_')}"
+    return _importing(str(_path(kind, name)), lambda: importlib.import_module(module))
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give the path of an existing plugin file")
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = f"pe_bench_user_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{digest}"
+
+    def run() -> types.ModuleType:
+        found = importlib.util.spec_from_file_location(name, path)
+        assert found is not None and found.loader is not None  # the name ends in .py
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+        try:
+            found.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+    return sys.modules.get(name) or _importing(str(path), run)
+
+
+def _importing(where: str, run: Callable[[], types.ModuleType]) -> types.ModuleType:
+    try:
+        return run()
+    except Exception as error:
+        line = next(
+            (
+                f.lineno
+                for f in reversed(inspect.getinnerframes(error.__traceback__))
+                if error.__traceback__ and Path(f.filename) == Path(where)
+            ),
+            getattr(error, "lineno", None),
+        )
+        at = f", line {line}" if line else ""
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InputError(
+            f"{where} does not import ({type(error).__name__}: {reason}{at}): mend that file"
+        ) from error
+
+
+def _base(kind: Kind) -> type[Any]:
+    module, name = BASES[kind]
+    base: type[Any] = getattr(importlib.import_module(module), name)
+    return base
+
+
+def _plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]:
+    base = _base(kind)
+    found = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+    if len(found) != 1:
+        has = ", ".join(cls.__name__ for cls in found) or "none"
+        raise InputError(
+            f"{where} must define exactly one public subclass of {base.__name__}; it has {has}"
+        )
+    return found[0]
+
+
+def _parameters(cls: type[Any]) -> list[inspect.Parameter]:
+    """The constructor's keyword-only parameters: they are the plugin's options."""
+    parameters = inspect.signature(cls).parameters.values()
+    return [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def _convert(where: str, cls: type[Any], given: dict[str, str]) -> dict[str, Any]:
+    known = {p.name: p for p in _parameters(cls)}
+    hints = typing.get_type_hints(cls.__init__)
+    options: dict[str, Any] = {}
+    for key, text in given.items():
+        if key not in known:
+            has = ", ".join(f"{n}={_show(p.default)}" for n, p in known.items()) or "none"
+            hint = suggest(key, list(known))
+            raise InputError(f"{where} has no option '{key}'{hint}; its options are: {has}")
+        try:
+            options[key] = convert(text, hints.get(key, str))
+        except ValueError as error:
+            raise InputError(f"{where}:{key} must be {error}, not '{text}'") from None
+    return options
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _bare_source(file: str) -> str:
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                del body[0]
+    return ast.unparse(tree)

@@ -1,0 +1,157 @@
+"""The interface of a task: what is trained on, what is measured, and what the numbers mean.
+
+A task is one file with one class. It makes batches and owns its evaluation loop; the model offers
+`forward` (logits), `token_losses` and `generate`. The runner does everything else: it trains,
+checkpoints, resumes, writes rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.encoding import Encoding
+from pe_bench.model import Decoder
+from pe_bench.results import Journal, Measurement
+
+
+class Batch(NamedTuple):
+    """Training data of one step: token ids (B, T) and next-token targets (B, T).
+
+    Targets that carry no loss are `pe_bench.model.IGNORE`. Pad on the right: a causal model needs
+    no mask for that, and positions stay what they are.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One scale of a task: "quick" (2 CPU cores), "small" (one GPU), "paper" (as published).
+
+    Attributes:
+        train: its training phase.
+        model: the decoder's shape; None where the task starts from another task's model.
+        options: values for the task's own options, which a spec may override.
+    """
+
+    train: TrainConfig
+    model: ModelConfig | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one number by which a table is sorted: a metric of a subset, and which way is better."""
+
+    metric: str
+    subset: str
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the command line decided for one task, the same for every encoding.
+
+    Attributes:
+        preset: name of the preset.
+        protocol: "strict" or "paper".
+        train: the preset's training phase with overrides applied.
+        data: folder given by the user, or None.
+        tokenizer: spec of the tokenizer.
+        cache: folder for downloads and what is derived from them.
+        subsets: which of the task's subsets to run; None: all.
+    """
+
+    preset: str
+    protocol: str
+    train: TrainConfig
+    data: Path | None
+    tokenizer: str
+    cache: Path
+    subsets: tuple[str, ...] | None = None
+
+
+class Task:
+    """One benchmark task.
+
+    The constructor's keyword-only parameters are options of its spec, as with encodings. It should
+    raise `InputError` early for what the user can mend, and be cheap where nothing is read.
+
+    Args:
+        setup: what the command line decided.
+        start: the task that this one starts from, already built, or None.
+    """
+
+    headline: ClassVar[Headline]
+    shown: ClassVar[Mapping[str, str]]
+    """Besides the headline: the metric that tables and plots show of each subset."""
+
+    axes: ClassVar[Mapping[str, str]]
+    """What the columns `length` and `aux` of this task's rows mean, with units."""
+
+    presets: ClassVar[Mapping[str, Preset]]
+    protocols: ClassVar[tuple[str, ...]] = ("strict",)
+    starts_from: ClassVar[str | None] = None
+    """Task whose trained model this one fine-tunes; None: trained from scratch."""
+
+    trains_each_subset: ClassVar[bool] = False
+    """Every subset has a training phase of its own, each from the same start."""
+
+    subsets: tuple[str, ...]
+    """Parts that are evaluated one by one: the unit of resume."""
+
+    missing: Mapping[str, str]
+    """Parts that cannot be evaluated, each with the reason in one sentence."""
+
+    vocab_size: int
+    data_label: str
+    """Short name of the data with its fingerprint, for every row; tables never mix two."""
+
+    longest: int
+    """Tokens of the longest sequence that the model will see here."""
+
+    def __init__(self, setup: Setup, start: "Task | None") -> None:
+        self.setup = setup
+        self.start = start
+        self.missing = {}
+
+    def skip(self, encoding: Encoding) -> str | None:
+        """Why this task cannot be run with an encoding, in one sentence; None: it can."""
+        limit = encoding.max_position
+        if limit is not None and limit < self.longest:
+            return (
+                f"it has {limit} positions and this task needs {self.longest}: "
+                "give it a larger table or use a smaller preset"
+            )
+        return None
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        """Data of a training step, a pure function of its arguments: that makes runs resumable.
+
+        Args:
+            subset: the part being trained, None where one phase serves all.
+        """
+        raise NotImplementedError
+
+    def evaluate(
+        self, model: Decoder, subset: str, seed: int, journal: Journal
+    ) -> list[Measurement]:
+        """Measures a trained model on one part.
+
+        Called in inference mode, under autocast where asked for. What is put into `journal` is
+        there again when an interrupted run is resumed.
+        """
+        raise NotImplementedError
+
+    def summarize(self, measured: list[Measurement]) -> list[Measurement]:
+        """Rows over all parts, from the rows of the parts that could be measured."""
+        return []
+
+    def provenance(self) -> dict[str, Any]:
+        """Where the data came from, with full fingerprints, for run.json."""
+        return {"label": self.data_label}

@@ -1,0 +1,168 @@
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pe_bench.corpus import (
+    STDLIB_TEST,
+    STDLIB_TRAIN,
+    STDLIB_VALID,
+    Corpus,
+    Split,
+    folder_corpus,
+    stdlib_corpus,
+)
+from pe_bench.errors import InputError
+
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+PAGE = "Seven words and a line of text.\n" * 64
+
+
+def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+def names(root: Path, corpus: Corpus) -> dict[Split, list[str]]:
+    return {s: [p.relative_to(root).as_posix() for p in getattr(corpus, s)] for s in SPLITS}
+
+
+def test_stdlib_groups_are_frozen() -> None:
+    groups = STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST
+    assert (len(STDLIB_TRAIN), len(STDLIB_VALID), len(STDLIB_TEST)) == (140, 8, 14)
+    assert len(groups) == 162
+    digest = hashlib.sha256(" ".join(sorted(groups)).encode()).hexdigest()
+    assert digest == "de8fb7e8bdba8588d362c3fcaf6af7e5be354fecbefdcc389b18f9717e2117f3"
+
+
+def test_stdlib_has_the_expected_size_on_any_python() -> None:
+    corpus = stdlib_corpus()
+    size = {split: sum(map(len, corpus.texts(split))) / 1e6 for split in SPLITS}
+    assert size == pytest.approx({"train": 5.18, "valid": 0.48, "test": 1.40}, rel=0.15)
+    assert not any({"test", "tests", "site-packages"} & set(path.parts) for path in corpus.test)
+
+
+@pytest.mark.skipif(
+    sys.version_info[:3] != (3, 11, 7) or "pyenv" not in sysconfig.get_paths()["stdlib"],
+    reason="the numbers are those of CPython 3.11.7 as built from source",
+)
+def test_stdlib_of_one_python() -> None:
+    corpus = stdlib_corpus()
+    texts = {split: list(corpus.texts(split)) for split in SPLITS}
+    assert {split: len(part) for split, part in texts.items()} == dict(train=285, valid=10, test=49)
+    assert len(b"".join(texts["train"])) == 5_178_194
+    assert len(b"".join(texts["test"])) == 1_395_355
+    assert corpus.fingerprint == "ed8b0ade10d1a39935094c9ba1278161d9cc4503a1f81f3ab5dd7e136b45162c"
+
+
+def test_stdlib_leaves_out_tests_and_what_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = {f"{group}.py": group for group in STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST}
+    del modules["asyncio.py"], modules["ast.py"]
+    write(tmp_path, modules)
+    package = {"asyncio/__init__.py": "", "asyncio/sub/locks.py": "x", "asyncio/data.txt": "x"}
+    skipped = {"asyncio/test/a.py": "x", "asyncio/__pycache__/b.py": "x", "turtle.py": "x"}
+    write(tmp_path, {**package, **skipped, "ast.py": b"\xff\xfe", "site-packages/ast.py": "x"})
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    found = names(tmp_path, stdlib_corpus())
+    assert found["test"][:3] == ["argparse.py", "asyncio/__init__.py", "asyncio/sub/locks.py"]
+    assert len(found["test"]) == len(STDLIB_TEST) + 1
+    assert set(found["train"]) == {f"{group}.py" for group in STDLIB_TRAIN - {"ast"}}
+
+
+def test_stdlib_without_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"abc.py": "x", "ast.py": "x"})
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    with pytest.raises(InputError, match="only 2 of the 162"):
+        stdlib_corpus()
+
+
+@pytest.mark.parametrize("valid", ["valid", "validation", None])
+def test_folder_with_splits(tmp_path: Path, valid: str | None) -> None:
+    files = {
+        "train/c": PAGE,
+        "train/b/one.txt": PAGE,
+        "train/a.lean": PAGE,
+        "test/é.py": "é" + PAGE,
+    }
+    left_out: dict[str, str | bytes] = {
+        "README.md": PAGE,
+        "train/.git/config": PAGE,
+        "train/.hidden": PAGE,
+        "train/empty.txt": "",
+        "train/image.png": b"\x89PNG\xff",
+    }
+    held_out = {f"{valid}/v.tex": PAGE} if valid else {}
+    corpus = folder_corpus(write(tmp_path, {**files, **left_out, **held_out}))
+    assert names(tmp_path, corpus) == {
+        "train": ["train/a.lean", "train/b/one.txt", "train/c"],
+        "valid": list(held_out),
+        "test": ["test/é.py"],
+    }
+    assert corpus.name == tmp_path.name
+    assert list(corpus.texts("test")) == [("é" + PAGE).encode()]
+
+
+def test_fingerprint_is_that_of_paths_and_bytes(tmp_path: Path) -> None:
+    corpus = folder_corpus(write(tmp_path, {"train/a.txt": PAGE, "test/b.txt": PAGE + "!"}))
+    lines = [("train/a.txt", PAGE), ("test/b.txt", PAGE + "!")]
+    digests = [f"{name}\0{hashlib.sha256(text.encode()).hexdigest()}\n" for name, text in lines]
+    assert corpus.fingerprint == hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("count", [3, 40, 100])
+def test_folder_split_by_file(tmp_path: Path, count: int) -> None:
+    files = {f"{i % 7}/{i}.md": f"{i} {PAGE}" for i in range(count)}
+    one, two = (
+        write(tmp_path / "one", files),
+        write(tmp_path / "two", dict(reversed(files.items()))),
+    )
+    first, second = folder_corpus(one), folder_corpus(two)
+    split = names(one, first)
+    held_out = max(1, count // 20)
+    assert [len(split[s]) for s in SPLITS] == [count - 2 * held_out, held_out, held_out]
+    assert sorted(name for part in split.values() for name in part) == sorted(files)
+    assert split == names(two, second)
+    assert first.fingerprint == second.fingerprint
+
+
+def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
+    files = {f"{i}.txt": f"{i % 5} {PAGE}" for i in range(50)}
+    corpus = folder_corpus(write(tmp_path, files))
+    assert [len(getattr(corpus, split)) for split in SPLITS] == [3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (None, "no folder"),
+        ({}, "0 different files"),
+        ({"a.txt": PAGE, "b.txt": PAGE + "!"}, "at least 3"),
+        ({"a.txt": PAGE, "b.txt": b"\xff", "c.txt": ""}, "1 different files"),
+        ({"train/a.txt": PAGE}, "no test part"),
+        ({"train/a.txt": PAGE, "test/.b.txt": PAGE}, "the test part .* has 0 bytes"),
+        ({"train/a.txt": "short", "test/b.txt": PAGE}, "the train part .* has 5 bytes"),
+        ({f"{part}/a.txt": PAGE for part in ("train", "test", "valid", "val")}, "valid and val"),
+    ],
+)
+def test_folder_errors(
+    tmp_path: Path, files: Mapping[str, str | bytes] | None, message: str
+) -> None:
+    folder = tmp_path / "corpus"
+    if files is not None:
+        folder.mkdir()
+        write(folder, files)
+    with pytest.raises(InputError, match=message):
+        folder_corpus(folder)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no folder"):
+        folder_corpus(write(tmp_path, {"a.txt": PAGE}) / "a.txt")

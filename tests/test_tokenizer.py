@@ -1,0 +1,243 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+
+from pe_bench.corpus import Corpus, folder_corpus
+from pe_bench.errors import InputError
+from pe_bench.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("PE_BENCH_DATA", ROOT.parent / "shared" / "data"))
+TRAIN = "The quick brown fox — déjà vu — jumps over the lazy dog; naïve café.\n" * 40
+TRAIN += "Pack my box with five dozen liquor jugs, said the wizard to the sphinx.\n" * 40
+SPACE = "\u2581"
+TEXTS = [
+    "",
+    "plain words",
+    "  two spaces, a tab\tand\r\nline ends\n\n",
+    "naïve café, 한국어, Ωμέγα, 𝔘𝔫𝔦, 👩‍👩‍👧, \x00, \ufeff",
+    "cafe\u0301 decomposed, \u212b and \ufb01",
+    "<s>not special</s><pad><|endoftext|>[SEP]",
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    for part, text in (("train", TRAIN), ("test", "zygomorphic " * 200)):
+        (tmp_path / "text" / part).mkdir(parents=True)
+        (tmp_path / "text" / part / "a.txt").write_text(text, encoding="utf-8")
+    return folder_corpus(tmp_path / "text")
+
+
+def fitted_json(corpus: Corpus, folder: Path) -> Json:
+    load_tokenizer("bpe:320", corpus, folder)
+    (path,) = (folder / "tokenizers").iterdir()
+    file: Json = json.loads(path.read_bytes())
+    return file
+
+
+def added(index: int, content: str, special: bool = True) -> Json:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": content, "special": special, **flags}
+
+
+def gpt_like(file: Json) -> Json:
+    """Byte-level, but with all that changes the bytes: prefix space, NFC, truncation, padding."""
+    size = len(file["model"]["vocab"])
+    extra = [added(size, "<|endoftext|>"), added(size + 2, "  ", special=False)]
+    fixed = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
+    pad = {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
+    cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    parts = [{"type": "Digits", "individual_digits": True}, file["pre_tokenizer"]]
+    parts[1]["add_prefix_space"] = True
+    return file | {
+        "added_tokens": extra,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": parts},
+        "truncation": cut,
+        "padding": fixed | pad,
+    }
+
+
+def llama_like(metaspace: bool) -> Json:
+    """Words with a visible space, bytes for the rest, and a space put before the text."""
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    words += [SPACE, *"plainwords", "é", "pl", "pla", f"{SPACE}w", f"{SPACE}wo"]
+    vocab = {word: index for index, word in enumerate(dict.fromkeys(words))}
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    back = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    joined = [{"type": "ByteFallback"}, {"type": "Fuse"}]
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    prepend = {"type": "Prepend", "prepend": SPACE}
+    before = {"type": "Sequence", "normalizers": [prepend, replace]}
+    first = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
+    model = {"type": "BPE", "vocab": vocab, "byte_fallback": True, "unk_token": "<unk>"}
+    return {
+        "version": "1.0",
+        "model": model | {"merges": ["p l", "pl a", f"{SPACE} w", f"{SPACE}w o"]},
+        "added_tokens": [added(index, word) for index, word in enumerate(words[:3])],
+        "normalizer": None if metaspace else before,
+        "pre_tokenizer": first if metaspace else None,
+        "decoder": {"type": "Sequence", "decoders": [back, *joined, strip]},
+    }
+
+
+@pytest.fixture(params=["bytes", "bpe:320", "gpt", "llama", "metaspace"])
+def tokenizer(request: pytest.FixtureRequest, corpus: Corpus, tmp_path: Path) -> Tokenizer:
+    if request.param in ("bytes", "bpe:320"):
+        return load_tokenizer(request.param, corpus, tmp_path / "cache")
+    if request.param == "gpt":
+        file = gpt_like(fitted_json(corpus, tmp_path / "other"))
+    else:
+        file = llama_like(metaspace=request.param == "metaspace")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    return load_tokenizer(str(path), corpus, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_tokens_stand_for_exactly_the_bytes(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int32
+    assert tokenizer.byte_lengths[ids].sum() == len(text.encode())
+    assert tokenizer.decode(ids) == text
+    assert np.array_equal(tokenizer.encode(text.encode()), ids)
+
+
+def test_special_ids(tokenizer: Tokenizer) -> None:
+    special = [tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.sep]
+    assert len(set(special)) == 4
+    assert len(tokenizer.byte_lengths) == tokenizer.vocab_size
+    assert not tokenizer.byte_lengths[special].any()
+    for text in TEXTS:
+        assert not np.isin(tokenizer.encode(text), special).any()
+
+
+def test_decode_drops_what_is_not_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("café")
+    unknown = [tokenizer.vocab_size, -100]
+    assert tokenizer.decode([tokenizer.bos, *ids, tokenizer.eos, tokenizer.pad, *unknown]) == "café"
+    assert tokenizer.decode([]) == ""
+    half = tokenizer.encode("\U0001d518")[:2]  # two of four bytes
+    assert set(tokenizer.decode(half)) == {"\ufffd"}
+
+
+def test_an_unpaired_surrogate_is_replaced(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(tokenizer.encode("a\ud83db")) == "a?b"
+
+
+def test_bytes_are_their_own_ids() -> None:
+    tokenizer = ByteTokenizer()
+    assert (tokenizer.name, tokenizer.vocab_size) == ("bytes", 260)
+    assert tokenizer.encode(bytes(range(256))).tolist() == list(range(256))
+
+
+def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.test[0].unlink()  # reading it would fail
+    first = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
+    assert (first.name, first.vocab_size) == ("bpe:320", 320)
+    assert len(first.encode(TRAIN)) < len(TRAIN.encode()) / 2
+    again = load_tokenizer("bpe:320", corpus, tmp_path / "elsewhere")
+    assert again.fingerprint == first.fingerprint
+    corpus.train[0].unlink()
+    cached = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
+    assert cached.fingerprint == first.fingerprint
+    with pytest.raises(FileNotFoundError):  # another size is another vocabulary
+        load_tokenizer("bpe:321", corpus, tmp_path / "cache")
+    (file,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    assert corpus.fingerprint[:16] in file.name and tokenizers.__version__ in file.name
+
+
+def test_a_small_text_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path) -> None:
+    assert 330 < load_tokenizer("bpe:8192", corpus, tmp_path).vocab_size < 500
+
+
+def test_special_tokens_of_a_file_are_kept(corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "some-model" / "tokenizer.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(llama_like(metaspace=False)), encoding="utf-8")
+    tokenizer = load_tokenizer(str(path), corpus, tmp_path)
+    size = tokenizers.Tokenizer.from_file(str(path)).get_vocab_size()
+    found = (tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.sep)
+    assert found == (1, 2, size, size + 1)
+    assert tokenizer.vocab_size == size + 2
+    assert tokenizer.name == "some-model/tokenizer.json"
+    pieces = ["pla", "i", "n", f"{SPACE}wo", "r", "d", "s"]
+    vocab = tokenizers.Tokenizer.from_file(str(path)).get_vocab()
+    assert tokenizer.encode("plain words").tolist() == [vocab[piece] for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("foo", "no tokenizer 'foo'"),
+        ("bpe:abc", "bpe:SIZE such as bpe:8192"),
+        ("bpe:", "bpe:SIZE"),
+        ("bpe:-400", "bpe:SIZE"),
+        ("bpe:299", "at least 300"),
+        ("missing/tokenizer.json", "existing tokenizer.json"),
+    ],
+)
+def test_unknown_specification(spec: str, message: str, corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(spec, corpus, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "no json", "[]", "{}", '{"model": {}}', "\x00"])
+def test_not_a_tokenizer_file(content: str, corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "some.json").write_text(content)
+    with pytest.raises(InputError, match=r"some.json is not a usable tokenizer.json"):
+        load_tokenizer(str(tmp_path / "some.json"), corpus, tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["lower case", "words", "no bytes", "empty"])
+def test_a_tokenizer_that_loses_bytes(fault: str, corpus: Corpus, tmp_path: Path) -> None:
+    file = fitted_json(corpus, tmp_path)
+    if fault == "lower case":
+        file["normalizer"] = {"type": "Lowercase"}
+    elif fault == "words":
+        file["pre_tokenizer"] = {"type": "Whitespace"}
+        file["model"] = {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}
+    elif fault == "no bytes":
+        file = llama_like(metaspace=False)
+        file["model"]["byte_fallback"] = False
+    else:
+        file["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(InputError, match="bits per byte need a byte-level tokenizer"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
+
+
+def test_bpe_refuses_bytes_that_are_not_utf8(corpus: Corpus, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer("bpe:300", corpus, tmp_path)
+    with pytest.raises(InputError, match="not UTF-8 at byte 1"):
+        tokenizer.encode(b"a\xff")
+
+
+def test_a_cache_that_cannot_be_written(corpus: Corpus) -> None:
+    with pytest.raises(InputError, match="cannot write"):
+        load_tokenizer("bpe:300", corpus, corpus.train[0])
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no sample data in {DATA}")
+def test_real_text(tmp_path: Path) -> None:
+    corpus = folder_corpus(DATA / "proofpile")
+    tokenizer = load_tokenizer("bpe:2000", corpus, tmp_path)
+    for text in corpus.texts("test"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.byte_lengths[ids].sum() == len(text)
+        assert len(ids) < len(text) / 1.8
+
+
+def test_import_is_cheap() -> None:
+    late = "{'tokenizers', 'torch', 'pandas'} & set(sys.modules)"
+    code = f"import sys, pe_bench.tokenizer; sys.exit(bool({late}))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

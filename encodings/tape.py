@@ -12,7 +12,7 @@ from pe_bench.errors import InputError
 
 
 class TAPE(RoPE):
-    """Every token carries a complex state z per head and channel pair, at first RoPE's e^(ip theta).
+    """Every token carries a complex state z per head and channel pair, first RoPE's e^(ip theta).
 
     In each layer, with A the head's attention and m the MLP's output:
 
@@ -92,5 +92,5 @@ class TAPE(RoPE):
         heads = self.model.heads
         outer = self.down.weight.T[:, :, None] * self.up.weight[:, None, :]  # (P, H, H)
         matrices = F.silu(self.gate(mlp_out)) @ outer.flatten(1)  # (B, T, H * H)
-        mixed = matrices.unflatten(-1, (heads, heads)) @ state.transpose(1, 2)
+        mixed: Tensor = matrices.unflatten(-1, (heads, heads)) @ state.transpose(1, 2)
         return state + mixed.transpose(1, 2)

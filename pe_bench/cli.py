@@ -33,8 +33,8 @@ examples:
 class _Parser(argparse.ArgumentParser):
     """Errors are one sentence and exit code 2; abbreviated options are errors."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+    def __init__(self, prog: str | None = None, **kwargs: Any) -> None:
+        super().__init__(prog, allow_abbrev=False, **kwargs)
         self.formatter_class = argparse.RawDescriptionHelpFormatter
 
     def error(self, message: str) -> NoReturn:
@@ -104,7 +104,9 @@ def _parser() -> _Parser:
         metavar="DIR",
         help="folder with data for the tasks named here, or task=DIR",
     )
-    run.add_argument("--subsets", nargs="+", metavar="NAME", help="run these parts of the task only")
+    run.add_argument(
+        "--subsets", nargs="+", metavar="NAME", help="run these parts of the task only"
+    )
     run.add_argument(
         "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"
     )

@@ -131,7 +131,8 @@ class Encoding(nn.Module):
             narrowed = moved.is_floating_point() and moved.dtype.itemsize < 4
             return tensor.to(moved.device) if narrowed else moved
 
-        return super()._apply(keep_float32, recurse)
+        super()._apply(keep_float32, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
 def precisely(hook: Callable[..., Result], *args: Any) -> Result:

@@ -55,7 +55,7 @@ def generate(
         return [_without_cache(model, list(p), max_new_tokens, end, choose) for p in prompts]
     device = model.lm_head.weight.device
     lengths = torch.tensor([len(prompt) for prompt in prompts])
-    tokens = torch.full((len(prompts), int(lengths.max())), end)
+    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt)
     tokens, lengths = tokens.to(device), lengths.to(device)

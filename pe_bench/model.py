@@ -5,7 +5,7 @@ prefix, so a pretrained checkpoint loads as it is; the encoding's own are under 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -148,8 +148,7 @@ class Decoder(nn.Module):
     @property
     def encoding(self) -> Encoding:
         """The first layer's encoding, which speaks for all of them."""
-        first: Encoding = self.encodings[0]
-        return first
+        return cast(Encoding, self.encodings[0])
 
     def forward(
         self,

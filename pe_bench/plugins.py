@@ -14,6 +14,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable
@@ -190,14 +191,9 @@ def _importing(where: str, run: Callable[[], types.ModuleType]) -> types.ModuleT
     try:
         return run()
     except Exception as error:
-        line = next(
-            (
-                f.lineno
-                for f in reversed(inspect.getinnerframes(error.__traceback__))
-                if error.__traceback__ and Path(f.filename) == Path(where)
-            ),
-            getattr(error, "lineno", None),
-        )
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(where)]
+        line = lines[-1] if lines else getattr(error, "lineno", None)
         at = f", line {line}" if line else ""
         reason = error.msg if isinstance(error, SyntaxError) else error
         raise InputError(

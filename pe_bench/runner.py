@@ -67,7 +67,7 @@ def run_grid(
     Returns:
         One outcome per cell that could be named, and one per spec that could not be loaded.
     """
-    outcomes = []
+    outcomes: list[Outcome] = []
     loaded: list[Plugin] = []
     for spec in encodings:
         with _complaining(spec, outcomes):
@@ -271,4 +271,3 @@ class _Cell:
                 **more,
             },
         )
-

@@ -5,6 +5,7 @@ Nothing here knows what is being benchmarked.
 
 import itertools
 import json
+import logging
 import math
 import time
 import warnings
@@ -20,11 +21,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from pe_bench.config import TrainConfig
-from pe_bench.errors import InputError
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.progress import progress
 from pe_bench.results import write_json
 from pe_bench.task import Batch
+
+# What it would say (which devices there are, where to log, that it stopped) is said elsewhere.
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
@@ -143,7 +146,7 @@ class _Module(L.LightningModule):
     def configure_optimizers(self) -> Any:
         config = self.train_config
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": [p for p in parameters if p.dim() > 1]},
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
         ]
@@ -172,7 +175,7 @@ class _Module(L.LightningModule):
             self.clip_gradients(optimizer, self.train_config.clip, "norm")
         optimizer.step()
         optimizer.zero_grad()
-        self.lr_schedulers().step()  # type: ignore[union-attr, call-arg]  # there is one
+        self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
         self.tokens += batch.tokens.numel()
         self.losses.append(total)
 
@@ -240,7 +243,7 @@ class _Autosave(Callback):
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         if time.monotonic() - self.last >= self.seconds and trainer.global_step:
             partial = self.path.with_suffix(".partial")
-            trainer.save_checkpoint(partial)
+            trainer.save_checkpoint(partial, weights_only=False)
             partial.replace(self.path)
             self.last = time.monotonic()
 

@@ -44,7 +44,7 @@ class Perplexity(Task):
     axes = {"length": "tokens per window", "aux": ""}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=400, batch_size=8, length=256, lr=3e-3, warmup=0.1),
+            TrainConfig(steps=300, batch_size=8, length=256, lr=3e-3, warmup=0.1),
             ModelConfig(layers=3, heads=4, width=128, mlp_width=384),
             {"windows": 64},
         ),
@@ -113,11 +113,11 @@ class Perplexity(Task):
                     )
                 bar.update(len(some))
         sums = [journal.items[str(i)] for i in range(len(windows))]
-        nats = np.array([item["nats"] for item in sums])  # (windows, lengths) float64
-        bytes_ = np.array([item["bytes"] for item in sums])
+        losses = np.array([item["nats"] for item in sums])  # (windows, lengths) float64
+        sizes = np.array([item["bytes"] for item in sums])
         rows = []
         for column, length in enumerate(self.lengths):
-            rows += _measurements(nats[:, column], bytes_[:, column], length)
+            rows += _measurements(losses[:, column], sizes[:, column], length)
         return rows
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:

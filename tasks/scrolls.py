@@ -4,7 +4,6 @@
 import hashlib
 import math
 import re
-import shutil
 import statistics
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,7 +115,7 @@ class Scrolls(Task):
         items: int = 0,
     ) -> None:
         super().__init__(setup, start)
-        self.tokenizer: Tokenizer = getattr(start, "tokenizer")
+        self.tokenizer: Tokenizer = vars(start)["tokenizer"]
         self.vocab_size = self.tokenizer.vocab_size
         self.longest = setup.train.length
         self.limits = {True: summary_tokens, False: answer_tokens}
@@ -192,7 +191,7 @@ class Scrolls(Task):
         for position in range(step * size, (step + 1) * size):
             epoch, place = divmod(position, total)
             index = int(_order(total, seed, epoch)[place])
-            rows.append(self._encoded(subset, index, epoch))  # another reference every epoch
+            rows.append(self._encoded(subset, index, epoch + index))  # references take turns
         longest = max(len(prompt) + len(output) for prompt, output in rows) - 1
         tokens = torch.full((size, longest), self.tokenizer.pad)
         targets = torch.full((size, longest), IGNORE)
@@ -264,7 +263,10 @@ class Scrolls(Task):
         outputs = [self.format.output(option, limit) for option in options]
         width = max(map(len, outputs))
         ids = torch.tensor(
-            [[*prompt, *output, *[self.tokenizer.pad] * (width - len(output))] for output in outputs]
+            [
+                [*prompt, *output, *[self.tokenizer.pad] * (width - len(output))]
+                for output in outputs
+            ]
         )
         targets = ids[:, 1:].clone()
         targets[:, : len(prompt) - 1] = IGNORE
@@ -321,7 +323,8 @@ class StrictFormat:
 
     def output(self, text: str, limit: int) -> list[int]:
         """At most `limit` ids, the last one EOS."""
-        return [*self.tokenizer.encode(text)[: limit - 1].tolist(), self.tokenizer.eos]
+        ids: list[int] = self.tokenizer.encode(text)[: limit - 1].tolist()
+        return [*ids, self.tokenizer.eos]
 
 
 @dataclass(frozen=True)
@@ -337,8 +340,8 @@ class PaperFormat:
             return [self.tokenizer.bos, *self.tokenizer.encode(text).tolist()][:room]
         tail = self.tokenizer.encode("\n Please summarize this report:").tolist()
         framed = f"Context:\n{text}\n Please summarize this report:"
-        ids = [self.tokenizer.bos, *self.tokenizer.encode(framed).tolist()]
-        return ids[: room - len(tail)] + tail
+        ids: list[int] = [self.tokenizer.bos, *self.tokenizer.encode(framed).tolist()]
+        return [*ids[: room - len(tail)], *tail]
 
     def output(self, text: str, limit: int) -> list[int]:
         ids = [self.tokenizer.bos, *self.tokenizer.encode(text).tolist()]

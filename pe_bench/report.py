@@ -1,0 +1,234 @@
+"""Leaderboard and plots: a pure function of the results folder, without torch.
+
+Runs are compared only under equal settings: one table for each combination of task, preset,
+protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pe_bench.errors import InputError
+from pe_bench.results import read_runs, slug, write_atomic
+
+ABSENT = "–"
+NUMBER = ["subset", "length", "aux", "metric"]  # what tells the numbers of a run apart
+
+
+@dataclass(frozen=True)
+class Table:
+    """Runs under equal settings.
+
+    Attributes:
+        title: task, preset, protocol and data.
+        settings: digest of everything that they have in common.
+        runs: run.json of each, one per encoding and seed.
+        rows: their measurements, all of them.
+        scores: one row per encoding and number: mean, sd (over seeds), stderr (over items), seeds.
+    """
+
+    title: str
+    settings: str
+    runs: list[dict[str, Any]]
+    rows: pd.DataFrame
+    scores: pd.DataFrame
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What all runs have in common, as any one of them tells it."""
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        """File name of its plots."""
+        return slug(self.title.replace(" · ", "-").replace("data=", "")) + f"-{self.settings}"
+
+
+def write_report(results: Path) -> list[Path]:
+    """Writes leaderboard.csv, leaderboard.md and plots/ into the results folder.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: there is nothing to report.
+    """
+    from pe_bench.plots import plot_table  # matplotlib takes a second to import
+
+    runs = read_runs(results)
+    if not runs:
+        raise InputError(
+            f"there are no runs in {results}: use pe-bench run first, or give --results"
+        )
+    tables = make_tables(runs)
+    (results / "plots").mkdir(parents=True, exist_ok=True)
+    plots = {table.name: plot_table(table, results / "plots") for table in tables}
+    sections = ["# Leaderboard"]
+    for table in tables:
+        sections += [f"## {table.title}", _notes(table), markdown(table)]
+        if plot := plots[table.name]:
+            sections.append(f"![{table.title}](plots/{plot.name})")
+    sections.append(_unfinished(runs))
+    leaderboard = results / "leaderboard.csv"
+    frames = [_flat(table) for table in tables]
+    flat = pd.concat(frames) if frames else pd.DataFrame()
+    write_atomic(leaderboard, flat.to_csv(index=False, float_format="%.6g"))
+    write_atomic(results / "leaderboard.md", "\n\n".join(filter(None, sections)) + "\n")
+    return [leaderboard, results / "leaderboard.md", *filter(None, plots.values())]
+
+
+def summary(results: Path, folders: Sequence[Path]) -> str:
+    """The tables of some runs, for the terminal."""
+    wanted = {folder.resolve() for folder in folders}
+    runs = [run for run in read_runs(results) if run["folder"].resolve() in wanted]
+    parts = [f"{table.title}\n\n{markdown(table)}" for table in make_tables(runs)]
+    return "\n\n".join(filter(None, [*parts, _unfinished(runs)]))
+
+
+def make_tables(runs: Sequence[dict[str, Any]]) -> list[Table]:
+    """Groups finished runs by their settings; of two runs of one cell the later one counts."""
+    groups: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for run in sorted(runs, key=lambda run: (run["folder"] / "run.json").stat().st_mtime):
+        if run["status"] == "done":
+            cells = groups.setdefault(run["settings_digest"], {})
+            cells[run["encoding"], run["seed"]] = run
+    tables = []
+    for settings, cells in groups.items():
+        chosen = list(cells.values())
+        rows = pd.concat([_read_rows(run) for run in chosen], ignore_index=True)
+        about = chosen[0]
+        title = (
+            f"{about['task']} · {about['preset']} · {about['protocol']} · "
+            f"data={about['data']['label']}"
+        )
+        tables.append(Table(title, settings, chosen, rows, _scores(rows)))
+    return sorted(tables, key=lambda table: (table.title, table.settings))
+
+
+def markdown(table: Table) -> str:
+    """One line per encoding, best first: headline, then the shown metric of each subset."""
+    columns = _columns(table)
+    order = ranking(table)
+    header = ["encoding", *columns, "seeds", "parameters"]
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
+    for encoding in order:
+        runs = [run for run in table.runs if run["encoding"] == encoding]
+        cells = [_cell(table, encoding, key) for key in columns.values()]
+        lines.append([encoding, *cells, str(len(runs)), f"{runs[0]['parameters']:,}"])
+    widths = [max(len(line[i]) for line in lines if line[i]) for i in range(len(header))]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
+        for line in lines
+    )
+
+
+def ranking(table: Table) -> list[str]:
+    """Encodings from best to worst by the headline; alphabetical where it is missing."""
+    headline = table.about["headline"]
+    scores = table.scores
+    found = scores[(scores.subset == headline["subset"]) & (scores.metric == headline["metric"])]
+    best = found.set_index("encoding")["mean"].sort_values(
+        ascending=not headline["higher_is_better"]
+    )
+    rest = sorted({run["encoding"] for run in table.runs} - set(best.index))
+    return [*best.index, *rest]
+
+
+def shown(table: Table) -> dict[str, str]:
+    """Metric of each subset that tables and plots show."""
+    return dict(table.about["shown"])
+
+
+def _columns(table: Table) -> dict[str, tuple[str, str, float | None]]:
+    """Heading -> (subset, metric, length) of what is shown, the headline first."""
+    headline = table.about["headline"]
+    present = table.scores[NUMBER].drop_duplicates()
+    columns: dict[str, tuple[str, str, float | None]] = {}
+    overall = present[present.subset == headline["subset"]]
+    for metric in overall.metric.unique():  # the headline, or what stands in where parts miss
+        columns[metric.replace("_", " ")] = (headline["subset"], metric, None)
+    for subset, metric in shown(table).items():
+        rows = present[(present.subset == subset) & (present.metric == metric)]
+        lengths = sorted(rows.length.dropna().unique())
+        if len(rows) > 1 and len(lengths) == len(rows):
+            for length in lengths:
+                columns[f"{subset} at {length:,.0f}"] = (subset, metric, length)
+        else:
+            label = metric.upper() if len(metric) < 4 else metric.replace("_", " ")
+            columns[f"{subset} ({label})"] = (subset, metric, None)
+    return columns
+
+
+def _cell(table: Table, encoding: str, key: tuple[str, str, float | None]) -> str:
+    subset, metric, length = key
+    scores = table.scores
+    found = scores[
+        (scores.encoding == encoding) & (scores.subset == subset) & (scores.metric == metric)
+    ]
+    if length is not None:
+        found = found[found.length == length]
+    if found.empty:
+        return ABSENT
+    row = found.iloc[0]
+    digits = 3 if abs(row["mean"]) < 10 else 2
+    spread = row["sd"] if row["seeds"] > 1 else row["stderr"]
+    value = f"{row['mean']:.{digits}f}"
+    return value if pd.isna(spread) else f"{value} ± {spread:.{digits}f}"
+
+
+def _read_rows(run: dict[str, Any]) -> pd.DataFrame:
+    return pd.read_csv(
+        run["folder"] / "rows.csv", dtype={"aux": str, "encoding": str}, keep_default_na=True
+    ).fillna({"aux": ""})
+
+
+def _scores(rows: pd.DataFrame) -> pd.DataFrame:
+    grouped = rows.groupby(["encoding", *NUMBER], dropna=False, sort=False)
+    return grouped.agg(
+        mean=("value", "mean"),
+        sd=("value", "std"),
+        stderr=("stderr", "mean"),
+        seeds=("seed", "nunique"),
+        n=("n", "sum"),
+    ).reset_index()
+
+
+def _flat(table: Table) -> pd.DataFrame:
+    about = table.about
+    common = {
+        "task": about["task"],
+        "preset": about["preset"],
+        "protocol": about["protocol"],
+        "data": about["data"]["label"],
+        "settings": table.settings,
+    }
+    return table.scores.assign(**common)[[*common, *table.scores.columns]]
+
+
+def _notes(table: Table) -> str:
+    lines = ["± is the standard deviation over seeds, or over items where there is one seed."]
+    for name, reason in table.about["missing"].items():
+        lines.append(f"Missing: {name} ({reason}).")
+    commits = {
+        (git["commit"][:10] + (" with changes" if git["dirty"] else ""))
+        for run in table.runs
+        if (git := run["environment"]["git"])
+    }
+    devices = sorted({run["environment"]["device"] for run in table.runs})
+    lines.append(f"Settings {table.settings}; measured on {', '.join(devices)}.")
+    if commits:
+        lines.append(f"Code at {', '.join(sorted(commits))}.")
+    return "\n".join(lines)
+
+
+def _unfinished(runs: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        f"- {run['encoding']} on {run['task']}, seed {run['seed']}: {run['status']}, "
+        f"{(run.get('reason') or 'no reason recorded').strip().splitlines()[-1]}"
+        for run in runs
+        if run["status"] != "done"
+    ]
+    return "Not in a table:\n\n" + "\n".join(lines) if lines else ""

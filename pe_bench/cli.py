@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 
 from pe_bench import __version__, plugins
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, SavingError
 
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 OVERRIDES = {
@@ -60,6 +61,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"pe-bench: {error}", file=sys.stderr)
         return BAD_INPUT
+    except SavingError as error:
+        print(f"pe-bench: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("\npe-bench: stopped; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
@@ -241,7 +245,7 @@ def _run(args: argparse.Namespace) -> int:
     failed = [o for o in outcomes if o.status == "failed" and not o.complaints]
     for outcome in failed:
         print(f"pe-bench: {outcome.title} failed, see {outcome.folder}/run.json", file=sys.stderr)
-    return BAD_INPUT if complaints else 1 if failed else 0
+    return BAD_INPUT if complaints else FAILED if failed else 0
 
 
 def _check_writable(folder: Path) -> None:

@@ -8,6 +8,7 @@ One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
     run.json             how they came about; written last: its status "done" means done
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -15,12 +16,12 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, SavingError
 
 COLUMNS = (
     *("task", "encoding", "seed", "preset", "protocol", "data"),
@@ -72,11 +73,13 @@ class Journal:
 
     def add(self, items: Mapping[str, Any]) -> None:
         """Remembers items by key, on disk before this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items.items())
-            file.flush()
-            os.fsync(file.fileno())
+        lines = [json.dumps(item, ensure_ascii=False) + "\n" for item in items.items()]
+        with saving(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
         self.items.update(items)
 
 
@@ -84,21 +87,34 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """Writes aside, flushes and renames: the file is old or new, never half.
 
     Raises:
-        OSError: it could not be saved; the old file is still there.
+        SavingError: it could not be saved; the old file is still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)  # mkstemp's own is for one pair of eyes
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turns what the operating system says while a file is written into a `SavingError`."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise SavingError(
+            f"cannot save {path} ({error.strerror or error}): make room for it and run the same "
+            "command again, what was saved before is kept"
+        ) from error
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from pe_bench import environment, plugins
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, SavingError
 from pe_bench.model import Decoder
 from pe_bench.plugins import Plugin
 from pe_bench.results import (
@@ -36,6 +36,8 @@ class Outcome:
     """How one cell ended.
 
     Attributes:
+        title: encoding, task and seed.
+        status: "done" also where parts are missing for a reason that the user knows.
         complaints: sentences about input that the user can mend.
         folder: of the run; None where it did not get that far.
     """
@@ -66,21 +68,29 @@ def run_grid(
 
     Returns:
         One outcome per cell that could be named, and one per spec that could not be loaded.
+
+    Raises:
+        SavingError: a result could not be written.
     """
     outcomes: list[Outcome] = []
     loaded: list[Plugin] = []
+    stages: list[Stage] = []
     for spec in encodings:
         with _complaining(spec, outcomes):
             loaded.append(plugins.load("encoding", spec))
     for spec in tasks:
         with _complaining(spec, outcomes):
-            stage = resolve(request, spec)
-            for seed in seeds:
-                for encoding in loaded:
-                    title = f"{encoding.label} · {stage.label} · seed {seed}"
-                    with _complaining(title, outcomes):
-                        cell = _Cell(stage, encoding, seed, results, device, request.precision)
-                        outcomes.append(cell.run(title))
+            stages.append(resolve(request, spec))
+    cells = [
+        Cell(stage, encoding, seed, results, device, request.precision)
+        for stage in stages
+        for seed in seeds
+        for encoding in loaded
+    ]
+    for number, cell in enumerate(cells, 1):
+        say(f"[{number}/{len(cells)}] {cell.title}")
+        with _complaining(cell.title, outcomes):
+            outcomes.append(cell.run())
     return outcomes
 
 
@@ -99,7 +109,7 @@ def say(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Cell:
+class Cell:
     """One encoding on one task under one seed."""
 
     stage: Stage
@@ -110,69 +120,79 @@ class _Cell:
     precision: str
 
     @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.encoding.label} · {self.stage.label} · seed {self.seed}"
+
+    @property
     def folder(self) -> Path:
+        """Of the run; another one wherever anything that decides the numbers is another."""
         identity = self.stage.digest(self.encoding.label, self.encoding.source_digest())
         place = self.results / "runs" / slug(self.stage.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
-    def run(self, title: str) -> Outcome:
+    def run(self) -> Outcome:
         """Runs what is not done yet, under a lock: two processes never share a run."""
-        task = self.stage.task
-        reason = task.skip(self.stage.make_encoding(self.encoding))
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.folder / "lock", timeout=0):
-                missing = tuple(f"{title}: {part}: {why}" for part, why in task.missing.items())
-                if reason is not None:
-                    say(f"{title}: skipped, {reason}")
-                    self._record("skipped", reason=reason)
-                    return Outcome(title, "skipped", (), self.folder)
-                if self._is_done():
-                    say(f"{title}: done already, in {self.folder}")
-                    return Outcome(title, "done", missing, self.folder)
-                say(f"{title} ({task.setup.preset}, {task.setup.protocol}, data={task.data_label})")
-                for line in missing:
-                    say(line)
-                return self._run(title, missing)
+                return self._run()
         except Timeout:
             raise InputError(
                 f"another process is working on {self.folder}: wait for it or stop it"
             ) from None
+        except (InputError, SavingError):
+            raise
+        except Exception as error:
+            self._record("failed", reason=traceback.format_exc())
+            say(f"{self.title}: failed, {type(error).__name__}: {error}")
+            return Outcome(self.title, "failed", (), self.folder)
 
-    def _is_done(self) -> bool:
-        record = environment.read_json(self.folder / "run.json")
-        done = set(record.get("subsets", ()))
-        return record.get("status") == "done" and done >= set(self.stage.task.subsets)
-
-    def _run(self, title: str, missing: tuple[str, ...]) -> Outcome:
+    def _run(self) -> Outcome:
+        task = self.stage.task
+        complaints = [f"{self.title}: {part}: {why}" for part, why in task.missing.items()]
+        reason = task.skip(self.stage.make_encoding(self.encoding))
+        if reason is not None:
+            say(f"{self.title}: skipped, {reason}")
+            self._record("skipped", reason=reason)
+            return Outcome(
+                self.title, "skipped", (f"{self.title}: skipped, {reason}",), self.folder
+            )
+        if self._is_done():
+            say(f"done already, in {self.folder}")
+            return Outcome(self.title, "done", tuple(complaints), self.folder)
+        for line in complaints:
+            say(line)
         started = time.monotonic()
         environment.reset_peak_memory(self.device)
-        complaints, errors = list(missing), []
-        for subset in self.stage.task.subsets:
+        errors = []
+        for subset in task.subsets:
             rows = self.folder / "subsets" / f"{slug(subset)}.csv"
             if rows.exists():
                 continue
             try:
-                measured = self._measure(subset)
-                self._write(rows, measured)
-                shutil.rmtree(self.folder / "work" / slug(subset), ignore_errors=True)
+                self._write(rows, self._measure(subset))
             except InputError as error:
-                complaints.append(f"{title}: {subset}: {error}")
+                complaints.append(f"{self.title}: {subset}: {error}")
                 say(complaints[-1])
-            except OSError:
-                raise  # a result that cannot be saved must stop everything, loudly
-            except Exception:
+            except SavingError:
+                raise
+            except Exception as error:
                 errors.append(f"{subset}: {traceback.format_exc()}")
-                say(f"{title}: {subset} failed: {errors[-1].strip().splitlines()[-1]}")
+                say(f"{self.title}: {subset} failed, {type(error).__name__}: {error}")
         parts = self._parts()
         measured = [row for rows in parts.values() for row in rows]
-        self._write(self.folder / "rows.csv", [*measured, *self.stage.task.summarize(measured)])
-        unfinished = set(self.stage.task.subsets) - set(parts)
-        status: Status = "failed" if errors or unfinished else "done"
+        self._write(self.folder / "rows.csv", [*measured, *task.summarize(measured)])
+        status: Status = "done" if set(parts) >= set(task.subsets) else "failed"
+        if status == "done":
+            shutil.rmtree(self.folder / "work", ignore_errors=True)
+        model = self.stage.make_model(self.encoding, self.seed)
         self._record(
             status,
             subsets=list(parts),
             reason="\n".join([*complaints, *errors]) or None,
+            parameters=sum(p.numel() for p in model.parameters()),
+            encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             seconds=round(time.monotonic() - started, 3),
             peak_memory_bytes=environment.peak_memory(self.device),
             costs={
@@ -180,18 +200,22 @@ class _Cell:
                 for name in parts
             },
         )
-        return Outcome(title, status, tuple(complaints), self.folder)
+        return Outcome(self.title, status, tuple(complaints), self.folder)
+
+    def _is_done(self) -> bool:
+        record = environment.read_json(self.folder / "run.json")
+        done = set(record.get("subsets", ()))
+        return record.get("status") == "done" and done >= set(self.stage.task.subsets)
 
     def _parts(self) -> dict[str, list[Measurement]]:
         """Rows of every part that has been measured, now or in an earlier call."""
-        names = [*self.stage.task.subsets]
-        paths = {name: self.folder / "subsets" / f"{slug(name)}.csv" for name in names}
+        folder = self.folder / "subsets"
+        paths = {name: folder / f"{slug(name)}.csv" for name in self.stage.task.subsets}
         return {name: read_measurements(path) for name, path in paths.items() if path.exists()}
 
     def _measure(self, subset: str) -> list[Measurement]:
         task = self.stage.task
-        part = subset if task.trains_each_subset else None
-        model, trained = self._trained(self.stage, part)
+        model, trained = self._trained(self.stage, subset if task.trains_each_subset else None)
         started = time.monotonic()
         journal = Journal(self.folder / "journal" / f"{slug(subset)}.jsonl")
         model.eval()
@@ -214,11 +238,11 @@ class _Cell:
             folder = stage.task.setup.cache / "checkpoints" / key
         else:
             folder = self.folder / "work" / slug(subset)
-        if stage.start is not None and not (folder / "final.json").exists():
-            start, _ = self._trained(stage.start, None)
-            model.load_state_dict(start.state_dict())
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
+            if stage.start is not None and not (folder / "final.json").exists():
+                start, _ = self._trained(stage.start, None)
+                model.load_state_dict(start.state_dict())
             trained = train(
                 model,
                 lambda step: stage.task.batch(subset, self.seed, step),
@@ -246,28 +270,22 @@ class _Cell:
 
     def _record(self, status: Status, **more: Any) -> None:
         stage, task = self.stage, self.stage.task
-        model = stage.make_model(self.encoding, self.seed)
-        write_json(
-            self.folder / "run.json",
-            {
-                "status": status,
-                "task": stage.label,
-                "encoding": self.encoding.label,
-                "encoding_source": self.encoding.source_digest(),
-                "seed": self.seed,
-                "preset": task.setup.preset,
-                "protocol": task.setup.protocol,
-                "data": task.provenance(),
-                "settings_digest": stage.digest(),
-                "settings": stage.settings,
-                "headline": asdict(task.headline),
-                "shown": dict(task.shown),
-                "axes": dict(task.axes),
-                "train_length": stage.model.train_length,
-                "missing": dict(task.missing),
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "encoding_parameters": sum(p.numel() for p in model.encodings.parameters()),
-                "environment": environment.describe(self.device),
-                **more,
-            },
-        )
+        record = {
+            "status": status,
+            "task": stage.label,
+            "encoding": self.encoding.label,
+            "encoding_source": self.encoding.source_digest(),
+            "seed": self.seed,
+            "preset": task.setup.preset,
+            "protocol": task.setup.protocol,
+            "data": task.provenance(),
+            "settings_digest": stage.digest(),
+            "settings": stage.settings,
+            "headline": asdict(task.headline),
+            "shown": dict(task.shown),
+            "axes": dict(task.axes),
+            "train_length": stage.model.train_length,
+            "missing": dict(task.missing),
+            "environment": environment.describe(self.device),
+        }
+        write_json(self.folder / "run.json", record | more)

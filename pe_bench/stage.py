@@ -134,8 +134,7 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
         "options": options,
         "preset": setup.preset,
         "protocol": setup.protocol,
-        "data": task.data_label,
-        "tokenizer": request.tokenizer,
+        "data": task.fingerprint,
         "precision": request.precision,
         "model": asdict(model),
         # How often it saves and how it slices a batch changes no number beyond rounding.

@@ -112,6 +112,9 @@ class Task:
     data_label: str
     """Short name of the data with its fingerprint, for every row; tables never mix two."""
 
+    fingerprint: str
+    """Digest of all that was read: data, tokenizer. Part of the settings."""
+
     longest: int
     """Tokens of the longest sequence that the model will see here."""
 

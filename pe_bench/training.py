@@ -3,6 +3,7 @@
 Nothing here knows what is being benchmarked.
 """
 
+import io
 import itertools
 import json
 import logging
@@ -23,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from pe_bench.config import TrainConfig
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.progress import progress
-from pe_bench.results import write_json
+from pe_bench.results import saving, write_atomic, write_json
 from pe_bench.task import Batch
 
 # What it would say (which devices there are, where to log, that it stopped) is said elsewhere.
@@ -84,9 +85,9 @@ def train(
     if config.steps:
         _fit(module, batch, config, resume, title, device, precision)
     trained = module.trained()
-    partial = folder / "final.pt.partial"
-    torch.save(model.state_dict(), partial)
-    partial.replace(final)
+    weights = io.BytesIO()
+    torch.save(model.state_dict(), weights)
+    write_atomic(final, weights.getvalue())
     write_json(record, vars(trained))
     resume.unlink(missing_ok=True)
     return trained
@@ -243,8 +244,9 @@ class _Autosave(Callback):
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         if time.monotonic() - self.last >= self.seconds and trainer.global_step:
             partial = self.path.with_suffix(".partial")
-            trainer.save_checkpoint(partial, weights_only=False)
-            partial.replace(self.path)
+            with saving(self.path):
+                trainer.save_checkpoint(partial, weights_only=False)
+                partial.replace(self.path)
             self.last = time.monotonic()
 
 
@@ -271,5 +273,5 @@ class _Progress(ProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         assert isinstance(module, _Module)
-        self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}")
+        self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
         self.bar.close()

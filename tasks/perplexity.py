@@ -79,6 +79,7 @@ class Perplexity(Task):
         self.tokenizer = load_tokenizer(setup.tokenizer, self.corpus, setup.cache)
         self.vocab_size = self.tokenizer.vocab_size
         self.data_label = f"{self.corpus.name}-{self.corpus.fingerprint[:8]}"
+        self.fingerprint = f"{self.corpus.fingerprint}+{self.tokenizer.fingerprint}"
         self.subsets = ("test",)
         self.windows = windows
         self.lengths = sorted({max(1, int(share * setup.train.length)) for share in SHARES})

@@ -5,7 +5,6 @@ import hashlib
 import math
 import re
 import statistics
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +20,14 @@ from pe_bench.errors import InputError
 from pe_bench.generation import Sampling, generate
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.progress import progress
+from pe_bench.prompts import PaperFormat, StrictFormat
 from pe_bench.results import Journal, Measurement
 from pe_bench.task import Batch, Headline, Preset, Setup, Task
 from pe_bench.text_metrics import Metric, score
 from pe_bench.tokenizer import Tokenizer
 
 HUB_REPOSITORY = "tau/scrolls"
-TOKENS_PER_FORWARD = 16_384
+TOKENS_PER_FORWARD = 65_536
 
 
 class Subset(NamedTuple):
@@ -133,9 +133,9 @@ class Scrolls(Task):
         self.data = self._open(chosen)
         self.subsets = tuple(self.data)
         texts = "".join(r.sha256 for pair in self.data.values() for r in pair)
-        fingerprint = hashlib.sha256(texts.encode()).hexdigest()
-        self.data_label = "builtin" if self._builtin else f"scrolls-{fingerprint[:8]}"
-        self._encoded = lru_cache(maxsize=4096)(self._encode)
+        self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
+        self.data_label = "builtin" if self._builtin else f"scrolls-{self.fingerprint[:8]}"
+        self._encoded = lru_cache(maxsize=1024)(self._encode)
 
     @property
     def _builtin(self) -> bool:
@@ -143,9 +143,9 @@ class Scrolls(Task):
 
     def _open(self, chosen: tuple[str, ...]) -> dict[str, tuple[Records, Records]]:
         opened, missing = {}, {}
-        for name in chosen:
+        folders = {name: self.setup.data or self._fetch(name) for name in chosen}
+        for name, folder in folders.items():
             try:
-                folder = self.setup.data or self._fetch(name)
                 opened[name] = (
                     open_split(folder, name, "train", self.setup.cache),
                     open_split(folder, name, "validation", self.setup.cache),
@@ -308,50 +308,6 @@ class Scrolls(Task):
             },
             "start": self.start.provenance() if self.start else None,
         }
-
-
-@dataclass(frozen=True)
-class StrictFormat:
-    """BOS input SEP output EOS, the same in training and evaluation."""
-
-    tokenizer: Tokenizer
-
-    def prompt(self, text: str, room: int, summary: bool, training: bool) -> list[int]:
-        """At most `room` ids."""
-        ids = self.tokenizer.encode(first_words(text, 20_000))[: room - 2]
-        return [self.tokenizer.bos, *ids.tolist(), self.tokenizer.sep]
-
-    def output(self, text: str, limit: int) -> list[int]:
-        """At most `limit` ids, the last one EOS."""
-        ids: list[int] = self.tokenizer.encode(text)[: limit - 1].tolist()
-        return [*ids, self.tokenizer.eos]
-
-
-@dataclass(frozen=True)
-class PaperFormat:
-    """As the TAPE paper's scripts feed their models, oddities included."""
-
-    tokenizer: Tokenizer
-
-    def prompt(self, text: str, room: int, summary: bool, training: bool) -> list[int]:
-        room -= 1  # the output has an EOS beyond its limit
-        if not summary:
-            text = first_words(text, 20_000 if training else 15_000)
-            return [self.tokenizer.bos, *self.tokenizer.encode(text).tolist()][:room]
-        tail = self.tokenizer.encode("\n Please summarize this report:").tolist()
-        framed = f"Context:\n{text}\n Please summarize this report:"
-        ids: list[int] = [self.tokenizer.bos, *self.tokenizer.encode(framed).tolist()]
-        return [*ids[: room - len(tail)], *tail]
-
-    def output(self, text: str, limit: int) -> list[int]:
-        ids = [self.tokenizer.bos, *self.tokenizer.encode(text).tolist()]
-        return [*ids[:limit], self.tokenizer.eos]
-
-
-def first_words(text: str, count: int) -> str:
-    """The text up to its `count`-th space-separated word."""
-    words = text.split(" ", count)
-    return text if len(words) <= count else " ".join(words[:count])
 
 
 def _options(text: str) -> list[str]:

@@ -4,7 +4,6 @@ Nothing here knows what is being benchmarked.
 """
 
 import io
-import itertools
 import json
 import logging
 import math
@@ -19,7 +18,6 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
 from pe_bench.config import TrainConfig
 from pe_bench.model import IGNORE, Decoder
@@ -102,10 +100,7 @@ def _fit(
     device: str,
     precision: str,
 ) -> None:
-    stream = _Stream(batch, module)
     with warnings.catch_warnings():
-        # Lightning recommends loader workers; our batches take microseconds to make.
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         trainer = L.Trainer(
@@ -120,14 +115,15 @@ def _fit(
             default_root_dir=resume.parent,
             callbacks=[_Progress(title), _Autosave(resume, config.save_every)],
         )
-        trainer.fit(
-            module,
-            DataLoader(stream, batch_size=None),
-            ckpt_path=resume if resume.exists() else None,
-            weights_only=False if resume.exists() else None,
-        )
-    if trainer.interrupted or trainer.global_step < config.steps:
-        raise KeyboardInterrupt
+        try:
+            trainer.fit(
+                module,
+                _Stream(batch, module),
+                ckpt_path=resume if resume.exists() else None,
+                weights_only=False if resume.exists() else None,
+            )
+        except SystemExit:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt from None
 
 
 class _Module(L.LightningModule):
@@ -222,15 +218,26 @@ def scale(step: int, config: TrainConfig) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-class _Stream(IterableDataset[Batch]):
-    """Batches from the step at which the module stands, which is not 0 after a resume."""
+class _Stream:
+    """The batches of a phase; Lightning asks for its state, so a resumed run goes on behind it."""
 
     def __init__(self, batch: Callable[[int], Batch], module: _Module) -> None:
         self.batch = batch
         self.module = module
+        self.first = 0
 
     def __iter__(self) -> Iterator[Batch]:
-        return map(self.batch, itertools.count(self.module.global_step))
+        return map(self.batch, range(self.first, len(self)))
+
+    def __len__(self) -> int:
+        """All steps, done ones included; told how many, Lightning does not fetch one too many."""
+        return self.module.train_config.steps
+
+    def state_dict(self) -> dict[str, int]:
+        return {"first": self.module.global_step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.first = state["first"]
 
 
 class _Autosave(Callback):

@@ -163,12 +163,13 @@ class Scrolls(Task):
             return hub_file(HUB_REPOSITORY, f"{name}.zip", cache=self.setup.cache / "hub").parent
         # Written in the official layout, so that nothing after this differs from real data.
         length = max(300, min(4000, self.longest - self.limits[SUBSETS[name].summary] - 8))
-        folder = self.setup.cache / "builtin" / f"{length}"
+        version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
+        folder = self.setup.cache / "builtin" / f"{version}-{length}"
         for split, n in (("train", 600), ("validation", 48)):
-            write_split(
-                folder / name / f"{split}.jsonl",
-                miniature.rows(SUBSETS[name].miniature, split, n, length=length),
-            )
+            path = folder / name / f"{split}.jsonl"
+            if not path.exists():
+                rows = miniature.rows(SUBSETS[name].miniature, split, n, length=length)
+                write_split(path, rows)
         return folder
 
     def _limit(self, name: str) -> int:

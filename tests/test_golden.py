@@ -1,6 +1,7 @@
 """Encodings against numbers that public implementations computed (see golden/README.md)."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,6 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float, what: str =
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), what
     error = float((actual - expected).abs().max() / expected.abs().max())
     assert error <= tolerance, f"{what} differs by {error:.1e} of its largest value"
-
-
-# TAPE
 
 
 class RecordingTAPE(TAPE):
@@ -138,18 +136,21 @@ def test_tape_intermediate_values(name: str) -> None:
     seen: list[dict[str, Tensor]] = []
     for encoding, block in zip(model.encodings, model.layers, strict=True):
         assert isinstance(encoding, RecordingTAPE)
-        values = encoding.seen
-        seen.append(values)
+        seen.append(encoding.seen)
         block.register_forward_hook(
-            lambda _, args, out, to=values: to.update(
+            lambda _, args, out, to=seen[-1]: to.update(
                 hidden_in=args[0], hidden_out=out[0], block_in=args[3], block_out=out[1]
             )
         )
-        block.self_attn.register_forward_hook(
-            lambda _, args, out, to=values: to.update(attn_out=out[0])
+        block.get_submodule("self_attn").register_forward_hook(
+            lambda _, args, out, to=seen[-1]: to.update(attn_out=out[0])
         )
-        block.mlp.register_forward_hook(lambda _, args, out, to=values: to.update(mlp=out))
+        block.get_submodule("mlp").register_forward_hook(
+            lambda _, args, out, to=seen[-1]: to.update(mlp=out)
+        )
     model(arrays["input_ids"])
+    frequencies = TAPE(model.config).frequencies(torch.device("cpu")).to(arrays["lm_logits"])
+    assert torch.equal(frequencies, arrays["w.model.rotary_emb.inv_freq"])
     for i, values in enumerate(seen[:layers]):
         # What the hooks were given is what the blocks pass on.
         assert values.pop("block_in") is values["in"]
@@ -169,22 +170,17 @@ def test_tape_intermediate_values(name: str) -> None:
             assert_close(values[key], array, TOLERANCE[array.dtype], f"l{i}.{key}")
 
 
-@pytest.mark.parametrize("name", TAPE_FILES)
-def test_tape_frequencies(name: str) -> None:
-    theirs = golden(name)["w.model.rotary_emb.inv_freq"]
-    ours = TAPE(ModelConfig(width=64, heads=4)).frequencies(torch.device("cpu"))
-    assert torch.equal(ours.to(theirs.dtype), theirs)
-
-
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
 @torch.no_grad()
-def test_a_new_tape_is_rope(backend: Any) -> None:
-    logits = []
+def test_a_new_tape_is_rope() -> None:
+    models = []
     for encoding in (TAPE, RoPE):
         torch.manual_seed(3)
-        model = Decoder(ModelConfig(layers=3, init_std=0.1), encoding)
-        logits.append(model(torch.randint(260, (2, 50)), backend=backend))
-    assert torch.equal(*logits)
+        models.append(Decoder(ModelConfig(layers=3, init_std=0.1), encoding))
+    tokens = torch.randint(260, (2, 50))
+    tape, rope = (model(tokens, backend="eager") for model in models)
+    assert torch.equal(tape, rope)
+    # Fused kernels may sum in another order where values are wider.
+    assert_close(models[0](tokens, backend="sdpa"), rope, 1e-5)
 
 
 @pytest.mark.parametrize("shift", [17, 1000, 100_000])
@@ -197,16 +193,13 @@ def test_tape_ignores_a_global_shift(shift: int) -> None:
     assert (model(tokens, positions=2 * positions) - arrays["lm_logits"]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("options", "size"), [({}, 16), ({"position_size": 6}, 6)])
-def test_parameters_of_tape(options: dict[str, int], size: int) -> None:
+@pytest.mark.parametrize(("position_size", "size"), [(0, 16), (6, 6)])
+def test_parameters_of_tape(position_size: int, size: int) -> None:
     config = ModelConfig(layers=3, heads=4, width=64)
-    model = Decoder(config, lambda config, layer: TAPE(config, layer, **options))
+    model = Decoder(config, partial(TAPE, position_size=position_size))
     counts = [sum(p.numel() for p in encoding.parameters()) for encoding in model.encodings]
     each = 64 * size + 2 * 4 * size + 4 * 4
     assert counts == [each, each, 0]
-
-
-# RoPE, ALiBi, sinusoidal
 
 
 @pytest.mark.parametrize(("tag", "base"), [("rope", 1e4), ("rope_theta1e6", 1e6)])
@@ -223,12 +216,8 @@ def test_rope(tag: str, base: float) -> None:
     state = encoding.begin(torch.empty(0), arrays["position_ids"])
     for name, x in zip("qk", encoding.rotate(arrays["q"], arrays["k"], state), strict=True):
         assert_close(x, arrays[f"{tag}.{name}_rot"], 1e-5, name)
-
-
-def test_rope_frequencies_of_wide_heads() -> None:
-    encoding = RoPE(ModelConfig(width=512, heads=4))
-    expected = golden("rope")["big.rope.inv_freq"]
-    assert torch.equal(encoding.frequencies(torch.device("cpu")), expected)
+    wide = RoPE(ModelConfig(width=512, heads=4)).frequencies(torch.device("cpu"))
+    assert torch.equal(wide, arrays["big.rope.inv_freq"])
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 6, 8, 12, 16, 20, 32, 40])
@@ -249,16 +238,16 @@ def test_alibi_bias(heads: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "name", "tolerance"),
+    ("layout", "name"),
     [
-        ("interleaved", "interleaved_vaswani", 1e-5),
-        ("interleaved", "tape_sincos", 1e-5),
-        ("concat", "concat_mcgill", 1e-5),
-        ("concat", "concat_deepmind", 1e-12),
-        ("t2t", "concat_t2t_formula_not_run", 1e-12),
+        ("interleaved", "interleaved_vaswani"),
+        ("interleaved", "tape_sincos"),
+        ("concat", "concat_mcgill"),
+        ("concat", "concat_deepmind"),
+        ("t2t", "concat_t2t_formula_not_run"),
     ],
 )
-def test_sinusoidal(layout: Any, name: str, tolerance: float) -> None:
+def test_sinusoidal(layout: Any, name: str) -> None:
     table = Sinusoidal(ModelConfig(width=32), layout=layout).table(torch.arange(64)[None])[0]
     expected = golden("sinusoidal")[name]
-    assert_close(table.to(expected.dtype), expected, tolerance)
+    assert_close(table.to(expected.dtype), expected, TOLERANCE[expected.dtype])

@@ -1,0 +1,258 @@
+"""Every shipped encoding passes every check, and every check catches what it is there for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pe_bench import attention, plugins
+from pe_bench.cache import Cache
+from pe_bench.config import ModelConfig
+from pe_bench.conformance import CHECKS, NotApplicable, Subject, check_encodings
+from pe_bench.errors import InputError
+from pe_bench.model import Decoder
+
+SPECS = [
+    *plugins.names("encoding"),
+    "rope:base=500000",
+    "sinusoidal:layout=concat,scale=one",
+    "sinusoidal:layout=t2t",
+    "tape:position_size=8",
+]
+
+HEADER = """
+import torch
+from torch import nn
+from pe_bench.encoding import Encoding
+from pe_bench.encodings.rope import RoPE
+from pe_bench.encodings.sinusoidal import Sinusoidal
+"""
+
+TABLE = """
+class Table(Encoding):
+    max_position = 100
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.table = nn.Embedding(100, model.width)
+
+    def embed(self, x, positions):
+        return x + self.table(positions)
+"""
+
+STRETCHED = """
+class Stretched(RoPE):  # frequencies that depend on the current length
+    prefix_consistent = False
+    shift_invariant = False
+
+    def begin(self, x, positions):
+        return super().begin(x, positions / positions.max().clamp(min=1) * 30)
+"""
+
+BROKEN = {
+    "sees the future": (
+        """
+class Leaky(Encoding):
+    def embed(self, x, positions):
+        return x + x.mean(dim=1, keepdim=True)
+""",
+        {"causal", "prefix_consistent", "cache", "chunks", "ragged"},
+    ),
+    "counts from zero in every call": (
+        """
+class Restarting(Sinusoidal):
+    def embed(self, x, positions):
+        return super().embed(x, torch.arange(x.shape[1])[None])
+""",
+        {"cache", "chunks", "ragged"},
+    ),
+    "knows a whole prompt and single tokens only": (
+        """
+class Impatient(Sinusoidal):
+    def embed(self, x, positions):
+        return super().embed(x, positions if x.shape[1] == 1 else torch.arange(x.shape[1])[None])
+""",
+        {"chunks"},
+    ),
+    "has a parameter that nothing uses": (
+        """
+class Idle(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.unused = nn.Parameter(torch.ones(3))
+""",
+        {"gradients"},
+    ),
+    "has too long a table declared": (
+        TABLE.replace("max_position = 100", "max_position = 200"),
+        {"bfloat16", "finite", "max_position"},
+    ),
+    "has a table and no limit declared": (
+        TABLE.replace("max_position = 100", "max_position = None"),
+        {"bfloat16", "finite"},
+    ),
+    "claims shift invariance and is absolute": (
+        """
+class Absolute(Sinusoidal):
+    shift_invariant = True
+""",
+        {"shift_invariant"},
+    ),
+    "rounds its positions": (
+        """
+class Rounded(RoPE):
+    def begin(self, x, positions):
+        return super().begin(x, positions.bfloat16().float())
+""",
+        {"shift_invariant"},
+    ),
+    "computes its angles in the model's type": (
+        """
+class Narrow(RoPE):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        kept = self.frequencies(torch.device("cpu"))
+        self.register_buffer("kept", kept, persistent=False)
+
+    def begin(self, x, positions):
+        angles = positions[:, None, :, None] * self.kept
+        return angles.cos(), angles.sin()
+
+    def _apply(self, fn, recurse=True):
+        return nn.Module._apply(self, fn, recurse)
+""",
+        {"bfloat16"},
+    ),
+    "claims prefix consistency and depends on the length": (
+        STRETCHED.replace("prefix_consistent = False", "prefix_consistent = True"),
+        {"prefix_consistent", "cache", "chunks", "ragged"},
+    ),
+    "overflows with distance": (
+        """
+class Exploding(Encoding):
+    def bias(self, query_positions, key_positions):
+        distances = query_positions[:, None, :, None] - key_positions[:, None, None, :]
+        return (distances / 12).exp().expand(-1, self.model.heads, -1, -1)
+""",
+        {"finite"},
+    ),
+}
+
+
+def findings(spec: str) -> dict[str, str]:
+    """Name of each check that does not hold, and why."""
+    subject, found = Subject(plugins.load("encoding", spec)), {}
+    for name, check in CHECKS.items():
+        try:
+            wrong = check(subject)
+        except NotApplicable:
+            continue
+        except Exception as error:
+            wrong = repr(error)
+        if wrong:
+            found[name] = wrong
+    return found
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Makes a plugin file of a class and returns its path."""
+
+    def write(code: str, name: str = "mine.py") -> str:
+        (tmp_path / name).write_text(HEADER + code)
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("spec", SPECS)
+def test_shipped_encodings(spec: str, check: str) -> None:
+    subject = Subject(plugins.load("encoding", spec))
+    try:
+        assert CHECKS[check](subject) is None
+    except NotApplicable as claim:
+        assert str(claim)
+
+
+def test_what_shipped_encodings_claim() -> None:
+    """NotApplicable must not be a way out for everybody."""
+    applicable: dict[str, list[str]] = {"shift_invariant": [], "prefix_consistent": [], "sdpa": []}
+    for name in ("nope", "alibi", "rope", "sinusoidal", "tape"):
+        subject = Subject(plugins.load("encoding", name))
+        for check, who in applicable.items():
+            try:
+                CHECKS[check](subject)
+                who.append(name)
+            except NotApplicable:
+                pass
+    everyone = ["nope", "alibi", "rope", "sinusoidal", "tape"]
+    assert applicable.pop("shift_invariant") == ["nope", "alibi", "rope", "tape"]
+    assert applicable == {"prefix_consistent": everyone, "sdpa": everyone}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_encodings(what: str, write: Any) -> None:
+    code, checks = BROKEN[what]
+    found = findings(write(code))
+    assert set(found) == checks, found
+
+
+@pytest.mark.parametrize("code", [TABLE, STRETCHED], ids=["table", "stretched"])
+def test_honest_encodings(code: str, write: Any) -> None:
+    assert findings(write(code)) == {}
+
+
+def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = write(TABLE.replace("(positions)", "(positions.clamp(max=99))"))
+    assert findings(spec) == {}
+    monkeypatch.setattr(Decoder, "_check", lambda self, positions: None)
+    assert findings(spec) == {"max_position": "position 100 is accepted although there are 100"}
+
+
+def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(attention, "_fold", lambda q, k, decay, scale: (q, k))
+        assert set(findings("alibi")) == {"sdpa"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Cache, "truncate", lambda self, lengths: None)
+        assert set(findings("rope")) == {"ragged"}
+
+
+def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    idle = write(BROKEN["has a parameter that nothing uses"][0], "idle.py")
+    table = write(BROKEN["has too long a table declared"][0], "table.py")
+    assert not check_encodings(["nope", idle, table])
+    lines = capsys.readouterr().out.splitlines()
+    head, nope, rows, reasons = lines[0], lines[1], lines[2:4], lines[4:]
+    assert head.split() == list(CHECKS)
+    assert nope.split() == ["nope", *["ok"] * (len(CHECKS) - 1), "-"]
+    assert [row.split().count("FAIL") for row in rows] == [1, 0]
+    assert [row.split().count("ERROR") for row in rows] == [0, 3]
+    assert reasons[0] == "idle.py: gradients: no gradient reaches encodings.0.unused"
+    for reason, check in zip(reasons[1:], ("bfloat16", "finite", "max_position"), strict=True):
+        assert reason.startswith(f"table.py: {check}: IndexError: ")
+
+
+def test_the_printed_table_of_good_encodings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_encodings(["nope"])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    with pytest.raises(InputError, match="there is no encoding 'nopee'"):
+        check_encodings(["nope", "nopee"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "message"),
+    [
+        ("rope:base=1", {}, "greater than 1, not 1.0"),
+        ("rope", {"width": 12}, "even head_dim; .* is 3"),
+        ("tape:position_size=-1", {}, "position_size must be positive, .* not -1"),
+        ("tape", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
+        ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
+        ("sinusoidal:layout=sines", {}, "one of interleaved, concat, t2t"),
+    ],
+)
+def test_options_out_of_range(spec: str, shape: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plugin = plugins.load("encoding", spec)
+        plugin.cls(ModelConfig(**shape), 0, **plugin.options)

@@ -1,0 +1,37 @@
+"""What README and CONTRIBUTING tell people to do works."""
+
+import re
+from pathlib import Path
+
+from pe_bench.cli import main
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(file: str, language: str) -> list[str]:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_encoding_of_contributing_passes_its_checks_and_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("CONTRIBUTING.md", "python")
+    Path("mine.py").write_text(code)
+    assert main(["check", "./mine.py", "./mine.py:buckets=4"]) == 0
+    tiny = ["--pretrain.steps", "2", "--train.steps", "2", "--model.layers", "1"]
+    command = ["run", "--encoding", "./mine.py", "--task", "scrolls", "--subsets", "quality"]
+    assert main([*command, *tiny]) == 0
+    assert main(["report"]) == 0
+    assert "mine.py" in Path("results/leaderboard.md").read_text()
+    assert main(["check", "./mine.py:buckets=1"]) == 2
+    assert "mine:buckets must be at least 2" in capsys.readouterr().err
+
+
+def test_the_readme_has_the_two_commands_that_set_everything_up():
+    run, tests = (
+        re.search(rf"<!-- {mark} -->\n```sh\n(.*?)\n```", (ROOT / "README.md").read_text())
+        for mark in ("run", "tests")
+    )
+    assert run and run[1].endswith("pe-bench run --encoding tape --task scrolls")
+    assert tests and tests[1].endswith("pytest")
+    assert all("-c constraints.txt" in found[1] for found in (run, tests))

@@ -1,0 +1,205 @@
+"""The folders as registry: names, descriptions, fingerprints, and an engine that knows none."""
+
+import ast
+import importlib
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+import pe_bench
+from pe_bench import plugins
+from pe_bench.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(pe_bench.__file__).parent
+SHIPPED = [*plugins.names("encoding"), *plugins.names("task")]
+unique = itertools.count(1)
+
+MINE = '''"""Mine, a
+try (nobody 2025).
+
+More about it."""
+
+from pe_bench.encoding import Encoding
+
+
+class Mine(Encoding):
+    """Does nothing."""
+
+    def __init__(self, model, layer=0, *, size: int = 4):
+        super().__init__(model, layer)  # no options of its own
+'''
+HALF = 'from pe_bench.encodings.{parent} import Mine\n\nclass Half(Mine):\n    """Inherits."""\n'
+
+Put = Callable[[str], Path]
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Writes source to a file among the shipped encodings, of which there are no others."""
+    folder = tmp_path / "encodings"
+    folder.mkdir()
+    monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
+    monkeypatch.setattr(importlib.import_module("pe_bench.encodings"), "__path__", [str(folder)])
+
+    def write(source: str) -> Path:
+        path = folder / f"my_own_{next(unique)}.py"
+        path.write_text(source, encoding="utf-8")
+        importlib.invalidate_caches()
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["encoding", "task"])
+def test_names_are_the_files_of_the_folders(kind: plugins.Kind) -> None:
+    files = [*(ROOT / f"{kind}s").glob("*.py")]
+    assert files
+    assert plugins.names(kind) == sorted(f.stem.replace("_", "-") for f in files)
+
+
+def test_no_plugin_is_named_like_a_standard_module_and_no_folder_is_a_package() -> None:
+    stems = [name.replace("-", "_") for name in SHIPPED]
+    assert not {*stems} & sys.stdlib_module_names
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", stem) for stem in stems)
+    for folder in (ROOT / "encodings", ROOT / "tasks"):
+        assert not (folder / "__init__.py").exists()
+        assert not [path for path in folder.rglob("*.py") if path.parent != folder]
+
+
+def test_describing_all_needs_no_torch() -> None:
+    program = (
+        "import sys; from pe_bench import plugins\n"
+        "for kind in 'encoding', 'task':\n"
+        "    for name in plugins.names(kind): print(plugins.describe(kind, name))\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    env = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(SHIPPED)
+    assert not [line for line in lines if len(line) < 20 or line.startswith("(")]
+
+
+def test_a_description_is_the_first_paragraph(shipped: Put) -> None:
+    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (nobody 2025)."
+    assert plugins.describe("encoding", shipped("x = 1\n").stem) == "(no description)"
+    assert "cannot be read" in plugins.describe("encoding", shipped("def (\n").stem)
+    assert "cannot be read" in plugins.describe("encoding", "absent")
+
+
+def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
+    good, bad = shipped(MINE), shipped("x = 1\nraise RuntimeError('boom')\n")
+    name = good.stem.replace("_", "-")
+    assert plugins.names("encoding") == sorted([name, bad.stem.replace("_", "-")])
+    assert plugins.load("encoding", f"{name}:size=2").label == f"{name}:size=2"
+    with pytest.raises(InputError, match=re.escape(f"did you mean '{name}'?")):
+        plugins.load("encoding", good.stem)
+    with pytest.raises(InputError, match=rf"{bad.name} does not import .*boom, line 2"):
+        plugins.load("encoding", bad.stem.replace("_", "-"))
+
+
+def digests(*files: Path) -> list[str]:
+    """Fingerprints of fresh imports."""
+    for module in [m for m in sys.modules if "my_own_" in m]:
+        del sys.modules[module]
+    return [plugins.load("encoding", str(file)).source_digest() for file in files]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("  # no options of its own", "", True),
+        ('"""Does nothing."""', '"""Does next to nothing."""', True),
+        ('    """Does nothing."""\n', "", True),
+        ("More about it.", "Less about it.", True),
+        ("size: int = 4", "size: int = (4)", True),
+        ("size: int = 4", "size: int = 5", False),
+        ("layer)", "layer + 0)", False),
+    ],
+)
+def test_a_fingerprint_is_of_code_and_that_of_the_parents(
+    shipped: Put, old: str, new: str, same: bool
+) -> None:
+    assert old in MINE
+    parent = shipped(MINE)
+    child = shipped(HALF.format(parent=parent.stem))
+    before = digests(parent, child)
+    assert before[0] != before[1] and all(re.fullmatch("[0-9a-f]{12}", d) for d in before)
+    parent.write_text(MINE.replace(old, new) + "\n" * 99)  # another size: no stale bytecode
+    after = digests(parent, child)
+    assert [a == b for a, b in zip(before, after, strict=True)] == [same, same]
+
+
+def test_a_fingerprint_does_not_depend_on_the_folder(shipped: Put, tmp_path: Path) -> None:
+    source = HALF.format(parent=shipped(MINE).stem)
+    files = [tmp_path / folder / "mine.py" for folder in ("a", "z")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(source)
+    first, second = digests(*files)
+    assert first == second
+
+
+def named(source: str, names: Collection[str]) -> list[str]:
+    """Places where code names a plugin: as a spec in a string, or by an import path.
+
+    Whole strings only, since plugins may have everyday names such as "path" or "learned".
+    """
+    tree = ast.parse(source)
+    either = "|".join(sorted({*names} | {name.replace("-", "_") for name in names}))
+    spec = re.compile(rf"(?:{either})(?::\w+=.*)?", re.DOTALL)
+    place = re.compile(rf"(?:^|\W)(?:encodings|tasks)[./](?:{either})\b")
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bad = any(place.search(alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            bad = any(place.search(f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            bad = id(node) not in prose and bool(spec.fullmatch(text) or place.search(text))
+        else:
+            continue
+        if bad:
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.name)
+def test_the_engine_names_no_plugin(path: Path) -> None:
+    assert named(path.read_text(encoding="utf-8"), SHIPPED) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "bad"),
+    [
+        ("import pe_bench.encodings.path", True),
+        ("from pe_bench.encodings import path", True),
+        ("from pe_bench.encodings.path import PaTH", True),
+        ("from .tasks.long_text import LongText", True),
+        ("if spec == 'path': pass", True),
+        ("x = {'long-text': 1}", True),
+        ("x = 'path:base=5'", True),
+        ("x = f'path:base={y}'", True),
+        ("import_module('pe_bench.encodings.path')", True),
+        ("x = 'encodings/path.py'", True),
+        ("'''path is one'''\nx = 1  # as path is", False),
+        ("class A:\n    x = 1\n    'path'", False),
+        ("from pathlib import Path\npath = Path('a/path')", False),
+        ("x = 'the path of a file, path: such'", False),
+        ("from pe_bench import encodings, path", False),
+        ("from pe_bench.encodings import pathology", False),
+    ],
+)
+def test_what_counts_as_naming_a_plugin(source: str, bad: bool) -> None:
+    assert bool(named(source, ["path", "long-text"])) is bad

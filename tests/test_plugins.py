@@ -1,0 +1,208 @@
+"""Specs of plugins, files from anywhere, options converted to their annotated types."""
+
+import itertools
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from pe_bench import plugins
+from pe_bench.errors import InputError
+
+unique = itertools.count()
+
+MINE = '''"""Mine, a try (nobody 2025).
+
+More about it."""
+
+from typing import Literal
+
+from pe_bench.encoding import Encoding
+
+
+class Mine(Encoding):
+    """Does nothing."""
+
+    def __init__(
+        self,
+        model,
+        layer=0,
+        *,
+        base: float = 10_000.0,
+        size: int = 4,
+        gated: bool = True,
+        layout: Literal["near", "far"] = "near",
+        limit: int | None = 8,
+    ):
+        super().__init__(model, layer)  # no options of its own
+'''
+OPTIONS = "base=10000, size=4, gated=true, layout=near, limit=8"
+
+Put = Callable[[str], Path]
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Put:
+    """Writes source to a file that no test has loaded before."""
+
+    def write(source: str) -> Path:
+        path = tmp_path / f"mine_{next(unique)}.py"
+        path.write_text(source, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("options", "label", "kept"),
+    [
+        ("", "", {}),
+        (":base=5e5", ":base=500000", {"base": 500_000.0}),
+        (":base=10000", "", {}),
+        (":size=5e2", ":size=500", {"size": 500}),
+        (":gated=False", ":gated=false", {"gated": False}),
+        (":layout=far", ":layout=far", {"layout": "far"}),
+        (":limit=none", ":limit=None", {"limit": None}),
+        (":limit=8,size=4", "", {}),
+        (":limit=9, size=2 ,base=.5", ":base=0.5,size=2,limit=9", dict(base=0.5, size=2, limit=9)),
+    ],
+)
+def test_specs(put: Put, options: str, label: str, kept: dict[str, Any]) -> None:
+    path = put(MINE)
+    plugin = plugins.load("encoding", f"{path}{options}")
+    assert plugin.label == path.name + label
+    assert list(plugin.options.items()) == list(kept.items())
+    assert [type(v) for v in plugin.options.values()] == [type(v) for v in kept.values()]
+    assert plugin.cls.__name__ == "Mine"
+    again = plugins.load("encoding", plugin.label.replace(path.name, str(path)))
+    assert (again.label, again.options) == (plugin.label, plugin.options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (":bass=1", f"no option 'bass' (did you mean 'base'?); its options are: {OPTIONS}"),
+        (":zzz=1", f"no option 'zzz'; its options are: {OPTIONS}"),
+        (":model=1", "no option 'model'"),
+        (":base=big", ":base must be a number, not 'big'"),
+        (":size=1.5", ":size must be a whole number, not '1.5'"),
+        (":gated=1", ":gated must be true or false, not '1'"),
+        (":layout=fur", ":layout must be one of near, far (did you mean 'far'?), not 'fur'"),
+        (":limit=few", ":limit must be a whole number, not 'few'"),
+        (":base", "is not a spec: write name:key=value"),
+        (":base=", "is not a spec: write name:key=value"),
+        (":=1", "is not a spec: write name:key=value"),
+    ],
+)
+def test_options_that_do_not_fit(put: Put, options: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plugins.load("encoding", f"{put(MINE)}{options}")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "says"),
+    [
+        ("encoding", "ropee", "no encoding 'ropee' (did you mean 'rope'?)"),
+        ("encoding", "zzz", f"'zzz'; there are: {', '.join(plugins.names('encoding'))}"),
+        ("task", "rope", "there is no task 'rope'"),
+        ("encoding", "", "there is no encoding ''"),
+        ("encoding", "rope:base", "'rope:base' is not a spec: write name:key=value"),
+        ("encoding", "nope:base=1", "nope has no option 'base'; its options are: none"),
+        ("encoding", "absent/mine.py:a=1", "there is no file absent/mine.py"),
+    ],
+)
+def test_specs_of_nothing(kind: plugins.Kind, spec: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plugins.load(kind, spec)
+    assert says in str(caught.value)
+
+
+BAD_FILES = {
+    "syntax error": ("x = 1\ndef (\n", "SyntaxError: invalid syntax, line 2"),
+    "raises": ("def f():\n    raise OSError('no')\n\nf()\n", "OSError: no, line 2"),
+    "raises elsewhere": ("import json\n\njson.loads('')\n", "JSONDecodeError: .*, line 3"),
+    "several lines": ("raise OSError('one\\ntwo')\n", "OSError: one two, line 1"),
+    "imports what is absent": ("import absent_module\n", "ModuleNotFoundError: .*, line 1"),
+    "leaves": ("import sys\n\nsys.exit(3)\n", "SystemExit: 3, line 3"),
+    "no class": ("import torch\n", "exactly one public subclass of Encoding; it has none"),
+    "imported only": ("from pe_bench.encodings.rope import RoPE\n", "it has none"),
+    "private only": (MINE.replace("class Mine", "class _Mine"), "it has none"),
+    "two": (MINE + "\n\nclass Other(Mine):\n    pass\n", "it has Mine, Other"),
+}
+
+
+@pytest.mark.parametrize(("source", "says"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_files_that_are_no_plugin(
+    put: Put, monkeypatch: pytest.MonkeyPatch, source: str, says: str, relative: bool
+) -> None:
+    path = put(source)
+    monkeypatch.chdir(path.parent)
+    spec = f"./{path.name}" if relative else str(path)
+    for _ in range(2):  # the second time nothing half imported is found
+        with pytest.raises(InputError) as caught:
+            plugins.load("encoding", spec)
+        assert re.search(says, str(caught.value)) and path.name in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["\n\nclass _Helper(Mine):\n    pass\n", "\n\nAlias = Mine\n", "\n\nclass Other:\n    pass\n"],
+    ids=["private subclass", "alias", "another class"],
+)
+def test_one_public_subclass_is_enough(put: Put, more: str) -> None:
+    assert plugins.load("encoding", str(put(MINE + more))).cls.__name__ == "Mine"
+
+
+def test_a_file_from_elsewhere_may_build_on_a_shipped_one(put: Put) -> None:
+    source = "from pe_bench.encodings.rope import RoPE\n\n\nclass Mine(RoPE):\n    pass\n"
+    plugin = plugins.load("encoding", f"{put(source)}:base=2")
+    assert plugin.options == {"base": 2.0}
+    assert sys.modules[plugin.cls.__module__].__file__  # pickle and dataclasses look there
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "value"),
+    [
+        ("5e5", float, 500_000.0),
+        ("5e5", int, 500_000),
+        ("9007199254740993", int, 9007199254740993),  # not through a float
+        ("-3", int, -3),
+        ("TRUE", bool, True),
+        ("a b", str, "a b"),
+        ("~/x", Path, Path("~/x")),
+        ("None", int | None, None),
+        ("7", int | None, 7),
+        ("off", Literal["on", "off"] | None, "off"),
+        ("2", Literal[1, 2], 2),
+    ],
+)
+def test_convert(text: str, annotation: Any, value: object) -> None:
+    converted = plugins.convert(text, annotation)
+    assert (converted, type(converted)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "message"),
+    [
+        ("x", int, "a whole number"),
+        ("inf", int, "a whole number"),
+        ("nan", int, "a whole number"),
+        ("1.5", int | None, "a whole number"),
+        ("x", float, "a number"),
+        ("nan", float, "a number"),
+        ("none", float, "a number"),
+        ("yes", bool, "true or false"),
+        ("of", Literal["on", "off"], "one of on, off (did you mean 'off'?)"),
+        ("3", Literal[1, 2], "one of 1, 2"),
+    ],
+)
+def test_convert_says_what_would_be_right(text: str, annotation: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        plugins.convert(text, annotation)
+    assert str(caught.value) == message

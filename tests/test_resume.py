@@ -1,0 +1,80 @@
+"""Killed at any moment, a run goes on where it stood and ends with the same numbers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [
+    *(sys.executable, "-m", "pe_bench", "run", "--encoding", "tape", "--task", "scrolls"),
+    *("--subsets", "qasper", "quality", "--model.layers", "2", "--model.width", "32"),
+    *("--model.heads", "2", "--model.mlp_width", "32", "--pretrain.steps", "25"),
+    *("--pretrain.save_every", "0", "--train.steps", "25", "--train.save_every", "0"),
+]
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    environment = os.environ | {"PE_BENCH_CACHE": str(folder / "cache")}
+    return subprocess.Popen(
+        [*COMMAND, "--results", str(folder / "results")],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def stop_when(folder: Path, pattern: str, how: int) -> tuple[int, str]:
+    """Starts a run and sends it a signal as soon as a file is there."""
+    process = start(folder)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def rows(folder: Path) -> str:
+    (path,) = folder.glob("results/runs/scrolls/tape/*/rows.csv")
+    return path.read_text()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("whole")
+    process = start(folder)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return rows(folder)
+
+
+def test_kill_9_in_training_and_between_subsets(tmp_path: Path, uninterrupted: str) -> None:
+    in_pretraining = "cache/checkpoints/*/resume.ckpt"
+    in_fine_tuning = "results/runs/scrolls/tape/*/work/qasper/resume.ckpt"
+    between = "results/runs/scrolls/tape/*/subsets/qasper.csv"
+    for pattern in (in_pretraining, in_fine_tuning, between):
+        assert stop_when(tmp_path, pattern, signal.SIGKILL)[0] == -signal.SIGKILL
+    trained_before = {
+        p: p.stat().st_mtime_ns for p in tmp_path.glob("cache/checkpoints/*/final.pt")
+    }
+    process = start(tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "perplexity · train" not in errors  # the shared checkpoint was there
+    assert "qasper · train" not in errors
+    assert rows(tmp_path) == uninterrupted
+    assert all(path.stat().st_mtime_ns == when for path, when in trained_before.items())
+
+
+def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
+    code, errors = stop_when(tmp_path, "cache/checkpoints/*/resume.ckpt", signal.SIGINT)
+    assert code == 130
+    assert "the same command goes on from here" in errors
+    assert "Traceback" not in errors

@@ -1,0 +1,192 @@
+"""The grid: what is done stays done, what fails is recorded, and the rest goes on."""
+
+import json
+
+import pytest
+
+from pe_bench import results as results_module
+from pe_bench.cli import main
+
+TASK = '''
+"""A task whose evaluation counts its calls."""
+import os
+from pathlib import Path
+import torch
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.errors import InputError
+from pe_bench.results import Measurement
+from pe_bench.task import Batch, Headline, Preset, Task
+
+class Toy(Task):
+    headline = Headline("score", "all", higher_is_better=True)
+    shown = {"a": "right", "b": "right"}
+    axes = {"length": "tokens", "aux": ""}
+    presets = {"quick": Preset(TrainConfig(steps=2, batch_size=2, length=8),
+                               ModelConfig(layers=2, heads=2, width=16, mlp_width=16))}
+
+    def __init__(self, setup, start):
+        super().__init__(setup, start)
+        self.subsets = setup.subsets or ("a", "b")
+        self.vocab_size, self.data_label, self.fingerprint, self.longest = 9, "toy", "toy-1", 16
+
+    def batch(self, subset, seed, step):
+        self.log("batch")
+        return Batch(torch.ones(2, 8, dtype=torch.long), torch.ones(2, 8, dtype=torch.long))
+
+    def evaluate(self, model, subset, seed, journal):
+        self.log(subset)
+        fail = os.environ.get("TOY_FAIL", "").split(",")
+        if subset in fail:
+            raise ZeroDivisionError("broken on purpose")
+        if subset + "!" in fail:
+            raise InputError("mend your data")
+        if subset + "^C" in fail:
+            raise KeyboardInterrupt
+        value = float(model(torch.arange(8)[None]).square().mean())
+        return [Measurement(subset, "right", value, 5, 0.1, 8)]
+
+    def summarize(self, rows):
+        return [Measurement("all", "score", sum(r.value for r in rows), len(rows))]
+
+    def log(self, line):
+        with Path(os.environ["TOY_LOG"]).open("a") as file:
+            file.write(line + "\\n")
+'''
+TABLE = '''
+"""Ten learned positions."""
+from torch import nn
+from pe_bench.encoding import Encoding
+
+class Short(Encoding):
+    max_position = 10
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """Runs the toy task; returns what it has logged since the last call with the exit code."""
+    monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(TASK)
+
+    def run(*more, fail="", encodings=("nope",)):
+        monkeypatch.setenv("TOY_FAIL", fail)
+        (tmp_path / "log").write_text("")
+        command = ["run", "--encoding", *encodings, "--task", "./toy.py", *more]
+        code = main(command)
+        return code, (tmp_path / "log").read_text().split()
+
+    return run
+
+
+def record(tmp_path, encoding="nope", seed=0):
+    (path,) = (tmp_path / "results/runs/toy.py" / encoding).glob(f"seed{seed}-*/run.json")
+    return json.loads(path.read_text()), path.parent
+
+
+def test_a_run_leaves_rows_and_how_they_came_about(toy, tmp_path, capsys):
+    assert toy() == (0, ["batch", "batch", "a", "b"])
+    run, folder = record(tmp_path)
+    rows = results_module.read_measurements(folder / "rows.csv")
+    assert [(r.subset, r.metric, r.n) for r in rows] == [
+        ("a", "right", 5), ("b", "right", 5), ("all", "score", 2),
+    ]  # fmt: skip
+    header = (folder / "rows.csv").read_text().splitlines()[0]
+    assert header == ",".join(results_module.COLUMNS)
+    assert run["status"] == "done"
+    assert run["subsets"] == ["a", "b"]
+    assert run["settings"]["train"]["steps"] == 2
+    assert run["costs"]["a"]["training"]["tokens"] == 32
+    assert run["environment"]["versions"]["torch"]
+    assert run["parameters"] > 1000
+    assert not (folder / "work").exists()
+    assert f"{rows[0].value:.3f}" in capsys.readouterr().out  # the table at the end
+
+
+def test_what_is_done_is_not_done_again(toy):
+    toy()
+    assert toy() == (0, [])
+
+
+def test_seeds_and_encodings_make_a_grid(toy, tmp_path):
+    code, log = toy("--seeds", "1", "2", encodings=("nope", "rope"))
+    assert (code, log.count("a")) == (0, 4)
+    values = {
+        (encoding, seed): results_module.read_measurements(
+            record(tmp_path, encoding, seed)[1] / "rows.csv"
+        )[0].value
+        for encoding in ("nope", "rope")
+        for seed in (1, 2)
+    }
+    assert len(set(values.values())) == 4
+
+
+@pytest.mark.parametrize("failure", ["b", "b^C"])
+def test_a_failed_part_is_retried_and_nothing_else(toy, tmp_path, failure):
+    code, _ = toy(fail=failure)
+    assert code == (130 if "^C" in failure else 1)
+    if failure == "b":
+        run, folder = record(tmp_path)
+        assert run["status"] == "failed"
+        assert "ZeroDivisionError: broken on purpose" in run["reason"]
+        assert len(results_module.read_measurements(folder / "subsets/a.csv")) == 1
+    assert toy() == (0, ["b"])  # neither trained nor measured a again
+    assert record(tmp_path)[0]["status"] == "done"
+
+
+def test_a_failure_does_not_stop_the_grid(toy, tmp_path, capsys):
+    (tmp_path / "short.py").write_text(TABLE)
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "crash.py").write_text(TABLE.replace("max_position = 10", "overrides = None"))
+    encodings = ("ropee", "./broken.py", "./short.py", "./crash.py", "nope")
+    code, log = toy(encodings=encodings)
+    assert code == 2
+    assert log.count("a") == 1  # nope ran
+    errors = capsys.readouterr().err
+    assert "did you mean 'rope'?" in errors
+    assert "broken.py does not import (ModuleNotFoundError" in errors
+    assert "it has 10 positions and this task needs 16" in errors
+    assert "crash.py · toy.py · seed 0 failed" in errors
+    assert "Traceback" not in errors
+    assert record(tmp_path, "short.py")[0]["status"] == "skipped"
+    assert "Traceback" in record(tmp_path, "crash.py")[0]["reason"]
+
+
+def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(toy, tmp_path, capsys):
+    assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
+    assert "a: mend your data" in capsys.readouterr().err
+    assert toy() == (0, ["a"])
+
+
+def test_parts_can_be_chosen_and_added_later(toy):
+    assert toy("--subsets", "b")[1] == ["batch", "batch", "b"]
+    assert toy()[1] == ["a"]
+
+
+def test_an_edited_encoding_is_a_new_run(toy, tmp_path):
+    mine = tmp_path / "short.py"
+    mine.write_text(TABLE.replace("= 10", "= 100"))
+    assert toy(encodings=["./short.py"])[1] == ["batch", "batch", "a", "b"]
+    mine.write_text("# a comment\n" + mine.read_text())
+    assert toy(encodings=["./short.py"])[1] == []
+
+
+def test_an_override_is_another_run(toy, tmp_path):
+    toy()
+    assert toy("--train.lr", "0.5")[1] == ["batch", "batch", "a", "b"]
+    assert len(list((tmp_path / "results/runs/toy.py/nope").iterdir())) == 2
+
+
+def test_a_full_disk_stops_everything_with_a_sentence(toy, monkeypatch, capsys):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results_module.os, "fsync", full)
+    code, _ = toy(encodings=("nope", "rope"))
+    assert code == 1
+    errors = capsys.readouterr().err.strip()
+    assert "No space left on device" in errors
+    assert len(errors.splitlines()[-1:]) == 1
+    assert "Traceback" not in errors
+    monkeypatch.undo()

@@ -1,0 +1,231 @@
+"""The seven subsets: formats, batches, scores, resume, and the real documents."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pe_bench import plugins
+from pe_bench.errors import InputError
+from pe_bench.model import IGNORE
+from pe_bench.prompts import PaperFormat, StrictFormat, first_tokens, first_words
+from pe_bench.results import Journal, Measurement
+from pe_bench.stage import Request, resolve
+from pe_bench.tasks import scrolls
+from pe_bench.tasks.scrolls import SUBSETS
+from pe_bench.tokenizer import ByteTokenizer
+
+TOKENS = ByteTokenizer()
+BOS, EOS, SEP = TOKENS.bos, TOKENS.eos, TOKENS.sep
+REQUEST = Request("quick", "strict", "bytes", "fp32", Path(), {}, {}, {}, {"layers": 1})
+
+
+@pytest.fixture
+def stage(cache_folder):
+    def make(spec="scrolls", **changes):
+        changes = {"cache": cache_folder} | changes
+        return resolve(dataclasses.replace(REQUEST, **changes), spec)
+
+    return make
+
+
+def untrained(stage):
+    return stage.make_model(plugins.load("encoding", "rope"), 0).eval()
+
+
+def test_strict_format_is_one_format_for_training_and_evaluation():
+    form = StrictFormat(TOKENS)
+    for training in (True, False):
+        assert form.prompt("abc", 9, False, training) == [BOS, 97, 98, 99, SEP]
+    assert form.prompt("abcdefgh", 5, True, True) == [BOS, 97, 98, 99, SEP]  # cut at the end
+    assert form.output("yes", 9) == [*b"yes", EOS]
+    assert form.output("yes", 3) == [*b"ye", EOS]
+
+
+def test_paper_format_has_the_lengths_of_the_published_recipe():
+    form = PaperFormat(TOKENS)
+    long = "word " * 30_000
+    answer = form.prompt(long, 8192 - 200, False, True)
+    assert (len(answer), answer[0]) == (7991, BOS)
+    output = form.output("x" * 900, 200)
+    assert (len(output), output[0], output[-1]) == (201, BOS, EOS)
+    tail = list(b"\n Please summarize this report:")
+    summary = form.prompt(long, 8192 - 1000, True, True)
+    assert len(summary) == 8192 - 1000 - 1
+    assert summary[-len(tail) :] == tail
+    short = form.prompt("a report", 8192 - 1000, True, True)
+    assert bytes(short[1:]) == b"Context:\na report" + bytes(tail) * 2  # twice, as published
+    shortened = [len(form.prompt(long, 10**6, False, training)) for training in (True, False)]
+    assert shortened == [1 + 5 * 20_000 - 1, 1 + 5 * 15_000 - 1]  # words of 4, spaces between
+
+
+def test_first_words_and_tokens():
+    assert first_words("a b  c d", 3) == "a b "
+    assert first_words("a b", 5) == "a b"
+    text = "ü" * 5000
+    assert first_tokens(TOKENS, text, 11) == list(text.encode()[:11])
+    assert first_tokens(TOKENS, "ab", 11) == list(b"ab")
+
+
+@pytest.mark.parametrize("protocol", ["strict", "paper"])
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_loss_falls_on_the_output_and_on_nothing_else(stage, subset, protocol):
+    task = stage(protocol=protocol).task
+    batch = task.batch(subset, seed=1, step=3)
+    outputs = {o for record in task.data[subset][0] for o in record.outputs}
+    assert batch.tokens.shape == batch.targets.shape
+    assert batch.tokens.shape[1] < task.longest
+    for tokens, targets in zip(batch.tokens, batch.targets, strict=True):
+        learned = targets[targets != IGNORE]
+        assert learned[-1] == EOS
+        assert TOKENS.decode(learned.numpy()) in outputs
+        first = int((targets != IGNORE).nonzero()[0])
+        assert tokens[first] == (SEP if protocol == "strict" else tokens[first])
+        assert learned[0] == BOS or protocol == "strict"
+        last = int((targets != IGNORE).nonzero()[-1])
+        assert torch.equal(tokens[first + 1 : last + 1], targets[first:last])  # next tokens
+
+
+def test_batches_are_a_pure_function_and_go_through_all_examples(stage):
+    task = stage().task
+    again = task.batch("qasper", 0, 7)
+    assert torch.equal(task.batch("qasper", 0, 7).tokens, again.tokens)
+    assert not torch.equal(task.batch("qasper", 1, 7).tokens[:, :80], again.tokens[:, :80])
+    total = len(task.data["qasper"][0])
+    order = np.concatenate([scrolls._order(total, 0, 0), scrolls._order(total, 0, 1)])
+    assert sorted(order) == sorted([*range(total)] * 2)
+
+
+def test_references_take_turns(stage):
+    task = stage().task
+    record = task.data["narrative_qa"][0][4]
+    assert len(set(record.outputs)) == 2
+    seen = {TOKENS.decode(task._encode("narrative_qa", 4, 4 + epoch)[1]) for epoch in range(2)}
+    assert seen == set(record.outputs)
+
+
+def test_evaluation_is_scored_and_resumed_item_by_item(stage, tmp_path, monkeypatch):
+    made = stage("scrolls:items=6,answer_tokens=4")
+    model, task = untrained(made), made.task
+    monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.longest)  # two at a time
+    whole = task.evaluate(model, "quality", 0, Journal(tmp_path / "whole.jsonl"))
+    calls = []
+
+    def killed_after_two_batches(*args, **kwargs):
+        calls.append(len(args[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return scrolls_generate(*args, **kwargs)
+
+    scrolls_generate = scrolls.generate
+    monkeypatch.setattr(scrolls, "generate", killed_after_two_batches)
+    with pytest.raises(KeyboardInterrupt):
+        task.evaluate(model, "quality", 0, Journal(tmp_path / "cut.jsonl"))
+    with (tmp_path / "cut.jsonl").open("a") as file:
+        file.write('["torn by a ki')
+    resumed = task.evaluate(model, "quality", 0, Journal(tmp_path / "cut.jsonl"))
+    assert calls == [2, 2, 2, 2]  # two batches, the one that was cut, and that one again
+    assert resumed == whole
+    assert [(row.metric, row.n) for row in whole] == [
+        ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
+    ]  # fmt: skip
+    assert whole[0].length > 200
+
+
+@torch.no_grad()
+def test_the_likeliest_option_is_found(stage):
+    made = stage("scrolls:items=8")
+    task, model = made.task, untrained(made)
+    prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
+    chosen = task._likeliest(model, prompt, options, 32)
+    nats = []
+    for option in options:
+        ids = torch.tensor([[*prompt, *option.encode(), EOS]])
+        logits = model(ids[:, :-1]).log_softmax(-1)[0, len(prompt) - 1 :]
+        nats.append(-float(logits.gather(1, ids[0, len(prompt) :, None]).sum()))
+    assert chosen["accuracy"] == int(np.argmin(nats))
+    lengths = [len(option) for option in options]
+    assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
+
+
+def test_the_score_is_the_mean_of_seven_and_has_another_name_below_seven(stage):
+    task = stage().task
+    rows = [Measurement(n, s.metric, 10.0 * i, 5, 3.0) for i, (n, s) in enumerate(SUBSETS.items())]
+    rows.insert(0, Measurement("quality", "accuracy", 99.0, 5, 3.0))
+    (score,) = task.summarize(rows)
+    assert (score.metric, score.value, score.n) == ("score", 30.0, 7)
+    assert score.stderr == pytest.approx(3 * 7**0.5 / 7)
+    (partial,) = task.summarize(rows[:-1])
+    assert (partial.metric, partial.value, partial.n) == ("partial_score", 25.0, 6)
+
+
+def test_paper_protocol_samples_summaries_and_nothing_else(stage, monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr(
+        scrolls, "generate", lambda m, prompts, **how: seen.update(how) or [[] for _ in prompts]
+    )
+    for protocol in ("strict", "paper"):
+        made = stage("scrolls:items=2", protocol=protocol)
+        for name, subset in SUBSETS.items():
+            if name == "quality" and protocol == "strict":
+                continue  # it asks the model for the likeliest option, and there is no model
+            made.task.evaluate(None, name, 0, Journal(tmp_path / f"{protocol}-{name}"))
+            sampled = protocol == "paper" and subset.summary
+            assert (seen["sampling"] is not None) == sampled
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "sentence"),
+    [
+        ({"data": {"": Path("/nowhere")}}, "scrolls", "/nowhere is not a folder"),
+        ({"subsets": ("qasperr",)}, "scrolls", "no subset qasperr; it has qasper"),
+        ({"train": {"length": 90}}, "scrolls", "leaves too little of --train.length 90"),
+        ({"preset": "paper"}, "scrolls", "give a folder of its text with --data perplexity=DIR"),
+        ({}, "scrolls:answer_tokens=0", "leaves too little"),
+    ],
+)
+def test_bad_input_is_a_sentence(stage, changes, spec, sentence):
+    with pytest.raises(InputError) as caught:
+        stage(spec, **changes)
+    assert sentence in str(caught.value)
+
+
+def test_a_broken_subset_is_named_and_the_others_stay(stage, tmp_path, cache_folder):
+    built = stage().task
+    for name in ("qasper", "quality", "qmsum"):
+        for split, records in zip(("train", "validation"), built.data[name], strict=True):
+            target = tmp_path / name / f"{split}.jsonl"
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(records.path.read_bytes())
+    broken = tmp_path / "quality" / "train.jsonl"
+    broken.write_text(broken.read_text().replace('"output"', "output", 1))
+    (tmp_path / "qmsum" / "validation.jsonl").write_text("")
+    task = stage(data={"": tmp_path}).task
+    assert task.subsets == ("qasper",)
+    assert "train.jsonl:1 is not JSON" in task.missing["quality"]
+    assert "validation.jsonl" in task.missing["qmsum"]
+    assert "expected" in task.missing["gov_report"]
+    assert task.data_label.startswith("scrolls-")
+    assert task.fingerprint != built.fingerprint
+
+
+def test_no_network_is_a_sentence(stage, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"--data"):
+        stage(preset="small")
+
+
+def test_real_documents(stage, real_documents):
+    task = stage(data={"": real_documents / "scrolls"}).task
+    assert set(task.missing) == {"summ_screen_fd"}
+    assert "expected" in task.missing["summ_screen_fd"]
+    for name in task.subsets:
+        assert len(task.batch(name, 0, 0).tokens) == 8
+    for record in task.data["quality"][1]:
+        options = scrolls._options(record.input)
+        assert record.outputs[0] in options
+    cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text())
+    assert set(cases) == set(task.subsets)

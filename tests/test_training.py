@@ -1,0 +1,132 @@
+"""Training: schedule, slices of a batch, and resuming as if nothing had happened."""
+
+import pytest
+import torch
+
+from pe_bench import plugins
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.model import IGNORE, Decoder
+from pe_bench.task import Batch
+from pe_bench.training import scale, train
+
+SHAPE = ModelConfig(layers=2, heads=2, width=16, mlp_width=24, vocab_size=12, train_length=8)
+CONFIG = TrainConfig(steps=12, batch_size=4, length=8, lr=1e-2, save_every=0)
+
+
+def make_model(spec="tape"):
+    torch.manual_seed(3)
+    encoding = plugins.load("encoding", spec)
+    return Decoder(SHAPE, lambda model, layer: encoding.cls(model, layer, **encoding.options))
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(step)
+    tokens = torch.randint(12, (4, 8), generator=generator)
+    targets = tokens.roll(-1, 1)
+    targets[step % 4, 3:] = IGNORE  # rows of unequal weight
+    return Batch(tokens, targets)
+
+
+def run(model, folder, config=CONFIG, data=batch):
+    where = {"folder": folder, "title": "test", "seed": 5, "device": "cpu", "precision": "fp32"}
+    return train(model, data, config, **where)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("stop", [1, 7, 11])
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, stop):
+    whole, resumed = make_model(), make_model()
+    expected = run(whole, tmp_path / "whole")
+    seen = []
+
+    def until_stopped(step):
+        if step == stop:
+            raise RuntimeError("power cut")
+        return batch(step)
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(resumed, tmp_path / "resumed", data=until_stopped)
+    resumed = make_model()
+    trained = run(resumed, tmp_path / "resumed", data=lambda s: (seen.append(s), batch(s))[1])
+    assert seen[0] == stop - 1 or seen[0] == stop  # goes on, does not start anew
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+    assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)
+    assert trained.loss == pytest.approx(expected.loss, abs=1e-6)
+
+
+def test_draws_inside_the_model_repeat_after_a_resume(tmp_path):
+    def noisy():
+        model = make_model("nope")
+        model.norm.register_forward_hook(lambda _, __, out: out + 0.1 * torch.randn_like(out))
+        return model
+
+    def until_stopped(step):
+        if step == 6:
+            raise RuntimeError("power cut")
+        return batch(step)
+
+    whole, first, second = noisy(), noisy(), noisy()
+    run(whole, tmp_path / "whole")
+    with pytest.raises(RuntimeError):
+        run(first, tmp_path / "resumed", data=until_stopped)
+    run(second, tmp_path / "resumed")
+    assert torch.equal(weights(second), weights(whole))
+
+
+def test_a_finished_phase_is_loaded_not_trained(tmp_path):
+    model, again = make_model(), make_model("tape")
+    trained = run(model, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"final.pt", "final.json"}
+
+    def forbidden(step):
+        raise AssertionError("trained again")
+
+    assert run(again, tmp_path, data=forbidden) == trained
+    assert torch.equal(weights(again), weights(model))
+
+
+def test_slices_of_a_batch_weigh_every_target_alike(tmp_path):
+    whole, sliced = make_model().double(), make_model().double()
+    config = TrainConfig(steps=3, batch_size=4, length=8, lr=1e-2)
+    run(whole, tmp_path / "whole", config)
+    micro = TrainConfig(steps=3, batch_size=4, length=8, lr=1e-2, micro_batch=3)
+    run(sliced, tmp_path / "sliced", micro)
+    torch.testing.assert_close(weights(sliced), weights(whole), rtol=1e-6, atol=1e-9)
+
+
+def test_it_learns(tmp_path):
+    def cycle(step):
+        tokens = (torch.arange(8) + torch.arange(4)[:, None] + step) % 12
+        return Batch(tokens, (tokens + 1) % 12)
+
+    config = TrainConfig(steps=60, batch_size=4, length=8, lr=1e-2)
+    assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
+
+
+def test_zero_steps_leave_the_model_as_it_is(tmp_path):
+    model = make_model()
+    before = weights(model)
+    assert run(model, tmp_path, TrainConfig(steps=0, length=8)).tokens == 0
+    assert torch.equal(weights(model), before)
+
+
+def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path):
+    model = make_model()
+    with torch.no_grad():
+        model.norm.weight.fill_(torch.inf)
+    with pytest.raises(FloatingPointError, match=r"lower --train\.lr"):
+        run(model, tmp_path)
+    assert not (tmp_path / "final.json").exists()
+
+
+def test_the_schedule():
+    cosine = TrainConfig(steps=100, warmup=0.1)
+    assert [scale(s, cosine) for s in (0, 4, 9)] == pytest.approx([0.1, 0.5, 1.0])
+    assert scale(55, cosine) == pytest.approx(0.5)
+    assert scale(100, cosine) == pytest.approx(0)
+    linear = TrainConfig(steps=100, warmup=0.1, schedule="linear")
+    assert scale(55, linear) == pytest.approx(0.5)
+    assert scale(77, TrainConfig(steps=100, schedule="constant")) == 1

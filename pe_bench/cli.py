@@ -215,7 +215,7 @@ def _run(args: argparse.Namespace) -> int:
     # What imports torch comes after everything that can be refused without it.
     from pe_bench.environment import cache_folder
     from pe_bench.report import summary
-    from pe_bench.runner import run_grid
+    from pe_bench.runner import complain, run_grid
     from pe_bench.stage import Request
 
     request = Request(
@@ -240,8 +240,9 @@ def _run(args: argparse.Namespace) -> int:
     if folders:
         print(f"\n{summary(args.results, folders)}")
     complaints = [line for outcome in outcomes for line in outcome.complaints]
-    for line in dict.fromkeys(complaints):
-        print(f"pe-bench: {line}", file=sys.stderr)
+    if folders:  # said before, but that may be hours and many lines ago
+        for line in dict.fromkeys(complaints):
+            complain(line)
     failed = [o for o in outcomes if o.status == "failed" and not o.complaints]
     for outcome in failed:
         print(f"pe-bench: {outcome.title} failed, see {outcome.folder}/run.json", file=sys.stderr)

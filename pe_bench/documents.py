@@ -20,7 +20,7 @@ from typing import Any, overload
 from tqdm import tqdm
 
 from pe_bench.errors import InputError
-from pe_bench.results import write_atomic
+from pe_bench.results import saving, write_atomic
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,12 @@ def _unpack(archive: Path, member: str, cache: Path) -> Path:
 
 def _extract(source: zipfile.ZipFile, member: str, target: Path) -> None:
     """Writes aside and renames, so that an interrupted run leaves no half file."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as copy, source.open(member) as packed:
-            shutil.copyfileobj(packed, copy, 1 << 20)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with saving(target), source.open(member) as packed:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as copy:
+                shutil.copyfileobj(packed, copy, 1 << 20)
+            Path(name).replace(target)
+        finally:
+            Path(name).unlink(missing_ok=True)

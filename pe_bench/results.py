@@ -112,7 +112,7 @@ def saving(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SavingError(
-            f"cannot save {path} ({error.strerror or error}): make room for it and run the same "
+            f"cannot save {path} ({error.strerror or error}): mend that and run the same "
             "command again, what was saved before is kept"
         ) from error
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -99,13 +100,18 @@ def _complaining(title: str, outcomes: list[Outcome]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        say(f"{title}: {error}")
-        outcomes.append(Outcome(title, "failed", (f"{title}: {error}",)))
+        outcomes.append(Outcome(title, "failed", (complain(f"{title}: {error}"),)))
 
 
 def say(line: str) -> None:
     """A line for the person who is watching."""
     print(line, flush=True)
+
+
+def complain(line: str) -> str:
+    """A sentence about what the user can mend, said at once, not only after hours of the rest."""
+    print(f"pe-bench: {line}", file=sys.stderr, flush=True)
+    return line
 
 
 @dataclass(frozen=True)
@@ -153,16 +159,14 @@ class Cell:
         complaints = [f"{self.title}: {part}: {why}" for part, why in task.missing.items()]
         reason = task.skip(self.stage.make_encoding(self.encoding))
         if reason is not None:
-            say(f"{self.title}: skipped, {reason}")
             self._record("skipped", reason=reason)
-            return Outcome(
-                self.title, "skipped", (f"{self.title}: skipped, {reason}",), self.folder
-            )
+            complaint = complain(f"{self.title}: skipped, {reason}")
+            return Outcome(self.title, "skipped", (complaint,), self.folder)
         if self._is_done():
             say(f"done already, in {self.folder}")
             return Outcome(self.title, "done", tuple(complaints), self.folder)
         for line in complaints:
-            say(line)
+            complain(line)
         started = time.monotonic()
         environment.reset_peak_memory(self.device)
         errors = []
@@ -173,8 +177,7 @@ class Cell:
             try:
                 self._write(rows, self._measure(subset))
             except InputError as error:
-                complaints.append(f"{self.title}: {subset}: {error}")
-                say(complaints[-1])
+                complaints.append(complain(f"{self.title}: {subset}: {error}"))
             except SavingError:
                 raise
             except Exception as error:

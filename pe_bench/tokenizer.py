@@ -6,9 +6,7 @@ tokenizer is accepted only where the tokens of a text stand for exactly the byte
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import numpy.typing as npt
 
 from pe_bench.corpus import Corpus
 from pe_bench.errors import InputError
+from pe_bench.results import write_atomic
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
@@ -207,15 +206,7 @@ def _fitted(size: int, corpus: Corpus, cache: Path) -> bytes:
     )
     inner.train_from_iterator((text.decode() for text in corpus.texts("train")), trainer)
     content = inner.to_str().encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path} ({error.strerror}); give another cache") from error
+    write_atomic(path, content)
     return content
 
 

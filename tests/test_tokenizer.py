@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 from pe_bench.corpus import Corpus, folder_corpus
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, SavingError
 from pe_bench.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 
 Json = dict[str, Any]
@@ -223,7 +223,7 @@ def test_bpe_refuses_bytes_that_are_not_utf8(corpus: Corpus, tmp_path: Path) -> 
 
 
 def test_a_cache_that_cannot_be_written(corpus: Corpus) -> None:
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(SavingError, match="cannot save"):
         load_tokenizer("bpe:300", corpus, corpus.train[0])
 
 

@@ -1,0 +1,115 @@
+"""Decoding, greedy and random, with and without the cache."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pe_bench.config import ModelConfig
+from pe_bench.encodings.sinusoidal import Sinusoidal
+from pe_bench.generation import Sampling, generate
+from pe_bench.model import Decoder
+
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8]]
+NO_END = -1
+
+
+class Counting(Sinusoidal):
+    """Notes how many rows and tokens each forward pass gets."""
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.calls: list[tuple[int, int]] = []
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        self.calls.append((x.shape[0], x.shape[1]))
+        return super().embed(x, positions)
+
+
+class CountingUncached(Counting):
+    prefix_consistent = False
+
+
+def decoder(encoding: type[Counting] = Counting) -> tuple[Decoder, list[tuple[int, int]]]:
+    """A model, its weights so large that likeliest tokens are far from ties, and its calls."""
+    torch.manual_seed(0)
+    shape = ModelConfig(layers=2, width=32, mlp_width=48, vocab_size=50, init_std=0.3)
+    model = Decoder(shape, encoding).double().eval()
+    assert isinstance(model.encoding, Counting)
+    return model, model.encoding.calls
+
+
+@torch.no_grad()
+def step_by_step(model: Decoder, prompt: list[int], steps: int) -> list[int]:
+    row = list(prompt)
+    for _ in range(steps):
+        row.append(int(model(torch.tensor([row]))[0, -1].argmax()))
+    return row[len(prompt) :]
+
+
+@pytest.mark.parametrize("encoding", [Counting, CountingUncached])
+def test_greedy_decoding(encoding: type[Counting]) -> None:
+    model, calls = decoder(encoding)
+    answers = generate(model, PROMPTS, max_new_tokens=6, end=NO_END)
+    if encoding.prefix_consistent:
+        assert calls == [(3, 7), *[(3, 1)] * 5]
+    else:
+        assert calls == [(1, len(prompt) + step) for prompt in PROMPTS for step in range(6)]
+    assert answers == [step_by_step(model, prompt, 6) for prompt in PROMPTS]
+    # Each row stops on its own, and its end is not part of the answer.
+    end = answers[0][2]
+    stopped = [row[: row.index(end)] if end in row else row for row in answers]
+    assert len(stopped[0]) < 6 and stopped != [[], [], []]
+    assert generate(model, PROMPTS, max_new_tokens=6, end=end) == stopped
+    assert generate(model, PROMPTS, max_new_tokens=2, end=NO_END) == [row[:2] for row in answers]
+    assert generate(model, PROMPTS, max_new_tokens=0, end=NO_END) == [[], [], []]
+    assert generate(model, [], max_new_tokens=6, end=NO_END) == []
+
+
+def test_decoding_goes_no_further_than_the_last_end() -> None:
+    model, calls = decoder()
+    first = generate(model, PROMPTS[:1], max_new_tokens=1, end=NO_END)[0][0]
+    calls.clear()
+    assert generate(model, PROMPTS[:1] * 2, max_new_tokens=9, end=first) == [[], []]
+    assert calls == [(2, 7)]
+
+
+def test_ties_go_to_the_smallest_id() -> None:
+    model, _ = decoder()
+    model.lm_head.weight.data.zero_()
+    assert generate(model, PROMPTS, max_new_tokens=2, end=NO_END) == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize("encoding", [Counting, CountingUncached])
+def test_sampling(encoding: type[Counting]) -> None:
+    model, _ = decoder(encoding)
+
+    def sample(**options: Any) -> list[list[int]]:
+        return generate(model, PROMPTS, max_new_tokens=6, end=NO_END, sampling=Sampling(**options))
+
+    greedy = generate(model, PROMPTS, max_new_tokens=6, end=NO_END)
+    assert sample(top_k=1) == sample(top_p=1e-6) == greedy
+    assert sample(seed=1) == sample(seed=1) != sample(seed=2)
+    assert sample() != greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"), [({}, 50), ({"top_k": 4}, 4), ({"top_p": 0.6}, None), ({"top_k": 50}, 50)]
+)
+@torch.no_grad()
+def test_the_distribution_of_samples(options: dict[str, Any], kept: int | None) -> None:
+    (model, _), draws = decoder(), 4000
+    probabilities = model(torch.tensor([PROMPTS[2]]))[0, -1].softmax(-1)
+    likeliest, ids = probabilities.sort(descending=True)
+    if kept is None:  # the fewest that reach top_p
+        kept = int((likeliest.cumsum(0) < options["top_p"]).sum()) + 1
+        assert 1 < kept < 50
+    expected = torch.zeros(50, dtype=torch.float64)
+    expected[ids[:kept]] = likeliest[:kept] / likeliest[:kept].sum()
+    answers = generate(
+        model, [PROMPTS[2]] * draws, max_new_tokens=1, end=NO_END, sampling=Sampling(**options)
+    )
+    counts = torch.tensor(answers)[:, 0].bincount(minlength=50)
+    spread = (draws * expected * (1 - expected)).sqrt()
+    assert ((counts - draws * expected).abs() <= 5 * spread + 1e-9).all()

@@ -1,0 +1,209 @@
+"""The decoder around an encoding, and its cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pe_bench import plugins
+from pe_bench.cache import Cache
+from pe_bench.config import ModelConfig
+from pe_bench.encoding import Encoding
+from pe_bench.encodings.rope import RoPE
+from pe_bench.encodings.sinusoidal import Sinusoidal
+from pe_bench.encodings.tape import TAPE
+from pe_bench.errors import InputError
+from pe_bench.model import IGNORE, Decoder
+
+SHAPE: dict[str, Any] = {"layers": 2, "heads": 4, "width": 32, "mlp_width": 48, "vocab_size": 50}
+
+
+def decoder(encoding: Callable[..., Encoding] = RoPE, **shape: Any) -> Decoder:
+    torch.manual_seed(0)
+    config = ModelConfig(**{**SHAPE, "init_std": 0.3, **shape})
+    return Decoder(config, encoding).double().eval()
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randint(50, shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_parameters_are_those_of_llama() -> None:
+    model = decoder(kv_heads=2)
+    layer = {
+        "self_attn.q_proj.weight": (32, 32),
+        "self_attn.k_proj.weight": (16, 32),
+        "self_attn.v_proj.weight": (16, 32),
+        "self_attn.o_proj.weight": (32, 32),
+        "mlp.gate_proj.weight": (48, 32),
+        "mlp.up_proj.weight": (48, 32),
+        "mlp.down_proj.weight": (32, 48),
+        "input_layernorm.weight": (32,),
+        "post_attention_layernorm.weight": (32,),
+    }
+    expected = {f"layers.{i}.{name}": shape for i in range(2) for name, shape in layer.items()}
+    expected |= {"embed_tokens.weight": (50, 32), "norm.weight": (32,), "lm_head.weight": (50, 32)}
+    assert {name: tuple(t.shape) for name, t in model.state_dict().items()} == expected
+
+
+def test_initial_weights() -> None:
+    models = [decoder(plugins.load("encoding", n).cls) for n in ("nope", "sinusoidal", "tape")]
+    trunk = models[0].state_dict()
+    for model in models[1:]:
+        others = model.state_dict()
+        assert all(torch.equal(others[name], weight) for name, weight in trunk.items())
+    for name, weight in trunk.items():
+        if "norm" in name:
+            assert (weight == 1).all()
+        else:
+            assert weight.std() == pytest.approx(0.3, rel=0.1) and abs(weight.mean()) < 0.05
+
+
+@torch.no_grad()
+def test_encodings_are_shared_or_one_per_layer() -> None:
+    assert len(decoder(RoPE, layers=3).encodings) == 1
+    assert [e.layer for e in decoder(TAPE, layers=3).encodings] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "cache"])
+@torch.no_grad()
+def test_grouped_queries(backend: Any) -> None:
+    grouped, full = decoder(kv_heads=2), decoder()
+    weights = grouped.state_dict()
+    for name, weight in weights.items():
+        if "k_proj" in name or "v_proj" in name:
+            weights[name] = weight.view(2, 8, 32).repeat_interleave(2, dim=0).flatten(0, 1)
+    full.load_state_dict(weights)
+    batch = tokens(2, 9)
+    if backend == "cache":
+        cache = Cache(2, 9)
+        logits = torch.cat([grouped(step, cache) for step in batch.split(4, dim=1)], dim=1)
+    else:
+        logits = grouped(batch, backend=backend)
+    torch.testing.assert_close(logits, full(batch))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 4096])
+@torch.no_grad()
+def test_token_losses(chunk: int) -> None:
+    model, batch = decoder(), tokens(2, 10)
+    targets = batch.roll(-1, dims=1)
+    targets[0, 3:6] = targets[1, -1] = IGNORE
+    losses = model.token_losses(batch, targets, chunk=chunk)
+    expected = F.cross_entropy(model(batch).mT, targets, reduction="none", ignore_index=IGNORE)
+    torch.testing.assert_close(losses, expected)
+    assert (losses == 0).equal(targets == IGNORE)
+    assert model.bfloat16().token_losses(batch, targets).dtype == torch.float32
+
+
+def test_logits_that_are_rewritten_need_the_eager_backend() -> None:
+    class Rewriting(Encoding):
+        def logits(self, scores: Tensor, *rest: Any) -> Tensor:
+            return 2 * scores
+
+    model = decoder(Rewriting)
+    with pytest.raises(InputError, match="use backend eager, not sdpa"):
+        model(tokens(1, 4), backend="sdpa")
+    assert torch.equal(model(tokens(1, 4)), model(tokens(1, 4), backend="eager"))
+
+
+class Watching(Encoding):
+    """Notes for each hook the types of what it is given, and whether autocast is on."""
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.seen: dict[str, set[object]] = {}
+        self.weight = torch.nn.Parameter(torch.ones(model.width, model.width))
+
+    def note(self, hook: str, *given: Tensor | None) -> None:
+        types = {t.dtype for t in given if t is not None and t.is_floating_point()}
+        product = self.weight @ self.weight  # what autocast would narrow
+        self.seen.setdefault(hook, set()).update(types, {product.dtype})
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        self.note("embed", x)
+        return x
+
+    def begin(self, x: Tensor, positions: Tensor) -> Tensor:
+        self.note("begin", x)
+        return x.new_ones(1, self.model.heads, x.shape[1], 2)
+
+    def rotate(self, q: Tensor, k: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        self.note("rotate", q, k, state)
+        return q, k
+
+    def key_features(self, x: Tensor, state: Tensor) -> Tensor:
+        self.note("key_features", x, state)
+        return x[:, None, :, :1].expand(-1, self.model.heads, -1, -1)
+
+    def decay(self, features: Tensor | None, positions: Tensor) -> Tensor:
+        self.note("decay", features)
+        return torch.zeros(1, self.model.heads, positions.shape[1])
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> None:
+        self.note("bias")
+
+    def extra_values(self, state: Tensor) -> Tensor:
+        self.note("extra_values", state)
+        return state
+
+    def logits(self, scores: Tensor, q: Tensor, k: Tensor, features: Any, causal: Any) -> Tensor:
+        self.note("logits", scores, q, k, features)
+        return scores
+
+    def update(self, state: Tensor, extra: Tensor | None, mlp_out: Tensor) -> Tensor:
+        self.note("update", state, extra, mlp_out)
+        return state
+
+
+@pytest.mark.parametrize("how", ["autocast", "bfloat16", "float32", "float64"])
+@torch.no_grad()
+def test_hooks_compute_in_float32_or_wider(how: str) -> None:
+    model = decoder(Watching)
+    if how != "float64":
+        model = model.float()
+    if how == "bfloat16":
+        model = model.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+        logits = model(tokens(2, 5))
+    assert logits.dtype == (torch.bfloat16 if how == "autocast" else getattr(torch, how))
+    hooks = {name for name in vars(Watching) if name in vars(Encoding) and name[0] != "_"}
+    expected = {torch.float64 if how == "float64" else torch.float32}
+    assert isinstance(model.encoding, Watching)
+    assert model.encoding.seen == dict.fromkeys(hooks, expected)
+
+
+def test_encodings_are_never_narrowed() -> None:
+    model = decoder(TAPE).float().bfloat16()
+    assert {p.dtype for p in model.layers.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in model.encodings.parameters()} == {torch.float32}
+    assert {p.dtype for p in model.double().parameters()} == {torch.float64}
+
+
+@torch.no_grad()
+def test_rows_of_unequal_length_share_a_cache() -> None:
+    model, batch, lengths = decoder(Sinusoidal), tokens(2, 8), [5, 2]
+    cache = Cache(2, 8)
+    first = model(batch[:, :5], cache)
+    cache.truncate(torch.tensor(lengths))
+    steps = [[5, 6], [7]]  # two tokens, then one
+    seen = [
+        torch.stack([batch[row, [lengths[row] + c - 5 for c in step]] for row in (0, 1)])
+        for step in steps
+    ]
+    logits = torch.cat([model(step, cache) for step in seen], dim=1)
+    for row, length in enumerate(lengths):
+        whole = model(batch[row : row + 1, : length + 3])[0]
+        torch.testing.assert_close(first[row, :length], whole[:length])
+        torch.testing.assert_close(logits[row], whole[length:])
+    assert cache.lengths.tolist() == [8, 5]
+
+
+def test_a_full_cache_says_so() -> None:
+    model, cache = decoder(), Cache(1, 3)
+    model(tokens(1, 2), cache)
+    with pytest.raises(ValueError, match="the cache holds 3 tokens, not 4"):
+        model(tokens(1, 2), cache)

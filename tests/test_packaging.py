@@ -1,0 +1,153 @@
+"""What is shipped: the wheel, the links, the pins, and a folder name with a trap in it."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def python(*args: str | Path, path: Path | None = None, cwd: Path | None = None) -> str:
+    """Standard output of a fresh interpreter that finds packages in one more folder."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if path:
+        env["PYTHONPATH"] = str(path)
+    command = [sys.executable, *map(str, args)]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def copy_source(target: Path) -> Path:
+    """Copies what is built from, links as links."""
+    target.mkdir()
+    skip = shutil.ignore_patterns("__pycache__")
+    for name in SOURCE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=skip)
+        else:
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source distribution and the wheel that is made from it."""
+    for needed in ("build", *PROJECT["build-system"]["requires"]):
+        requirement = Requirement(needed)
+        installed = [d.version for d in metadata.distributions(name=requirement.name)]
+        if not any(map(requirement.specifier.contains, installed)):
+            pytest.skip(f"{needed} is not installed")
+    folder = tmp_path_factory.mktemp("packaging")
+    source = copy_source(folder / "source")
+    python("-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return sdist, wheel
+
+
+def modules() -> set[str]:
+    """Every module of the suite, by its place in the installed package."""
+    folders = {"pe_bench": "pe_bench", "encodings": "pe_bench/encodings", "tasks": "pe_bench/tasks"}
+    return {f"{to}/{path.name}" for at, to in folders.items() for path in (ROOT / at).glob("*.py")}
+
+
+def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = set(wheel.namelist())
+        code = {name for name in names if ".dist-info/" not in name}
+        assert code == modules()
+        assert wheel.read("pe_bench/encodings/rope.py") == (ROOT / "encodings/rope.py").read_bytes()
+        (licence,) = (name for name in names if name.endswith("LICENSE"))
+        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_every_module_is_in_the_source_distribution_once(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as sdist:
+        files = [name.partition("/")[2] for name in sdist.getnames()]
+    code = [f for f in files if f.endswith(".py") and f.startswith(SOURCE) and f != "setup.py"]
+    assert sorted(code) == sorted(
+        name.removeprefix("pe_bench/") if name.count("/") == 2 else name for name in modules()
+    )
+
+
+def test_the_installed_wheel_runs_from_another_folder(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("pip is not installed")
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    quiet = ("--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+    python("-m", "pip", "install", *quiet, "--target", site, built[1])
+    where = python("-c", "import pe_bench; print(pe_bench.__file__)", path=site, cwd=elsewhere)
+    assert Path(where.strip()) == site / "pe_bench" / "__init__.py"
+    listed = python("-m", "pe_bench", "list", path=site, cwd=elsewhere).splitlines()
+    names = {line.split()[0] for line in listed if line.startswith("  ")}
+    assert names == {Path(m).stem.replace("_", "-") for m in modules() if m.count("/") == 2}
+    assert (site / "bin" / "pe-bench").exists()
+    program = "from pe_bench import plugins; print(plugins.load('encoding', 'tape').cls.__module__)"
+    assert python("-c", program, path=site, cwd=elsewhere).strip() == "pe_bench.encodings.tape"
+
+
+@pytest.mark.parametrize("name", ["encodings", "tasks"])
+def test_the_folders_are_linked_into_the_package(name: str) -> None:
+    link = ROOT / "pe_bench" / name
+    assert link.is_symlink() and link.readlink() == Path("..") / name
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: what is committed cannot be seen")
+    command = ["git", "ls-files", "--stage", f"pe_bench/{name}"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert listed.stdout.startswith("120000 ")  # git's mode of a link
+
+
+def test_python_starts_in_the_checkout_unless_a_folder_becomes_a_package(tmp_path: Path) -> None:
+    program = "import encodings; print(encodings.__file__)"
+    codecs = python("-c", program, path=ROOT)
+    assert not Path(codecs.strip()).is_relative_to(ROOT / "encodings")
+    source = copy_source(tmp_path / "source")
+    (source / "encodings" / "__init__.py").touch()
+    with pytest.raises(AssertionError, match="init_fs_encoding"):
+        python("-c", "pass", path=source)
+
+
+def pins() -> dict[str, str]:
+    """constraints.txt: version by canonical name."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    found: dict[str, str] = {}
+    found.update((canonicalize_name(name), version) for name, equals, version in pairs if equals)
+    assert len(found) == len(pairs)  # no line without a pin, no name twice
+    return found
+
+
+def declared() -> list[Requirement]:
+    """Everything that pyproject.toml asks for."""
+    project = PROJECT["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    lines = [*project["dependencies"], *extras, *PROJECT["build-system"]["requires"]]
+    return [Requirement(line) for line in lines]
+
+
+@pytest.mark.parametrize("requirement", declared(), ids=lambda r: r.name)
+def test_every_dependency_is_pinned_within_its_range(requirement: Requirement) -> None:
+    version = pins()[canonicalize_name(requirement.name)]
+    assert requirement.specifier.contains(version)
+
+
+def test_pins_are_public_versions() -> None:
+    assert pins()["torch"] == "2.13.0"
+    assert not [version for version in pins().values() if "+" in version or " " in version]

@@ -1,5 +1,6 @@
 """Plots of a table: each metric against length, the training length marked."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,21 @@ matplotlib.use("Agg")  # files only; a server has no screen
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.legend import Legend
 
 if TYPE_CHECKING:
     from pe_bench.report import Table
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; black and yellow, hard to
-# see on white or as thin lines, come last.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
+# Okabe and Ito's colours, which colour-blind people can tell apart, with wine in place of their
+# yellow, which nobody sees on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+STYLE: Any = {  # the key type is a Literal of hundreds of names
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,  # a $ in a name is a $
+}
 NAMES = {"f1": "F1", "em": "exact match", "rgm": "ROUGE geometric mean"}
 
 
@@ -35,10 +43,12 @@ def plot_table(table: "Table", folder: Path) -> Path | None:
         return None
     curves = scores.groupby("subset").length.nunique().max() > 1
     path = folder / f"{table.name}.png"
-    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+    with plt.rc_context(STYLE):
         figure = _curves(table, scores) if curves else _parts(table, scores)
-        figure.suptitle(table.title, x=0.02, ha="left", fontsize=12)
-        figure.savefig(path, dpi=150)
+        title = figure.suptitle(table.title, x=0.02, ha="left", fontsize=12)
+        # Panels keep their size; the picture grows with what is written around them.
+        around = [title, *figure.findobj(Legend)]
+        figure.savefig(path, dpi=150, bbox_inches="tight", bbox_extra_artists=around)
         plt.close(figure)
     return path
 
@@ -49,7 +59,7 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
     figure, axes = plt.subplots(
         1,
         len(subsets),
-        figsize=(1.8 + 4.6 * len(subsets), 4.2),
+        figsize=(5.2 * len(subsets), 4.2),
         layout="constrained",
         squeeze=False,
     )
@@ -64,10 +74,12 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
         axis.minorticks_off()
         axis.set_xlabel(table.about["axes"]["length"])
         axis.set_ylabel(_metric_name(table, subset))
-        axis.set_title(subset, fontsize=10)
+        if len(subsets) > 1:
+            axis.set_title(subset, fontsize=10, loc="left")
         axis.grid(axis="y", alpha=0.3)
-        _mark_training_length(axis, table.about["train_length"])
-    _legend(figure, axes[0][0])
+        for length, label in _trained_lengths(table).items():
+            _mark(axis, length, label)
+    _legend(axes[0][-1], _encodings(table))
     return figure
 
 
@@ -75,41 +87,51 @@ def _parts(table: "Table", scores: pd.DataFrame) -> Any:
     """Subsets side by side, shortest inputs first: their lengths may be close or far apart."""
     lengths = scores.groupby("subset").length.median().sort_values()
     encodings = _encodings(table)
-    figure, axis = plt.subplots(figsize=(3.2 + 1.25 * len(lengths), 4.4), layout="constrained")
+    figure, axis = plt.subplots(figsize=(1.5 + 1.25 * len(lengths), 4.4), layout="constrained")
     step = 0.7 / max(1, len(encodings))
     for i, encoding in enumerate(encodings):
         part = scores[scores.encoding == encoding].set_index("subset").reindex(lengths.index)
-        places = [x + (i - (len(encodings) - 1) / 2) * step for x in range(len(lengths))]
+        dodged = [x + (i - (len(encodings) - 1) / 2) * step for x in range(len(lengths))]
         style = _style(i) | {"linestyle": "none"}
-        axis.errorbar(places, part["mean"], _spread(part), label=encoding, **style)
+        axis.errorbar(dodged, part["mean"], _spread(part), label=encoding, **style)
     labels = [
-        f"{subset}\n{_metric_name(table, str(subset))}\n{length:,.0f}"
+        f"{subset}\n{length:,.0f}\n{textwrap.fill(_metric_name(table, str(subset)), 14)}"
         for subset, length in lengths.items()
     ]
-    axis.set_xticks(range(len(lengths)), [label.replace(" ", "\n", 1) for label in labels])
+    axis.set_xticks(range(len(lengths)), labels)
     axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel(f"subset, its metric, {table.about['axes']['length']}")
+    axis.set_xlabel(f"subset, {table.about['axes']['length']}, metric")
     axis.set_ylabel("score, %")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # a score of zero is a whole marker
     axis.set_xlim(-0.6, len(lengths) - 0.4)
     axis.grid(axis="y", alpha=0.3)
-    train_length = table.about["train_length"]
-    _mark_training_length(axis, train_length, float((lengths <= train_length).sum()) - 0.5)
-    _legend(figure, axis)
+    places: dict[float, list[str]] = {}
+    for trained, label in _trained_lengths(table).items():
+        places.setdefault(float((lengths <= trained).sum()) - 0.5, []).append(label)
+    for place, words in places.items():
+        _mark(axis, place, ", ".join(words))
+    _legend(axis, encodings)
     return figure
 
 
-def _mark_training_length(axis: Axes, length: int, place: float | None = None) -> None:
-    at = length if place is None else place
+def _trained_lengths(table: "Table") -> dict[int, str]:
+    """Length -> what to write beside its line."""
+    first, second = table.about["train_length"], table.about.get("fine_tune_length")
+    if second is None:
+        return {first: f"trained to {first:,}"}
+    return {first: f"pre-trained to {first:,}", second: f"fine-tuned to {second:,}"}
+
+
+def _mark(axis: Axes, at: float, label: str) -> None:
     axis.axvline(at, color="0.4", linestyle="--", linewidth=1)
     axis.annotate(
-        f"trained to {length:,}",
+        label,
         (at, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(3, -2),
+        xytext=(0, 2),  # above the panel: inside it would lie on the curves
         textcoords="offset points",
-        ha="left",
-        va="top",
+        ha="center",
+        va="bottom",
         fontsize=8,
         color="0.35",
     )
@@ -139,6 +161,16 @@ def _metric_name(table: "Table", subset: str) -> str:
     return NAMES.get(metric, metric.replace("_", " "))
 
 
-def _legend(figure: Any, axis: Axes) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, title="encoding")
+def _legend(axis: Axes, encodings: list[str]) -> None:
+    """Right of a panel, which does not shrink for it. An underscore in front hides no encoding."""
+    legend = axis.legend(
+        axis.containers,
+        encodings,
+        loc="upper left",
+        bbox_to_anchor=(1.02, 1.0),
+        borderaxespad=0,
+        frameon=False,
+        title="encoding",
+        alignment="left",
+    )
+    legend.set_in_layout(False)

@@ -73,8 +73,7 @@ def write_report(results: Path) -> list[Path]:
             sections.append(f"![{table.title}](plots/{plot.name})")
     sections.append(_unfinished(runs))
     leaderboard = results / "leaderboard.csv"
-    frames = [_flat(table) for table in tables]
-    flat = pd.concat(frames) if frames else pd.DataFrame()
+    flat = pd.concat([_flat(table) for table in tables] or [pd.DataFrame(columns=["task"])])
     write_atomic(leaderboard, flat.to_csv(index=False, float_format="%.6g"))
     write_atomic(results / "leaderboard.md", "\n\n".join(filter(None, sections)) + "\n")
     return [leaderboard, results / "leaderboard.md", *filter(None, plots.values())]
@@ -91,9 +90,12 @@ def summary(results: Path, folders: Sequence[Path]) -> str:
 def make_tables(runs: Sequence[dict[str, Any]]) -> list[Table]:
     """Groups finished runs by their settings; of two runs of one cell the later one counts."""
     groups: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
-    for run in sorted(runs, key=lambda run: (run["folder"] / "run.json").stat().st_mtime):
+    for run in sorted(runs, key=lambda run: str(run.get("finished"))):
         if run["status"] == "done":
             cells = groups.setdefault(run["settings_digest"], {})
+            for key, other in list(cells.items()):  # seeds of one table ran the same code
+                if key[0] == run["encoding"] and other["encoding_source"] != run["encoding_source"]:
+                    del cells[key]
             cells[run["encoding"], run["seed"]] = run
     tables = []
     for settings, cells in groups.items():
@@ -165,24 +167,27 @@ def _columns(table: Table) -> dict[str, tuple[str, str, float | None]]:
 def _cell(table: Table, encoding: str, key: tuple[str, str, float | None]) -> str:
     subset, metric, length = key
     scores = table.scores
-    found = scores[
-        (scores.encoding == encoding) & (scores.subset == subset) & (scores.metric == metric)
-    ]
+    column = scores[(scores.subset == subset) & (scores.metric == metric)]
     if length is not None:
-        found = found[found.length == length]
+        column = column[column.length == length]
+    found = column[column.encoding == encoding]
     if found.empty:
         return ABSENT
     row = found.iloc[0]
-    digits = 3 if abs(row["mean"]) < 10 else 2
+    digits = 3 if column["mean"].abs().max() < 10 else 2
     spread = row["sd"] if row["seeds"] > 1 else row["stderr"]
     value = f"{row['mean']:.{digits}f}"
     return value if pd.isna(spread) else f"{value} ± {spread:.{digits}f}"
 
 
 def _read_rows(run: dict[str, Any]) -> pd.DataFrame:
-    return pd.read_csv(
-        run["folder"] / "rows.csv", dtype={"aux": str, "encoding": str}, keep_default_na=True
-    ).fillna({"aux": ""})
+    path = run["folder"] / "rows.csv"
+    words = dict.fromkeys(("encoding", "subset", "aux", "metric"), str)
+    empty = dict.fromkeys(("length", "value", "stderr"), "")  # elsewhere "NA" is a word
+    try:
+        return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=empty)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"cannot read {path} ({error}): remove that run's folder") from None
 
 
 def _scores(rows: pd.DataFrame) -> pd.DataFrame:
@@ -205,7 +210,8 @@ def _flat(table: Table) -> pd.DataFrame:
         "data": about["data"]["label"],
         "settings": table.settings,
     }
-    return table.scores.assign(**common)[[*common, *table.scores.columns]]
+    scores = table.scores.astype({"length": "Int64"})  # a float of a million has an exponent
+    return scores.assign(**common)[[*common, *scores.columns]]
 
 
 def _notes(table: Table) -> str:

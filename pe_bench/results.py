@@ -165,7 +165,10 @@ def read_runs(results: Path) -> list[dict[str, Any]]:
     for path in sorted((results / "runs").glob("*/*/*/run.json")):
         try:
             run = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{path} is not JSON ({error}): remove that run's folder") from None
+            run["status"], run["task"], run["encoding"], run["settings_digest"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{path} is not the record of a run ({error}): remove that run's folder"
+            ) from None
         runs.append({**run, "folder": path.parent})
     return runs

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,6 +199,11 @@ class Cell:
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             seconds=round(time.monotonic() - started, 3),
             peak_memory_bytes=environment.peak_memory(self.device),
+            pretraining=(
+                environment.read_json(self._checkpoint(self.stage.start) / "final.json")
+                if self.stage.start
+                else None
+            ),
             costs={
                 name: environment.read_json(self.folder / "subsets" / f"{slug(name)}.json")
                 for name in parts
@@ -235,11 +241,8 @@ class Cell:
     def _trained(self, stage: Stage, subset: str | None) -> tuple[Decoder, Trained]:
         """A model after a phase: trained now, or read from where it was trained before."""
         model = stage.make_model(self.encoding, self.seed)
-        if subset is None:
-            # Shared by everything that starts here, in this run and in later ones.
-            key = stage.digest(self.encoding.label, self.encoding.source_digest(), self.seed)
-            folder = stage.task.setup.cache / "checkpoints" / key
-        else:
+        folder = self._checkpoint(stage)
+        if subset is not None:
             folder = self.folder / "work" / slug(subset)
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
@@ -257,6 +260,11 @@ class Cell:
                 precision=self.precision,
             )
         return model.to(self.device), trained
+
+    def _checkpoint(self, stage: Stage) -> Path:
+        """Where a phase that serves a whole task leaves its model, for this run and later ones."""
+        key = stage.digest(self.encoding.label, self.encoding.source_digest(), self.seed)
+        return stage.task.setup.cache / "checkpoints" / key
 
     def _write(self, path: Path, measured: list[Measurement]) -> None:
         setup = self.stage.task.setup
@@ -288,7 +296,9 @@ class Cell:
             "shown": dict(task.shown),
             "axes": dict(task.axes),
             "train_length": stage.model.train_length,
+            "fine_tune_length": stage.train.length if stage.start else None,
             "missing": dict(task.missing),
             "environment": environment.describe(self.device),
+            "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         }
         write_json(self.folder / "run.json", record | more)

@@ -5,7 +5,7 @@ A task is one file with one class. It makes batches and owns its evaluation loop
 checkpoints, resumes, writes rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
 from pe_bench.model import Decoder
+from pe_bench.plugins import suggest
 from pe_bench.results import Journal, Measurement
 
 
@@ -122,6 +124,19 @@ class Task:
         self.setup = setup
         self.start = start
         self.missing = {}
+
+    def chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of a task's parts that the user asked for.
+
+        Raises:
+            InputError: there is no such part.
+        """
+        wanted = self.setup.subsets or tuple(names)
+        for name in wanted:
+            if name not in names:
+                hint = suggest(name, list(names))
+                raise InputError(f"there is no subset '{name}'{hint}; there are {', '.join(names)}")
+        return wanted
 
     def skip(self, encoding: Encoding) -> str | None:
         """Why this task cannot be run with an encoding, in one sentence; None: it can."""

@@ -12,6 +12,7 @@ import torch
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.corpus import folder_corpus, stdlib_corpus
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
@@ -80,11 +81,15 @@ class Perplexity(Task):
         self.vocab_size = self.tokenizer.vocab_size
         self.data_label = f"{self.corpus.name}-{self.corpus.fingerprint[:8]}"
         self.fingerprint = f"{self.corpus.fingerprint}+{self.tokenizer.fingerprint}"
-        self.subsets = ("test",)
+        self.subsets = self.chosen(["test"])
         self.windows = windows
         self.lengths = sorted({max(1, int(share * setup.train.length)) for share in SHARES})
         self.longest = self.lengths[-1]
         self._stream: Ids | None = None
+
+    def skip(self, encoding: Encoding) -> str | None:
+        """Also where no test document is long enough: better said before training than after."""
+        return super().skip(encoding) or self._too_short()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         stream, length = self._train_stream(), self.setup.train.length
@@ -166,14 +171,18 @@ class Perplexity(Task):
             ids = self.tokenizer.encode(text)
             ends = range(self.longest, len(ids) + 1, self.longest)
             found += [ids[end - self.longest : end] for end in ends]
-        if not found:
-            raise InputError(
-                f"no test document of {self.corpus.name} has {self.longest} tokens, four times "
-                "the training length: use longer documents or a smaller --train.length"
-            )
         if not self.windows or self.windows >= len(found):
             return found
         return [found[i * len(found) // self.windows] for i in range(self.windows)]
+
+    def _too_short(self) -> str | None:
+        texts = self.corpus.texts("test")
+        if any(len(self.tokenizer.encode(text)) >= self.longest for text in texts):
+            return None
+        return (
+            f"no test document of {self.corpus.name} has {self.longest} tokens, four times the "
+            "training length: use longer documents or a smaller --train.length"
+        )
 
     def _train_stream(self) -> Ids:
         """All training documents, each followed by EOS, memory-mapped."""
@@ -203,7 +212,8 @@ def _measurements(
     n = len(nats)
     per_token, per_byte = nats.sum() / (n * length), nats.sum() / bytes_.sum()
     spread = math.sqrt(n - 1) if n > 1 else math.nan
-    perplexity = math.exp(per_token)
+    with np.errstate(over="ignore"):
+        perplexity = float(np.exp(per_token))
     return [
         Measurement(
             "test",

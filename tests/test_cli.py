@@ -24,7 +24,7 @@ BAD_INPUT = [
     (["repot"], "'repot' (choose from"),
     (["list", "encoding"], "'encoding' (choose from"),
     (["list", "--kind"], "no option '--kind'"),
-    (["list", "tasks", "more"], "'more'"),
+    (["list", "tasks", "more"], "more"),
     (["run", "--encoding", "nope"], "required: --task"),
     (RUN, "required: --encoding"),
     ([*RUN, "--encoding"], "--encoding: expected at least one argument"),

@@ -67,12 +67,17 @@ def test_greedy_decoding(encoding: type[Counting]) -> None:
     assert generate(model, [], max_new_tokens=6, end=NO_END) == []
 
 
-def test_decoding_goes_no_further_than_the_last_end() -> None:
-    model, calls = decoder()
+@pytest.mark.parametrize(
+    ("encoding", "expected"), [(Counting, [(2, 7)]), (CountingUncached, [(1, 7), (1, 7)])]
+)
+def test_decoding_goes_no_further_than_the_last_end(
+    encoding: type[Counting], expected: list[tuple[int, int]]
+) -> None:
+    model, calls = decoder(encoding)
     first = generate(model, PROMPTS[:1], max_new_tokens=1, end=NO_END)[0][0]
     calls.clear()
     assert generate(model, PROMPTS[:1] * 2, max_new_tokens=9, end=first) == [[], []]
-    assert calls == [(2, 7)]
+    assert calls == expected
 
 
 def test_ties_go_to_the_smallest_id() -> None:

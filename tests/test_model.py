@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench import plugins
+from pe_bench.attention import Backend, attend
 from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
@@ -176,11 +177,24 @@ def test_hooks_compute_in_float32_or_wider(how: str) -> None:
     assert model.encoding.seen == dict.fromkeys(hooks, expected)
 
 
-def test_encodings_are_never_narrowed() -> None:
-    model = decoder(TAPE).float().bfloat16()
+@pytest.mark.parametrize("before", [torch.float32, torch.float64])
+def test_encodings_are_never_narrowed_below_float32(before: torch.dtype) -> None:
+    model = decoder(TAPE).to(before).bfloat16()
     assert {p.dtype for p in model.layers.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in model.encodings.parameters()} == {torch.float32}
     assert {p.dtype for p in model.double().parameters()} == {torch.float64}
+
+
+def test_a_fused_decay_survives_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 1000, 16, generator=generator).unbind()
+    decay = torch.tensor([[-0.5], [-0.004]]).mul(torch.arange(1000))[None]
+    q, k, v = (t.bfloat16() for t in (q, k, v))
+    expected = attend(q.float(), k.float(), v.float(), decay=decay, backend="eager")
+    backends: tuple[Backend, ...] = ("eager", "sdpa")
+    for backend in backends:
+        actual = attend(q, k, v, decay=decay, backend=backend).float()
+        assert ((actual - expected).square().mean() / expected.square().mean()).sqrt() < 0.02
 
 
 @torch.no_grad()

@@ -181,7 +181,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(stage, monkeypatch, t
     ("changes", "spec", "sentence"),
     [
         ({"data": {"": Path("/nowhere")}}, "scrolls", "/nowhere is not a folder"),
-        ({"subsets": ("qasperr",)}, "scrolls", "no subset qasperr; it has qasper"),
+        ({"subsets": ("qasperr",)}, "scrolls", "no subset 'qasperr' (did you mean 'qasper'?)"),
         ({"train": {"length": 90}}, "scrolls", "leaves too little of --train.length 90"),
         ({"preset": "paper"}, "scrolls", "give a folder of its text with --data perplexity=DIR"),
         ({}, "scrolls:answer_tokens=0", "leaves too little"),

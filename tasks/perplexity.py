@@ -171,6 +171,8 @@ class Perplexity(Task):
             ids = self.tokenizer.encode(text)
             ends = range(self.longest, len(ids) + 1, self.longest)
             found += [ids[end - self.longest : end] for end in ends]
+        if not found:
+            raise InputError(str(self._too_short()))
         if not self.windows or self.windows >= len(found):
             return found
         return [found[i * len(found) // self.windows] for i in range(self.windows)]

@@ -245,5 +245,6 @@ def test_bad_input(setup: Setup, changed: dict[str, Any], windows: int, sentence
         (folder(setup, "test") / "long.txt").write_text("long " * 1602)
     with pytest.raises(InputError, match=sentence):
         task = Perplexity(replace(setup, **changed), None, windows=windows)
+        assert (task.skip(NoPE(ModelConfig())) is None) == ("800" not in sentence)
         task.batch(None, 0, 0)
         task.evaluate(Mock(spec=Decoder), "test", 0, Mock(spec=Journal))

@@ -100,8 +100,9 @@ def test_best_comes_first(tmp_path: Path, higher: bool) -> None:
 @pytest.mark.parametrize("earlier", [0, 1])
 def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) -> None:
     for i in (earlier, 1 - earlier):
-        folder = put(tmp_path, "rope", [replace(SCORE, value=i)], encoding_source=str(i))
-        os.utime(folder / "run.json", (100 if i == earlier else 200,) * 2)
+        when = f"2026-01-0{1 if i == earlier else 2}T00:00:00"
+        rows = [replace(SCORE, value=i)]
+        put(tmp_path, "rope", rows, encoding_source=str(i), finished=when)
     _, csv = report(tmp_path)
     assert (csv["mean"].tolist(), csv["seeds"].tolist()) == ([1 - earlier], [1])
 
@@ -197,7 +198,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         write_report(tmp_path)
-    assert str(caught.value).startswith(f"{path} is not JSON")
+    assert str(caught.value).startswith(f"{path} is not the record of a run")
 
 
 def test_no_torch_needed(tmp_path: Path) -> None:

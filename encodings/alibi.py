@@ -29,5 +29,7 @@ class ALiBi(Encoding):
     shift_invariant = True
 
     def decay(self, features: Tensor | None, positions: Tensor) -> Tensor:
-        per_token = torch.tensor(slopes(self.model.heads), device=positions.device)
+        per_token = torch.tensor(
+            slopes(self.model.heads), dtype=torch.float64, device=positions.device
+        )
         return -per_token[:, None] * positions[:, None, :]

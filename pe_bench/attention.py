@@ -36,7 +36,7 @@ def attend(
         k: keys, (B, G, S, D); G divides H.
         v: values, (B, G, S, E); or (B, H, S, E) where every query head has its own.
         index: column of each query among the keys, (B or 1, T); None: T == S, query i is column i.
-        decay: (B or 1, H, S), float32.
+        decay: (B or 1, H, S), float32 or wider.
         bias: (B or 1, H, T, S).
         rewrite: (scores, q, k, causal) -> scores, see `Encoding.logits`; needs the eager backend.
         backend: "auto" takes the fastest that can do it.
@@ -79,7 +79,7 @@ def _eager(
             at_query = decay.expand(len(index), -1, -1).gather(
                 2, index[:, None].expand(-1, decay.shape[1], -1)
             )
-        scores = scores + at_query[..., :, None] - decay[..., None, :]
+        scores = scores + (at_query[..., :, None] - decay[..., None, :]).to(wide)
     if bias is not None:
         scores = scores + bias
     causal = causal_mask(index, q.shape[2], k.shape[2], q.device)

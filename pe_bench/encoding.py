@@ -13,6 +13,7 @@ return the same; the engine casts to the model's type last. Parameters stay floa
 `model.bfloat16()`. Published runs have lost most of their positions to bfloat16; here they cannot.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
@@ -129,7 +130,7 @@ class Encoding(nn.Module):
         def keep_float32(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             narrowed = moved.is_floating_point() and moved.dtype.itemsize < 4
-            return tensor.to(moved.device) if narrowed else moved
+            return tensor.to(moved.device, torch.float32) if narrowed else moved
 
         super()._apply(keep_float32, recurse)  # type: ignore[no-untyped-call]
         return self
@@ -138,10 +139,10 @@ class Encoding(nn.Module):
 def precisely(hook: Callable[..., Result], *args: Any) -> Result:
     """Calls a hook outside autocast, its floating-point arguments in float32 or wider."""
     widened = (_widen(arg) for arg in args)
-    device = next((arg.device.type for arg in args if isinstance(arg, Tensor)), "cpu")
-    if not torch.is_autocast_enabled(device):
-        return hook(*widened)
-    with torch.autocast(device, enabled=False):
+    devices = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+    with contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
         return hook(*widened)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.cache import Cache
+from pe_bench.errors import InputError
 from pe_bench.model import Decoder
 
 
@@ -18,11 +19,21 @@ class Sampling:
         top_k: only the k likeliest tokens; 0: all.
         top_p: only the likeliest tokens that together reach this probability.
         seed: of the draws.
+
+    Raises:
+        InputError: a value out of range.
     """
 
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise InputError(
+                f"top_k must be 0 or more and top_p above 0 and at most 1, not {self.top_k} and "
+                f"{self.top_p}"
+            )
 
 
 @torch.inference_mode()
@@ -45,7 +56,12 @@ def generate(
 
     Returns:
         The new ids of each prompt.
+
+    Raises:
+        InputError: an empty prompt, or one that is too long for the encoding.
     """
+    if not all(prompts):
+        raise InputError("an empty prompt has no last token to go on from: start it with BOS")
     if not prompts or not max_new_tokens:
         return [[] for _ in prompts]
     choose = _chooser(sampling, model)

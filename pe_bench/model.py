@@ -62,7 +62,7 @@ class Attention(nn.Module):
         if encoding.overrides("rotate"):
             q, k = (t.to(v.dtype) for t in precisely(encoding.rotate, q, k, state))
         features = precisely(encoding.key_features, x, state)
-        extra = encoding.extra_values(state)
+        extra = precisely(encoding.extra_values, state)
         if extra is not None:
             v = v.repeat_interleave(extra.shape[1] // v.shape[1], dim=1)
             v = torch.cat([v, extra.to(v.dtype).expand(v.shape[0], -1, -1, -1)], dim=-1)

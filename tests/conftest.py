@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+# One thread: the models are tiny, and threads that wait for each other on a busy machine cost
+# ten times what they save. Before torch is imported, and inherited by subprocesses.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))

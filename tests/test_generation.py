@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pe_bench.config import ModelConfig
 from pe_bench.encodings.sinusoidal import Sinusoidal
+from pe_bench.errors import InputError
 from pe_bench.generation import Sampling, generate
 from pe_bench.model import Decoder
 
@@ -118,3 +119,14 @@ def test_the_distribution_of_samples(options: dict[str, Any], kept: int | None) 
     counts = torch.tensor(answers)[:, 0].bincount(minlength=50)
     spread = (draws * expected * (1 - expected)).sqrt()
     assert ((counts - draws * expected).abs() <= 5 * spread + 1e-9).all()
+
+
+@pytest.mark.parametrize("wrong", [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
+def test_sampling_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="top_p above 0"):
+        Sampling(**wrong)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(InputError, match="start it with BOS"):
+        generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)

@@ -215,7 +215,7 @@ def _flat(table: Table) -> pd.DataFrame:
 
 
 def _notes(table: Table) -> str:
-    lines = ["± is the standard deviation over seeds, or over items where there is one seed."]
+    lines = ["± is the standard deviation over seeds; of one seed, the standard error over items."]
     for name, reason in table.about["missing"].items():
         lines.append(f"Missing: {name} ({reason}).")
     commits = {

@@ -162,7 +162,7 @@ class Scrolls(Task):
         length = max(300, min(4000, self.longest - self.limits[SUBSETS[name].summary] - 8))
         version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
         folder = self.setup.cache / "builtin" / f"{version}-{length}"
-        for split, n in (("train", 600), ("validation", 48)):
+        for split, n in (("train", 600), ("validation", 24)):
             path = folder / name / f"{split}.jsonl"
             if not path.exists():
                 rows = miniature.rows(SUBSETS[name].miniature, split, n, length=length)

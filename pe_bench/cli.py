@@ -125,6 +125,7 @@ def _parser() -> _Parser:
                 group.add_argument(
                     f"--{prefix}.{field.name}",
                     type=_value(hints[field.name]),
+                    default=argparse.SUPPRESS,  # absent unless given: None may be a value
                     metavar="X",
                     help=field.metadata["help"],
                 )
@@ -207,9 +208,9 @@ def _run(args: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     overrides = {
         prefix: {
-            field.name: value
+            field.name: getattr(args, f"{prefix}.{field.name}")
             for field in fields(config)
-            if (value := getattr(args, f"{prefix}.{field.name}", None)) is not None
+            if hasattr(args, f"{prefix}.{field.name}")
         }
         for prefix, (config, _) in OVERRIDES.items()
     }
@@ -264,10 +265,17 @@ def _check_writable(folder: Path) -> None:
 
 
 def _data(entry: str) -> tuple[str, Path]:
-    task, equals, folder = entry.rpartition("=")
-    if equals and not Path(entry).exists() and not task:
-        raise InputError(f"'{entry}' is not a folder: write --data DIR or --data task=DIR")
-    return (task, Path(folder)) if equals and not Path(entry).exists() else ("", Path(entry))
+    """A folder, and the task that it is for; "" stands for those named on the command line."""
+    task, equals, folder = entry.partition("=")
+    if not equals or Path(entry).exists():
+        return "", Path(entry)
+    known = plugins.names("task")
+    if task not in known and not task.endswith(".py"):
+        raise InputError(
+            f"--data {entry}: there is no task '{task}'{plugins.suggest(task, known)}; "
+            "write --data DIR or --data task=DIR"
+        )
+    return Path(task).name, Path(folder)
 
 
 def _device(wanted: str) -> str:

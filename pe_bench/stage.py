@@ -25,7 +25,7 @@ class Request:
     """What the command line asks for, common to all cells of the grid.
 
     Attributes:
-        data: folder per task spec; the key "" stands for every task named on the command line.
+        data: folder per task name; the key "" stands for every task named on the command line.
         train, pretrain, model: overrides of the preset's fields; `pretrain` is for the task that
             another one starts from.
         subsets: parts to run, None for all.
@@ -111,7 +111,8 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
     preset = cls.presets[request.preset]
     start = resolve(request, cls.starts_from, asked=False) if cls.starts_from else None
     train = replace(preset.train, **(request.train if asked else request.pretrain))
-    data = request.data.get(plugin.label, request.data.get("") if asked else None)
+    name = plugin.label.partition(":")[0]
+    data = request.data.get(name, request.data.get("") if asked else None)
     setup = Setup(
         preset=request.preset,
         protocol=request.protocol if asked else "strict",

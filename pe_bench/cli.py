@@ -43,13 +43,14 @@ class _Parser(argparse.ArgumentParser):
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         """Parses, with a suggestion for an option that does not exist."""
-        parsed, unknown = self.parse_known_args(args)
-        if unknown:
-            known = [s for p in (self, *_subparsers(self)) for s in p._option_string_actions]
-            wrong = next((word for word in unknown if word.startswith("-")), unknown[0])
-            name = wrong.partition("=")[0]
-            self.error(f"there is no option '{name}'{plugins.suggest(name, known)}")
-        return parsed
+        command = next((word for word in args if not word.startswith("-")), "")
+        chosen = _subparsers(self).get(command, self)
+        known = [*self._option_string_actions, *chosen._option_string_actions]
+        for word in args:  # before argparse, which would complain of what is missing instead
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in known:
+                chosen.error(f"there is no option '{name}'{plugins.suggest(name, known)}")
+        return self.parse_args(args)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -92,7 +93,7 @@ def _parser() -> _Parser:
         help="name:key=value,key=value or path/to/file.py; 'all' for every shipped one",
     )
     run.add_argument("--task", nargs="+", required=True, metavar="SPEC", help="as --encoding")
-    run.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="default: 0")
+    run.add_argument("--seeds", nargs="+", type=_seed, default=[0], metavar="N", help="default: 0")
     run.add_argument(
         "--preset",
         default="quick",
@@ -153,9 +154,9 @@ def _parser() -> _Parser:
     return parser
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return [sub for action in actions for sub in action.choices.values()]
+    return {name: sub for action in actions for name, sub in action.choices.items()}
 
 
 def _results_option(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +173,13 @@ def _value(annotation: Any) -> Any:
             raise argparse.ArgumentTypeError(f"must be {error}, not '{text}'") from None
 
     return parse
+
+
+def _seed(text: str) -> int:
+    seed: int = _value(int)(text)
+    if seed < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, not {seed}")
+    return seed
 
 
 def _expand(specs: list[str], kind: plugins.Kind) -> list[str]:

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import re
 import sys
 import traceback
@@ -55,7 +56,7 @@ class Plugin:
         """
         base = _base(self.kind)
         own = [c for c in self.cls.__mro__ if issubclass(c, base) and c is not base]
-        files = sorted({inspect.getsourcefile(c) or "" for c in own})
+        files = dict.fromkeys(inspect.getsourcefile(c) or "" for c in own)
         return hashlib.sha256("".join(map(_bare_source, files)).encode()).hexdigest()[:12]
 
 
@@ -124,9 +125,10 @@ def convert(text: str, annotation: Any) -> Any:
             return None
         return convert(text, next(arg for arg in args if arg is not type(None)))
     if origin is Literal:
-        if text not in args:
-            raise ValueError(f"one of {', '.join(map(str, args))}{suggest(text, list(args))}")
-        return text
+        values = {str(arg): arg for arg in args}
+        if text not in values:
+            raise ValueError(f"one of {', '.join(values)}{suggest(text, list(values))}")
+        return values[text]
     if annotation is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError("true or false")
@@ -141,9 +143,12 @@ def convert(text: str, annotation: Any) -> Any:
         raise ValueError("a whole number")
     if annotation is float:
         try:
-            return float(text)
+            value = float(text)
         except ValueError:
-            raise ValueError("a number") from None
+            value = math.nan
+        if math.isnan(value):
+            raise ValueError("a number")
+        return value
     return annotation(text)
 
 
@@ -163,7 +168,7 @@ def _path(kind: Kind, name: str) -> Path:
 
 def _import_shipped(kind: Kind, name: str) -> types.ModuleType:
     module = f"pe_bench.{kind}s.{name.replace('-', '_')}"
-    return _importing(str(_path(kind, name)), lambda: importlib.import_module(module))
+    return _importing(_path(kind, name), lambda: importlib.import_module(module))
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -184,18 +189,19 @@ def _import_file(path: Path) -> types.ModuleType:
             raise
         return module
 
-    return sys.modules.get(name) or _importing(str(path), run)
+    return sys.modules.get(name) or _importing(path, run)
 
 
-def _importing(where: str, run: Callable[[], types.ModuleType]) -> types.ModuleType:
+def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.ModuleType:
     try:
         return run()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(where)]
+        lines = [f.lineno for f in frames if Path(f.filename).absolute() == where.absolute()]
         line = lines[-1] if lines else getattr(error, "lineno", None)
         at = f", line {line}" if line else ""
-        reason = error.msg if isinstance(error, SyntaxError) else error
+        message = error.msg if isinstance(error, SyntaxError) else error
+        reason = " ".join(str(message).split())  # one line
         raise InputError(
             f"{where} does not import ({type(error).__name__}: {reason}{at}): mend that file"
         ) from error
@@ -209,20 +215,20 @@ def _base(kind: Kind) -> type[Any]:
 
 def _plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]:
     base = _base(kind)
-    found = [
-        value
+    found = {
+        value: None  # a dict: in the file's order, and a second name for a class is no second class
         for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, base)
         and value.__module__ == module.__name__
         and not name.startswith("_")
-    ]
+    }
     if len(found) != 1:
         has = ", ".join(cls.__name__ for cls in found) or "none"
         raise InputError(
             f"{where} must define exactly one public subclass of {base.__name__}; it has {has}"
         )
-    return found[0]
+    return next(iter(found))
 
 
 def _parameters(cls: type[Any]) -> list[inspect.Parameter]:

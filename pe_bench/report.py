@@ -64,7 +64,12 @@ def write_report(results: Path) -> list[Path]:
             f"there are no runs in {results}: use pe-bench run first, or give --results"
         )
     tables = make_tables(runs)
-    (results / "plots").mkdir(parents=True, exist_ok=True)
+    try:
+        (results / "plots").mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {results / 'plots'} ({error.strerror}): move what is in the way"
+        ) from None
     plots = {table.name: plot_table(table, results / "plots") for table in tables}
     sections = ["# Leaderboard"]
     for table in tables:

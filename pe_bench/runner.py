@@ -27,7 +27,7 @@ from pe_bench.results import (
     write_json,
     write_rows,
 )
-from pe_bench.stage import Request, Stage, resolve
+from pe_bench.stage import Request, Stage, check_used, resolve
 from pe_bench.training import Trained, train
 
 Status = Literal["done", "skipped", "failed"]
@@ -83,6 +83,8 @@ def run_grid(
     for spec in tasks:
         with _complaining(spec, outcomes):
             stages.append(resolve(request, spec))
+    if len(stages) == len(tasks):
+        check_used(request, stages)
     cells = [
         Cell(stage, encoding, seed, results, device, request.precision)
         for stage in stages

@@ -6,7 +6,7 @@ what a table may not mix, and their digest names the runs.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,10 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
         )
     preset = cls.presets[request.preset]
     start = resolve(request, cls.starts_from, asked=False) if cls.starts_from else None
-    train = replace(preset.train, **(request.train if asked else request.pretrain))
+    try:
+        train = replace(preset.train, **(request.train if asked else request.pretrain))
+    except InputError as error:
+        raise InputError(str(error) if asked else f"pre{error}") from None
     name = plugin.label.partition(":")[0]
     data = request.data.get(name, request.data.get("") if asked else None)
     setup = Setup(
@@ -144,3 +147,18 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
         "version": __version__,
     }
     return Stage(plugin.label, task, model, train, settings, start)
+
+
+def check_used(request: Request, stages: Sequence[Stage]) -> None:
+    """Makes sure that nothing on the command line is without effect.
+
+    Raises:
+        InputError: something is.
+    """
+    starts = [stage.start for stage in stages if stage.start]
+    if request.pretrain and not starts:
+        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
+    names = dict.fromkeys(stage.label.partition(":")[0] for stage in (*stages, *starts))
+    for name in request.data:
+        if name and name not in names:
+            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")

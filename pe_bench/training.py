@@ -18,6 +18,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor
+from tqdm import tqdm
 
 from pe_bench.config import TrainConfig
 from pe_bench.model import IGNORE, Decoder
@@ -264,6 +265,7 @@ class _Progress(ProgressBar):
         super().__init__()
         self.title = title
         self.shown = time.monotonic()
+        self.bar: tqdm[Any] | None = None
 
     def disable(self) -> None:
         pass  # it is a line a second at most, of use on every process that trains
@@ -272,13 +274,17 @@ class _Progress(ProgressBar):
         self.bar = progress(self.title, trainer.max_steps, initial=trainer.global_step)
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *args: Any) -> None:
-        assert isinstance(module, _Module)
+        assert isinstance(module, _Module) and self.bar is not None
         if time.monotonic() - self.shown > 0.5:  # reading the loss waits for the device
             self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
             self.shown = time.monotonic()
         self.bar.update()
 
+    def on_exception(self, *args: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        assert isinstance(module, _Module)
+        assert isinstance(module, _Module) and self.bar is not None
         self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
         self.bar.close()

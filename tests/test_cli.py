@@ -82,6 +82,7 @@ FOUND_WANTING = [
     ([*NOPE, "--seeds", "a"], "must be a whole number, not 'a'"),
     ([*NOPE, "--seeds", "-1"], "must not be negative"),
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),
+    ([*NOPE, "--data", "scrolls=empty"], "--data scrolls"),  # another task's
     ([*NOPE, "--pretrain.steps", "9"], "pretrain"),
     ([*SCROLLS, "--pretrain.steps", "-1"], "pretrain.steps must not be negative"),
     ([*NOPE, "--train.lr", "nan"], "must be a number, not 'nan'"),

@@ -25,6 +25,8 @@ def start(folder: Path) -> subprocess.Popen[str]:
         [*COMMAND, "--results", str(folder / "results")],
         env=environment,
         text=True,
+        # A run in the background ignores Ctrl-C, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

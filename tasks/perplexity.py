@@ -45,7 +45,7 @@ class Perplexity(Task):
     axes = {"length": "tokens per window", "aux": ""}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=250, batch_size=8, length=256, lr=3e-3, warmup=0.1),
+            TrainConfig(steps=500, batch_size=4, length=256, lr=3e-3, warmup=0.1),
             ModelConfig(layers=3, heads=4, width=128, mlp_width=384),
             {"windows": 64},
         ),

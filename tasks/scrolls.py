@@ -84,7 +84,7 @@ class Scrolls(Task):
     trains_each_subset = True
     presets = {
         "quick": Preset(
-            TrainConfig(steps=60, batch_size=8, length=416, lr=1e-3, warmup=0.1),
+            TrainConfig(steps=120, batch_size=4, length=416, lr=1e-3, warmup=0.1),
             options={"answer_tokens": 32, "summary_tokens": 96, "items": 24},
         ),
         "small": Preset(

@@ -223,7 +223,7 @@ def test_real_documents(stage, real_documents):
     assert set(task.missing) == {"summ_screen_fd"}
     assert "expected" in task.missing["summ_screen_fd"]
     for name in task.subsets:
-        assert len(task.batch(name, 0, 0).tokens) == 8
+        assert len(task.batch(name, 0, 0).tokens) == task.setup.train.batch_size
     for record in task.data["quality"][1]:
         options = scrolls._options(record.input)
         assert record.outputs[0] in options

@@ -4,7 +4,7 @@ Runs are compared only under equal settings: one table for each combination of t
 protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ def write_report(results: Path) -> list[Path]:
     plots = {table.name: plot_table(table, results / "plots") for table in tables}
     sections = ["# Leaderboard"]
     for table in tables:
-        sections += [f"## {table.title}", _notes(table), markdown(table)]
+        notes = filter(None, [_distinction(table, tables), _notes(table)])
+        sections += [f"## {table.title}", "\n".join(notes), markdown(table)]
         if plot := plots[table.name]:
             sections.append(f"![{table.title}](plots/{plot.name})")
     sections.append(_unfinished(runs))
@@ -233,6 +234,22 @@ def _notes(table: Table) -> str:
     if commits:
         lines.append(f"Code at {', '.join(sorted(commits))}.")
     return "\n".join(lines)
+
+
+def _distinction(table: Table, tables: Sequence[Table]) -> str:
+    """What tells a table from others of the same title: the settings that differ."""
+    same = [_flatten(other.about["settings"]) for other in tables if other.title == table.title]
+    own = _flatten(table.about["settings"])
+    differing = [key for key in own if any(other.get(key) != own[key] for other in same)]
+    return "Here " + ", ".join(f"{key} is {own[key]}" for key in differing) if differing else ""
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else None
+        flat |= {f"{prefix}{key}": value} if inner is None else inner
+    return flat
 
 
 def _unfinished(runs: Sequence[dict[str, Any]]) -> str:

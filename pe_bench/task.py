@@ -18,6 +18,7 @@ from pe_bench.errors import InputError
 from pe_bench.model import Decoder
 from pe_bench.plugins import suggest
 from pe_bench.results import Journal, Measurement
+from pe_bench.tokenizer import Tokenizer
 
 
 class Batch(NamedTuple):
@@ -111,6 +112,9 @@ class Task:
     """Parts that cannot be evaluated, each with the reason in one sentence."""
 
     vocab_size: int
+    tokenizer: Tokenizer
+    """Of tasks on text; one that starts from another task takes over its tokenizer."""
+
     data_label: str
     """Short name of the data with its fingerprint, for every row; tables never mix two."""
 

@@ -24,7 +24,6 @@ from pe_bench.prompts import PaperFormat, StrictFormat
 from pe_bench.results import Journal, Measurement
 from pe_bench.task import Batch, Headline, Preset, Setup, Task
 from pe_bench.text_metrics import Metric, score
-from pe_bench.tokenizer import Tokenizer
 
 HUB_REPOSITORY = "tau/scrolls"
 TOKENS_PER_FORWARD = 65_536
@@ -115,7 +114,8 @@ class Scrolls(Task):
         items: int = 0,
     ) -> None:
         super().__init__(setup, start)
-        self.tokenizer: Tokenizer = vars(start)["tokenizer"]
+        assert start is not None  # there is a `starts_from`
+        self.tokenizer = start.tokenizer
         self.vocab_size = self.tokenizer.vocab_size
         self.longest = setup.train.length
         self.limits = {True: summary_tokens, False: answer_tokens}

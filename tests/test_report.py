@@ -107,6 +107,15 @@ def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) 
     assert (csv["mean"].tolist(), csv["seeds"].tolist()) == ([1 - earlier], [1])
 
 
+def test_tables_of_one_title_say_what_differs(tmp_path: Path) -> None:
+    for digest, lr in (("d1", 0.1), ("d2", 0.2)):
+        settings = {"train": {"lr": lr, "steps": 5}, "start": None}
+        put(tmp_path, "rope", [SCORE], settings_digest=digest, settings=settings)
+    text, _ = report(tmp_path)
+    assert text.count("Here train.lr is 0.1\n") == text.count("Here train.lr is 0.2\n") == 1
+    assert "steps is" not in text
+
+
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])

@@ -179,7 +179,10 @@ class _Module(L.LightningModule):
 
     def recent_loss(self) -> float:
         """Mean over the last tenth of the planned steps."""
-        recent = self.losses[-max(1, self.train_config.steps // 10) :]
+        # To one device: those of before an interruption were read from a file.
+        recent = [
+            loss.to(self.device) for loss in self.losses[-max(1, self.train_config.steps // 10) :]
+        ]
         loss = float(torch.stack(recent).mean()) if recent else math.nan
         if recent and not math.isfinite(loss):
             raise FloatingPointError(

@@ -1,5 +1,4 @@
-"""Attention with linear biases: each head forgets at its own rate (Press et al. 2022,
-arXiv 2108.12409)."""
+"""Linear biases: each head forgets at its own rate (Press et al. 2022, arXiv 2108.12409)."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,4 @@
-"""No positional encoding: order enters through the causal mask alone (Kazemnejad et al. 2023,
-arXiv 2305.19466)."""
+"""No encoding: order enters through the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466)."""
 
 from pe_bench.encoding import Encoding
 

@@ -1,5 +1,4 @@
-"""Rotary position embedding: q and k turn by position-proportional angles (Su et al. 2021,
-arXiv 2104.09864)."""
+"""Rotary: q and k turn by angles that grow with position (Su et al. 2021, arXiv 2104.09864)."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Sinusoidal absolute embedding, added to the tokens (Vaswani et al. 2017, arXiv 1706.03762)."""
+"""Absolute sinusoids, added to the token embeddings (Vaswani et al. 2017, arXiv 1706.03762)."""
 
 import math
 from typing import Literal

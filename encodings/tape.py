@@ -1,5 +1,4 @@
-"""TAPE, contextualised equivariant position states that evolve layer by layer (Zhu et al. 2025,
-arXiv 2501.00712)."""
+"""Contextual, equivariant position states, layer by layer (Zhu et al. 2025, arXiv 2501.00712)."""
 
 import torch
 import torch.nn.functional as F

@@ -81,6 +81,7 @@ def _parser() -> _Parser:
     run = commands.add_parser(
         "run",
         help="train and evaluate encodings on tasks",
+        usage="pe-bench run --encoding SPEC ... --task SPEC ... [options]",
         description="Train and evaluate every encoding on every task under every seed.",
         epilog=RUN_EXAMPLES,
     )

@@ -1,5 +1,4 @@
-"""Language modelling: bits per byte and perplexity at lengths up to four times those trained on,
-on the standard library's own source or any folder of text (PG-19, proof-pile, C4, code)."""
+"""Bits per byte and perplexity up to 4 times the training length, on any text (default: Python)."""
 
 import io
 import math

@@ -1,5 +1,4 @@
-"""SCROLLS, seven tasks over long documents: fine-tune a language model on each, generate, score
-(Shaham et al. 2022, arXiv 2201.03533)."""
+"""SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham et al., 2201.03533)."""
 
 import hashlib
 import math

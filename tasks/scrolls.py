@@ -1,4 +1,4 @@
-"""SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham et al., 2201.03533)."""
+"""SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham 2022, 2201.03533)."""
 
 import hashlib
 import math

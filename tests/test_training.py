@@ -106,6 +106,26 @@ def test_it_learns(tmp_path):
     assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
 
 
+@pytest.mark.parametrize("spec", plugins.names("encoding"))
+def test_bf16_trains_and_keeps_float32_weights(tmp_path, spec):
+    model = make_model(spec)
+    where = {"folder": tmp_path, "title": "test", "seed": 5, "device": "cpu"}
+    trained = train(model, batch, CONFIG, precision="bf16", **where)
+    assert 0 < trained.loss < 4
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_gradients_are_clipped(tmp_path):
+    moved = []
+    for clip in (0.0, 1e-9):  # below AdamW's epsilon, or its normalisation would undo the clipping
+        model = make_model()
+        before = weights(model)
+        config = TrainConfig(steps=1, length=8, lr=1e-2, clip=clip, weight_decay=0)
+        run(model, tmp_path / str(clip), config)
+        moved.append(float((weights(model) - before).abs().max()))
+    assert moved[1] < 0.1 * moved[0]
+
+
 def test_zero_steps_leave_the_model_as_it_is(tmp_path):
     model = make_model()
     before = weights(model)

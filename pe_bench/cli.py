@@ -111,7 +111,10 @@ def _parser() -> _Parser:
         help="folder with data for the tasks named here, or task=DIR",
     )
     run.add_argument(
-        "--subsets", nargs="+", metavar="NAME", help="run these parts of the task only"
+        "--subsets",
+        nargs="+",
+        metavar="NAME",
+        help="run these parts of the task only, as a run of its own",
     )
     run.add_argument(
         "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"

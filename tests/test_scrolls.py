@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +230,22 @@ def test_real_documents(stage, real_documents):
         assert record.outputs[0] in options
     cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text())
     assert set(cases) == set(task.subsets)
+
+
+def test_other_presets_read_the_archives_of_the_hub(stage, tmp_path, monkeypatch):
+    built = stage().task
+
+    def fetch(repository, name, *, cache):
+        assert repository == "tau/scrolls"
+        subset = name.removesuffix(".zip")
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for split, records in zip(("train", "validation"), built.data[subset], strict=True):
+                archive.write(records.path, f"{subset}/{split}.jsonl")
+        return tmp_path / name
+
+    monkeypatch.setattr(scrolls, "hub_file", fetch)
+    task = stage(preset="small", cache=tmp_path / "cache").task
+    assert (task.subsets, task.missing) == (tuple(SUBSETS), {})
+    assert task.data_label.startswith("scrolls-")
+    assert task.fingerprint == built.fingerprint  # the same documents
+    assert task.batch("qmsum", 0, 0).tokens.shape[0] == 16

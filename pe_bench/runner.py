@@ -69,7 +69,8 @@ def run_grid(
         device: "cpu" or "cuda".
 
     Returns:
-        One outcome per cell that could be named, and one per spec that could not be loaded.
+        One outcome per cell that could be named, one per spec that could not be loaded, and one
+        per part of a task whose data are missing.
 
     Raises:
         SavingError: a result could not be written.
@@ -85,6 +86,10 @@ def run_grid(
             stages.append(resolve(request, spec))
     if len(stages) == len(tasks):
         check_used(request, stages)
+    for stage in stages:
+        for part, why in stage.task.missing.items():
+            title = f"{stage.label} · {part}"
+            outcomes.append(Outcome(title, "skipped", (complain(f"{title}: {why}"),)))
     cells = [
         Cell(stage, encoding, seed, results, device, request.precision)
         for stage in stages
@@ -159,7 +164,6 @@ class Cell:
 
     def _run(self) -> Outcome:
         task = self.stage.task
-        complaints = [f"{self.title}: {part}: {why}" for part, why in task.missing.items()]
         reason = task.skip(self.stage.make_encoding(self.encoding))
         if reason is not None:
             self._record("skipped", reason=reason)
@@ -167,12 +171,11 @@ class Cell:
             return Outcome(self.title, "skipped", (complaint,), self.folder)
         if self._is_done():
             say(f"done already, in {self.folder}")
-            return Outcome(self.title, "done", tuple(complaints), self.folder)
-        for line in complaints:
-            complain(line)
+            return Outcome(self.title, "done", (), self.folder)
         started = time.monotonic()
         environment.reset_peak_memory(self.device)
-        errors = []
+        complaints: list[str] = []
+        errors: list[str] = []
         for subset in task.subsets:
             rows = self.folder / "subsets" / f"{slug(subset)}.csv"
             if rows.exists():

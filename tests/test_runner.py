@@ -29,6 +29,8 @@ class Toy(Task):
         self.subsets = setup.subsets or ("a", "b")
         self.vocab_size, self.data_label, self.fingerprint, self.longest = 9, "toy", "toy-1", 16
 
+        self.missing = {"c": "give it a file"} if "TOY_MISSING" in os.environ else {}
+
     def batch(self, subset, seed, step):
         self.log("batch")
         return Batch(torch.ones(2, 8, dtype=torch.long), torch.ones(2, 8, dtype=torch.long))
@@ -157,6 +159,16 @@ def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(toy, tmp_
     assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
     assert "a: mend your data" in capsys.readouterr().err
     assert toy() == (0, ["a"])
+
+
+def test_a_missing_part_is_said_once_however_many_encodings(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TOY_MISSING", "1")
+    assert toy(encodings=("nope", "rope"))[0] == 2
+    first, *rest = capsys.readouterr().err.split("toy.py · c: give it a file")
+    assert first == "pe-bench: "  # before anything is trained
+    assert len(rest) == 2  # and once more at the end
+    assert record(tmp_path)[0]["missing"] == {"c": "give it a file"}
+    assert record(tmp_path)[0]["status"] == "done"
 
 
 def test_parts_can_be_chosen_and_added_later(toy):

@@ -41,23 +41,16 @@ class Plugin:
             defaults left out, so that one setting has one label.
         options: keyword arguments of the constructor, converted to their annotated types.
         cls: the class itself.
+        source: fingerprint of the code that decides the numbers, comments and docstrings left
+            out, as it was when it was loaded. It covers every plugin file among the class's
+            ancestors: editing one makes its results and checkpoints new ones.
     """
 
     kind: Kind
     label: str
     options: dict[str, Any]
     cls: type[Any]
-
-    def source_digest(self) -> str:
-        """Fingerprint of the code that decides the numbers: comments and docstrings left out.
-
-        It covers every plugin file among the class's ancestors, so editing one of them makes
-        its results and checkpoints new ones.
-        """
-        base = _base(self.kind)
-        own = [c for c in self.cls.__mro__ if issubclass(c, base) and c is not base]
-        files = dict.fromkeys(inspect.getsourcefile(c) or "" for c in own)
-        return hashlib.sha256("".join(map(_bare_source, files)).encode()).hexdigest()[:12]
+    source: str
 
 
 def names(kind: Kind) -> list[str]:
@@ -102,7 +95,7 @@ def load(kind: Kind, spec: str) -> Plugin:
     shown = {n: options[n] for n in defaults if n in options and options[n] != defaults[n]}
     if shown:
         label += ":" + ",".join(f"{name}={_show(value)}" for name, value in shown.items())
-    return Plugin(kind, label, shown, cls)
+    return Plugin(kind, label, shown, cls, _source_digest(cls, _base(kind)))
 
 
 def suggest(wrong: str, right: list[str]) -> str:
@@ -174,7 +167,8 @@ def _import_shipped(kind: Kind, name: str) -> types.ModuleType:
 def _import_file(path: Path) -> types.ModuleType:
     if not path.is_file():
         raise InputError(f"there is no file {path}: give the path of an existing plugin file")
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    # By path and content: an edited file is another module, an unchanged one is loaded once.
+    digest = hashlib.sha256(bytes(path.resolve()) + path.read_bytes()).hexdigest()[:8]
     name = f"pe_bench_user_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{digest}"
 
     def run() -> types.ModuleType:
@@ -257,6 +251,12 @@ def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _source_digest(cls: type[Any], base: type[Any]) -> str:
+    own = [c for c in cls.__mro__ if issubclass(c, base) and c is not base]
+    files = dict.fromkeys(inspect.getsourcefile(c) or "" for c in own)
+    return hashlib.sha256("".join(map(_bare_source, files)).encode()).hexdigest()[:12]
 
 
 def _bare_source(file: str) -> str:

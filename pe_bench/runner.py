@@ -141,7 +141,7 @@ class Cell:
     @property
     def folder(self) -> Path:
         """Of the run; another one wherever anything that decides the numbers is another."""
-        identity = self.stage.digest(self.encoding.label, self.encoding.source_digest())
+        identity = self.stage.digest(self.encoding.label, self.encoding.source)
         place = self.results / "runs" / slug(self.stage.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
@@ -268,7 +268,7 @@ class Cell:
 
     def _checkpoint(self, stage: Stage) -> Path:
         """Where a phase that serves a whole task leaves its model, for this run and later ones."""
-        key = stage.digest(self.encoding.label, self.encoding.source_digest(), self.seed)
+        key = stage.digest(self.encoding.label, self.encoding.source, self.seed)
         return stage.task.setup.cache / "checkpoints" / key
 
     def _write(self, path: Path, measured: list[Measurement]) -> None:
@@ -290,7 +290,7 @@ class Cell:
             "status": status,
             "task": stage.label,
             "encoding": self.encoding.label,
-            "encoding_source": self.encoding.source_digest(),
+            "encoding_source": self.encoding.source,
             "seed": self.seed,
             "preset": task.setup.preset,
             "protocol": task.setup.protocol,

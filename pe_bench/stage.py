@@ -134,7 +134,7 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
         model = replace(shape, vocab_size=task.vocab_size, train_length=train.length)
     settings = {
         "task": plugin.label,
-        "source": plugin.source_digest(),
+        "source": plugin.source,
         "options": options,
         "preset": setup.preset,
         "protocol": setup.protocol,

@@ -182,6 +182,10 @@ def test_an_edited_encoding_is_a_new_run(toy, tmp_path):
     assert toy(encodings=["./short.py"])[1] == ["batch", "batch", "a", "b"]
     mine.write_text("# a comment\n" + mine.read_text())
     assert toy(encodings=["./short.py"])[1] == []
+    mine.write_text(mine.read_text().replace("= 100", "= 99"))
+    assert toy(encodings=["./short.py"])[1] == ["batch", "batch", "a", "b"]
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("run.json")]
+    assert len({record["encoding_source"] for record in records}) == 2
 
 
 def test_an_override_is_another_run(toy, tmp_path):

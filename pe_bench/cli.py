@@ -1,64 +1,26 @@
-"""The command line. `--help`, `list` and `report` never import torch."""
+"""The commands. `--help`, `list` and `report` never import torch."""
 
 import argparse
 import importlib.util
 import os
 import sys
-import typing
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn
 
-from pe_bench import __version__, plugins
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench import plugins
 from pe_bench.errors import InputError, SavingError
+from pe_bench.options import BAD_INPUT, OVERRIDES, make_parser
 
 FAILED = 1
-BAD_INPUT = 2
 INTERRUPTED = 130
-OVERRIDES = {
-    "train": (TrainConfig, "training of the tasks named here"),
-    "pretrain": (TrainConfig, "training of the model that a task starts from"),
-    "model": (ModelConfig, "shape of the decoder"),
-}
-
-RUN_EXAMPLES = """\
-examples:
-  pe-bench run --encoding tape --task scrolls
-  pe-bench run --encoding tape rope:base=500000 ./mine.py --task scrolls perplexity --seeds 0 1 2
-  pe-bench run --encoding alibi --task scrolls --data path/to/scrolls perplexity=path/to/texts
-"""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors are one sentence and exit code 2; abbreviated options are errors."""
-
-    def __init__(self, prog: str | None = None, **kwargs: Any) -> None:
-        super().__init__(prog, allow_abbrev=False, **kwargs)
-        self.formatter_class = argparse.RawDescriptionHelpFormatter
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-    def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Parses, with a suggestion for an option that does not exist."""
-        command = next((word for word in args if not word.startswith("-")), "")
-        chosen = _subparsers(self).get(command, self)
-        known = [*self._option_string_actions, *chosen._option_string_actions]
-        for word in args:  # before argparse, which would complain of what is missing instead
-            name = word.partition("=")[0]
-            if name.startswith("--") and name not in known:
-                chosen.error(f"there is no option '{name}'{plugins.suggest(name, known)}")
-        return self.parse_args(args)
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of `pe-bench`. Returns the exit code: 0 fine, 1 a run failed, 2 bad input."""
-    parsed = _parser().parse(sys.argv[1:] if args is None else args)
+    parsed = make_parser().parse(sys.argv[1:] if args is None else args)
     try:
-        code: int = parsed.function(parsed)
-        return code
+        return COMMANDS[parsed.command](parsed)
     except InputError as error:
         print(f"pe-bench: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -71,119 +33,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, say head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def _parser() -> _Parser:
-    parser = _Parser("pe-bench", description="Compare positional encodings for transformers.")
-    parser.add_argument("--version", action="version", version=f"pe-bench {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    run = commands.add_parser(
-        "run",
-        help="train and evaluate encodings on tasks",
-        usage="pe-bench run --encoding SPEC ... --task SPEC ... [options]",
-        description="Train and evaluate every encoding on every task under every seed.",
-        epilog=RUN_EXAMPLES,
-    )
-    run.set_defaults(function=_run)
-    run.add_argument(
-        "--encoding",
-        nargs="+",
-        required=True,
-        metavar="SPEC",
-        help="name:key=value,key=value or path/to/file.py; 'all' for every shipped one",
-    )
-    run.add_argument("--task", nargs="+", required=True, metavar="SPEC", help="as --encoding")
-    run.add_argument("--seeds", nargs="+", type=_seed, default=[0], metavar="N", help="default: 0")
-    run.add_argument(
-        "--preset",
-        default="quick",
-        help="quick (two CPU cores, minutes, no download; default), small (one GPU), paper",
-    )
-    run.add_argument(
-        "--protocol", default="strict", help="strict (default) or paper (as published)"
-    )
-    run.add_argument(
-        "--data",
-        nargs="+",
-        default=[],
-        metavar="DIR",
-        help="folder with data for the tasks named here, or task=DIR",
-    )
-    run.add_argument(
-        "--subsets",
-        nargs="+",
-        metavar="NAME",
-        help="run these parts of the task only, as a run of its own",
-    )
-    run.add_argument(
-        "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"
-    )
-    run.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    run.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    _results_option(run)
-    for prefix, (config, about) in OVERRIDES.items():
-        group = run.add_argument_group(f"--{prefix}.*", f"{about}; default: the preset's")
-        hints = typing.get_type_hints(config)
-        for field in fields(config):
-            if "help" in field.metadata:
-                group.add_argument(
-                    f"--{prefix}.{field.name}",
-                    type=_value(hints[field.name]),
-                    default=argparse.SUPPRESS,  # absent unless given: None may be a value
-                    metavar="X",
-                    help=field.metadata["help"],
-                )
-
-    listing = commands.add_parser("list", help="what there is to run", description="List plugins.")
-    listing.set_defaults(function=_list)
-    listing.add_argument("kind", nargs="?", choices=("encodings", "tasks"))
-
-    report = commands.add_parser(
-        "report",
-        help="leaderboard and plots of what has been run",
-        description="Write leaderboard.csv, leaderboard.md and plots/ from the runs.",
-    )
-    report.set_defaults(function=_report)
-    _results_option(report)
-
-    check = commands.add_parser(
-        "check",
-        help="verify that encodings do what they declare",
-        description="Run the conformance suite on encodings; exit code 1 where a check fails.",
-    )
-    check.set_defaults(function=_check)
-    check.add_argument("encoding", nargs="+", metavar="SPEC", help="as in run")
-    check.add_argument("--device", default="cpu", choices=("auto", "cpu", "cuda"))
-    return parser
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return {name: sub for action in actions for name, sub in action.choices.items()}
-
-
-def _results_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: ./results"
-    )
-
-
-def _value(annotation: Any) -> Any:
-    def parse(text: str) -> Any:
-        try:
-            return plugins.convert(text, annotation)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"must be {error}, not '{text}'") from None
-
-    return parse
-
-
-def _seed(text: str) -> int:
-    seed: int = _value(int)(text)
-    if seed < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, not {seed}")
-    return seed
 
 
 def _expand(specs: list[str], kind: plugins.Kind) -> list[str]:
@@ -228,9 +77,10 @@ def _run(args: argparse.Namespace) -> int:
     }
     data = dict(_data(entry) for entry in args.data)
     # What imports torch comes after everything that can be refused without it.
+    from pe_bench.cell import complain
     from pe_bench.environment import cache_folder
     from pe_bench.report import summary
-    from pe_bench.runner import complain, run_grid
+    from pe_bench.runner import run_grid
     from pe_bench.stage import Request
 
     request = Request(
@@ -259,7 +109,7 @@ def _run(args: argparse.Namespace) -> int:
         for line in dict.fromkeys(complaints):
             complain(line)
     failed = [o for o in outcomes if o.status == "failed" and not o.complaints]
-    for outcome in failed:
+    for outcome in (outcome for outcome in failed if outcome.folder):
         print(f"pe-bench: {outcome.title} failed, see {outcome.folder}/run.json", file=sys.stderr)
     return BAD_INPUT if complaints else FAILED if failed else 0
 
@@ -300,5 +150,4 @@ def _device(wanted: str) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+COMMANDS = {"run": _run, "list": _list, "report": _report, "check": _check}

@@ -1,6 +1,7 @@
 """The grid: what is done stays done, what fails is recorded, and the rest goes on."""
 
 import json
+import re
 
 import pytest
 
@@ -153,6 +154,15 @@ def test_a_failure_does_not_stop_the_grid(toy, tmp_path, capsys):
     assert "Traceback" not in errors
     assert record(tmp_path, "short.py")[0]["status"] == "skipped"
     assert "Traceback" in record(tmp_path, "crash.py")[0]["reason"]
+
+
+def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, capsys):
+    crash = "super().__init__(setup, start); 1 / 0"
+    (tmp_path / "bad.py").write_text(TASK.replace("super().__init__(setup, start)", crash))
+    assert toy("./bad.py") == (1, ["batch", "batch", "a", "b"])
+    error = next(line for line in capsys.readouterr().err.splitlines() if "bad.py" in line)
+    assert "failed, ZeroDivisionError: division by zero" in error
+    assert re.search(r"bad\.py:\d+\)$", error)
 
 
 def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(toy, tmp_path, capsys):

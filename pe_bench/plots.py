@@ -79,7 +79,7 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
         axis.grid(axis="y", alpha=0.3)
         for length, label in _trained_lengths(table).items():
             _mark(axis, length, label)
-    _legend(axes[0][-1], _encodings(table))
+    _legend(axes[0][-1], _encodings(table), scores)
     return figure
 
 
@@ -110,7 +110,7 @@ def _parts(table: "Table", scores: pd.DataFrame) -> Any:
         places.setdefault(float((lengths <= trained).sum()) - 0.5, []).append(label)
     for place, words in places.items():
         _mark(axis, place, ", ".join(words))
-    _legend(axis, encodings)
+    _legend(axis, encodings, scores)
     return figure
 
 
@@ -161,8 +161,9 @@ def _metric_name(table: "Table", subset: str) -> str:
     return NAMES.get(metric, metric.replace("_", " "))
 
 
-def _legend(axis: Axes, encodings: list[str]) -> None:
+def _legend(axis: Axes, encodings: list[str], scores: pd.DataFrame) -> None:
     """Right of a panel, which does not shrink for it. An underscore in front hides no encoding."""
+    bars = "sd over seeds" if scores["seeds"].max() > 1 else "standard error"
     legend = axis.legend(
         axis.containers,
         encodings,
@@ -170,7 +171,7 @@ def _legend(axis: Axes, encodings: list[str]) -> None:
         bbox_to_anchor=(1.02, 1.0),
         borderaxespad=0,
         frameon=False,
-        title="encoding",
+        title=f"encoding, ± {bars}",
         alignment="left",
     )
     legend.set_in_layout(False)

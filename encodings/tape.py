@@ -30,7 +30,7 @@ class TAPE(RoPE):
 
     Args:
         base: as in RoPE.
-        position_size: rows of W_gate and W_up; 0 is the paper's four per head.
+        position_size: rows of W_gate and W_up; None is the paper's four per head.
     """
 
     shared = False
@@ -41,13 +41,11 @@ class TAPE(RoPE):
         layer: int = 0,
         *,
         base: float = 10_000.0,
-        position_size: int = 0,
+        position_size: int | None = None,
     ) -> None:
         super().__init__(model, layer, base=base)
-        if position_size < 0:
-            raise InputError(
-                f"position_size must be positive, or 0 for 4 heads, not {position_size}"
-            )
+        if position_size is not None and position_size < 1:
+            raise InputError(f"tape:position_size must be at least 1, not {position_size}")
         if model.groups != model.heads:
             raise InputError(
                 f"every head has position states of its own: use as many kv_heads as heads "

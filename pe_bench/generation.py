@@ -1,4 +1,4 @@
-"""Decoding: greedy by default, with the cache wherever the encoding allows one."""
+"""What a model writes, and how likely it finds what others wrote."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pe_bench.cache import Cache
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.model import IGNORE, Decoder
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,24 @@ def generate(
             break
         logits = model(new[:, None], cache)[:, -1]
     return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
+
+
+@torch.inference_mode()
+def log_likelihoods(
+    model: Decoder, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
+) -> list[float]:
+    """Log-probability in nats of each continuation of one prompt, summed over its tokens."""
+    width = len(prompt) + max(map(len, continuations))
+    ids = torch.zeros(len(continuations), width, dtype=torch.long)
+    targets = torch.full((len(continuations), width - 1), IGNORE)
+    for row, continuation in enumerate(continuations):
+        end = len(prompt) + len(continuation)
+        ids[row, :end] = torch.tensor([*prompt, *continuation])
+        targets[row, len(prompt) - 1 : end - 1] = ids[row, len(prompt) : end]
+    device = model.lm_head.weight.device
+    losses = model.token_losses(ids[:, :-1].to(device), targets.to(device))
+    nats: list[float] = (-losses.double().sum(1)).tolist()
+    return nats
 
 
 def _without_cache(

@@ -16,7 +16,7 @@ from pe_bench.config import TrainConfig
 from pe_bench.documents import Record, Records, open_split, write_split
 from pe_bench.download import hub_file
 from pe_bench.errors import InputError
-from pe_bench.generation import Sampling, generate
+from pe_bench.generation import Sampling, generate, log_likelihoods
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.progress import progress
 from pe_bench.prompts import PaperFormat, StrictFormat
@@ -258,24 +258,12 @@ class Scrolls(Task):
     ) -> dict[str, int]:
         """The option of the highest log-likelihood, and of the highest per byte of its text."""
         outputs = [self.format.output(option, limit) for option in options]
-        width = max(map(len, outputs))
-        ids = torch.tensor(
-            [
-                [*prompt, *output, *[self.tokenizer.pad] * (width - len(output))]
-                for output in outputs
-            ]
-        )
-        targets = ids[:, 1:].clone()
-        targets[:, : len(prompt) - 1] = IGNORE
-        for row, output in zip(targets, outputs, strict=True):
-            row[len(prompt) - 1 + len(output) :] = IGNORE
-        device = model.lm_head.weight.device
-        losses = model.token_losses(ids[:, :-1].to(device), targets.to(device))
-        nats = losses.double().sum(1).tolist()
-        per_byte = [n / max(1, len(o.encode())) for n, o in zip(nats, options, strict=True)]
+        whole = log_likelihoods(model, prompt, outputs)
+        sizes = [max(1, len(option.encode())) for option in options]
+        per_byte = [nats / size for nats, size in zip(whole, sizes, strict=True)]
         return {
-            "accuracy": nats.index(min(nats)),
-            "accuracy_per_byte": per_byte.index(min(per_byte)),
+            "accuracy": whole.index(max(whole)),
+            "accuracy_per_byte": per_byte.index(max(per_byte)),
         }
 
     def _evaluated(self, subset: str) -> list[Record]:

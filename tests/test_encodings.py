@@ -41,7 +41,7 @@ def test_what_shipped_encodings_claim() -> None:
     [
         ("rope:base=1", {}, "greater than 1, not 1.0"),
         ("rope", {"width": 12}, "even head_dim; .* is 3"),
-        ("tape:position_size=-1", {}, "position_size must be positive, .* not -1"),
+        ("tape:position_size=-1", {}, "position_size must be at least 1, not -1"),
         ("tape", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
         ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
         ("sinusoidal:layout=sines", {}, "one of interleaved, concat, t2t"),

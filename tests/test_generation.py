@@ -9,7 +9,7 @@ from torch import Tensor
 from pe_bench.config import ModelConfig
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
-from pe_bench.generation import Sampling, generate
+from pe_bench.generation import Sampling, generate, log_likelihoods
 from pe_bench.model import Decoder
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8]]
@@ -130,3 +130,16 @@ def test_sampling_out_of_range(wrong: dict[str, Any]) -> None:
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(InputError, match="start it with BOS"):
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)
+
+
+@torch.no_grad()
+def test_log_likelihoods_are_those_of_each_continuation_alone() -> None:
+    model, _ = decoder()
+    prompt, continuations = [3, 1, 4], [[7], [8, 2, 6, 6], [9, 9]]
+    for found, continuation in zip(
+        log_likelihoods(model, prompt, continuations), continuations, strict=True
+    ):
+        logits = model(torch.tensor([[*prompt, *continuation]])).log_softmax(-1)[0]
+        places = range(len(prompt) - 1, len(prompt) + len(continuation) - 1)
+        alone = sum(float(logits[p, t]) for p, t in zip(places, continuation, strict=True))
+        assert found == pytest.approx(alone, abs=1e-9)

@@ -193,8 +193,8 @@ def test_tape_ignores_a_global_shift(shift: int) -> None:
     assert (model(tokens, positions=2 * positions) - arrays["lm_logits"]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("position_size", "size"), [(0, 16), (6, 6)])
-def test_parameters_of_tape(position_size: int, size: int) -> None:
+@pytest.mark.parametrize(("position_size", "size"), [(None, 16), (6, 6)])
+def test_parameters_of_tape(position_size: int | None, size: int) -> None:
     config = ModelConfig(layers=3, heads=4, width=64)
     model = Decoder(config, partial(TAPE, position_size=position_size))
     counts = [sum(p.numel() for p in encoding.parameters()) for encoding in model.encodings]

@@ -109,7 +109,8 @@ def _parts(table: "Table", scores: pd.DataFrame) -> Any:
     for trained, label in _trained_lengths(table).items():
         places.setdefault(float((lengths <= trained).sum()) - 0.5, []).append(label)
     for place, words in places.items():
-        _mark(axis, place, ", ".join(words))
+        inwards = "left" if place < 0 else "right" if place > len(lengths) - 1 else "center"
+        _mark(axis, place, ", ".join(words), inwards)
     _legend(axis, encodings, scores)
     return figure
 
@@ -122,7 +123,7 @@ def _trained_lengths(table: "Table") -> dict[int, str]:
     return {first: f"pre-trained to {first:,}", second: f"fine-tuned to {second:,}"}
 
 
-def _mark(axis: Axes, at: float, label: str) -> None:
+def _mark(axis: Axes, at: float, label: str, align: str = "center") -> None:
     axis.axvline(at, color="0.4", linestyle="--", linewidth=1)
     axis.annotate(
         label,
@@ -130,7 +131,7 @@ def _mark(axis: Axes, at: float, label: str) -> None:
         xycoords=("data", "axes fraction"),
         xytext=(0, 2),  # above the panel: inside it would lie on the curves
         textcoords="offset points",
-        ha="center",
+        ha=align,
         va="bottom",
         fontsize=8,
         color="0.35",

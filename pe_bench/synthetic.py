@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pe_bench.generation import generate
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.results import Measurement
 from pe_bench.task import Batch
@@ -110,7 +109,8 @@ class Answers:
 
     Attributes:
         exact: (N,) every scored token is right, the end included.
-        share: (N,) share of the scored tokens that are right.
+        share: (N,) share of the scored tokens that are right; where an answer was generated, of
+            those up to its first mistake.
         forward_tokens: tokens that went through the model, padding included.
         padding: the same as a multiple of the tokens there are.
     """
@@ -130,7 +130,8 @@ def answer(
     A deterministic model whose outputs do not depend on what follows writes exactly the right
     answer if and only if each of its tokens is likeliest after the right ones before it: one
     forward pass tells, without generating (by induction over the answer; ties go to the smallest
-    id in both). Where outputs depend on the length, the answers are generated.
+    id in both). Where outputs depend on the length, the answers are generated, each up to its first
+    mistake.
 
     Args:
         model: in evaluation mode.
@@ -191,20 +192,28 @@ def _forced(model: Decoder, some: Sequences) -> tuple[Mask, int]:
 
 
 def _generated(model: Decoder, some: Sequences) -> tuple[Mask, int]:
-    """The same of answers that the model has written itself."""
-    prompts = [
-        row[:length][~scored[:length]].tolist()
-        for row, scored, length in zip(some.ids, some.scored, some.lengths, strict=True)
-    ]
-    longest = int(some.scored.sum(1).max())
-    written = generate(model, prompts, max_new_tokens=longest, end=END)
+    """The same of answers that the model has written itself; nothing after a first wrong token.
+
+    Every token takes a forward pass over all before it: what held for a shorter sequence need not
+    for a longer one. As long as an answer is right, its own tokens are the right ones, and where it
+    is not, no more has to be known.
+    """
+    device = model.lm_head.weight.device
+    ids = torch.from_numpy(some.ids).to(device)
+    counts = some.scored.sum(1)
     right = np.zeros(some.ids.shape, dtype=np.bool_)
-    for row, (prompt, ids) in enumerate(zip(prompts, written, strict=True)):
-        gold = some.ids[row, len(prompt) : some.lengths[row]]
-        given = np.full(len(gold), END)
-        given[: len(ids)] = ids[: len(gold)]
-        right[row, len(prompt) : some.lengths[row]] = given == gold
-    return right, decoding_tokens(some)
+    used = 0
+    for start in np.unique(some.lengths - counts):
+        rows = np.flatnonzero(some.lengths - counts == start)
+        for column in range(start, some.ids.shape[1]):
+            rows = rows[some.lengths[rows] > column]
+            if not len(rows):
+                break
+            likeliest = model.lm_head(model.hidden(ids[rows, :column])[:, -1]).argmax(-1)
+            right[rows, column] = likeliest.cpu().numpy() == some.ids[rows, column]
+            used += len(rows) * int(column)
+            rows = rows[right[rows, column]]
+    return right, used
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

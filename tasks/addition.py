@@ -1,14 +1,11 @@
 """Adding two numbers digit by digit, up to twice as many digits as in training (exact match)."""
 
-import hashlib
-import json
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
@@ -32,7 +29,7 @@ SYMBOLS = "0123456789+="
 EVALUATION = 20_250_101  # seed of the items that everybody is measured on
 
 
-class Addition(Task):
+class Addition(GeneratedTask):
     """a + b = c, each number from its last digit to its first: 12 + 9 = 21 is `21+9=12` and an end.
 
     Training draws the lengths of a and b evenly from 1 to `digits`, the numbers evenly from those
@@ -56,6 +53,7 @@ class Addition(Task):
         gate: per cent of `inside` from which on `beyond` counts.
     """
 
+    name, made = "addition", "numbers"
     headline = Headline("exact_match", "beyond", higher_is_better=True)
     shown = dict.fromkeys(("inside", "one-longer", "both-longer", "grid"), "exact_match")
     curves = {"diagonal": "exact_match"}
@@ -91,16 +89,10 @@ class Addition(Task):
         samples: int = 100,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
-        for name, value, most in (("digits", digits, 200), ("samples", samples, 100_000)):
-            if not 1 <= value <= most:
-                raise InputError(f"addition:{name} must be from 1 to {most}, not {value}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"addition:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("addition makes its own numbers: leave out --data")
+        ranges = {"digits": (digits, 1, 200), "samples": (samples, 1, 100_000)}
+        super().__init__(setup, start, gate=gate, **ranges)
         self.refuse_length("write addition:digits=N for longer numbers")
-        self.digits, self.samples, self.gate = digits, samples, gate
+        self.digits, self.samples = digits, samples
         self.longest_operand = 2 * digits
         self.subsets = self.chosen(["grid"])
         self.vocab_size = FIRST + len(SYMBOLS)
@@ -174,25 +166,22 @@ class Addition(Task):
             "beyond": [r for (i, j), r in cells.items() if max(i, j) > self.digits],
             "grid": list(cells.values()),
         }
-        rows = [_mean(name, group) for name, group in groups.items() if group]
-        solved = any(r.subset == "inside" and r.value >= self.gate for r in rows)
+        if not cells:
+            return []
+        solved = self.solved(mean("inside", groups["inside"]))
+        rows = [
+            mean(name, group, solved=solved or name != "beyond") for name, group in groups.items()
+        ]
         diagonal = [
             Measurement("diagonal", row.metric, row.value, row.n, row.stderr, i)
             for (i, j), row in cells.items()
             if i == j
         ]
-        return [*(row if solved else _unranked(row) for row in rows), *diagonal]
+        return [*rows, *diagonal]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256(json.dumps([self.digits, self.samples]).encode())
-        for first in range(1, self.longest_operand + 1):
-            for second in range(1, self.longest_operand + 1):
-                digest.update(self.items(first, second).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        lengths = range(1, self.longest_operand + 1)
+        return (self.items(first, second).ids for first in lengths for second in lengths)
 
 
 def _tokens(digits: int) -> int:
@@ -232,16 +221,3 @@ def _add(a: Ids, b: Ids) -> tuple[Ids, Ids]:
         total[:, column] %= 10
     sizes = width - (total[:, ::-1] != 0).argmax(1)
     return total, sizes
-
-
-def _mean(subset: str, cells: list[Measurement]) -> Measurement:
-    """The unweighted mean over cells."""
-    value = float(np.mean([cell.value for cell in cells]))
-    error = float(np.sqrt(np.sum([cell.stderr**2 for cell in cells]))) / len(cells)
-    return Measurement(subset, "exact_match", value, sum(cell.n for cell in cells), error)
-
-
-def _unranked(row: Measurement) -> Measurement:
-    if row.subset != "beyond":
-        return row
-    return Measurement(row.subset, "unsolved_exact_match", row.value, row.n, row.stderr)

@@ -1,14 +1,13 @@
 """Copying and reversing symbols, up to twice as many as in training (exact match)."""
 
-import hashlib
-import json
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
@@ -49,7 +48,7 @@ VARIANTS = {
 QUICK = ("cmc", "mc")
 
 
-class Copying(Task):
+class Copying(GeneratedTask):
     """Eight variants, each with a training of its own, named as by Kazemnejad et al. (2023).
 
     A row of `cmc` is `COPY c a c SEP c a c END`. `cmc2x` writes the sequence twice with NEXT in
@@ -80,6 +79,7 @@ class Copying(Task):
         gate: per cent in distribution from which on `beyond` counts.
     """
 
+    name = "copying"
     headline = Headline("exact_match", "beyond", higher_is_better=True)
     shown = dict.fromkeys(("inside", *VARIANTS), "exact_match")
     curves = {f"{name}-by-length": "exact_match" for name in VARIANTS}
@@ -123,22 +123,15 @@ class Copying(Task):
         samples: int = 500,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
         ranges = {
             "longest": (longest, 1, 1000),
             "shortest": (shortest, 1, longest),
             "symbols": (symbols, 2, 100_000),
             "samples": (samples, 1, 100_000),
         }
-        for name, (value, least, most) in ranges.items():
-            if not least <= value <= most:
-                raise InputError(f"copying:{name} must be from {least} to {most}, not {value}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"copying:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("copying makes its own sequences: leave out --data")
+        super().__init__(setup, start, gate=gate, **ranges)
         self.refuse_length("write copying:longest=N for longer sequences")
-        self.symbols, self.samples, self.gate = symbols, samples, gate
+        self.symbols, self.samples = symbols, samples
         self.trained = range(shortest, longest + 1)
         self.lengths = range(shortest, 2 * longest + 1)
         chosen = self.chosen(tuple(VARIANTS))
@@ -207,29 +200,20 @@ class Copying(Task):
                 if (row.subset, row.metric) == (f"{name}-by-length", "exact_match")
             }
             if cells:
-                inside[name] = _mean(f"{name}-inside", [cells[n] for n in self.trained])
+                inside[name] = mean(f"{name}-inside", [cells[n] for n in self.trained])
                 longer = [row for n, row in cells.items() if n not in self.trained]
-                beyond[name] = _mean(name, longer)
+                beyond[name] = mean(name, longer)
         if not inside:
             return []
-        solved = all(row.value >= self.gate for row in inside.values())
         return [
-            _mean("beyond", [*beyond.values()], "" if solved else "unsolved_"),
-            _mean("inside", [*inside.values()]),
+            mean("beyond", [*beyond.values()], solved=self.solved(*inside.values())),
+            mean("inside", [*inside.values()]),
             *beyond.values(),
             *inside.values(),
         ]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256(json.dumps([self.symbols, self.samples]).encode())
-        for name in self.subsets:
-            for size in self.lengths:
-                digest.update(self.items(name, size).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        return (self.items(name, size).ids for name in self.subsets for size in self.lengths)
 
     def _draw(
         self, random: np.random.Generator, name: str, rows: int, width: int | None = None
@@ -279,10 +263,3 @@ def _tokens(name: str, size: int) -> int:
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int) -> Ids:
     return np.random.default_rng([seed, epoch]).permutation(TRAINING_ITEMS)
-
-
-def _mean(subset: str, rows: list[Measurement], prefix: str = "") -> Measurement:
-    """The unweighted mean."""
-    value = float(np.mean([row.value for row in rows]))
-    error = float(np.sqrt(np.sum([row.stderr**2 for row in rows]))) / len(rows)
-    return Measurement(subset, f"{prefix}exact_match", value, sum(row.n for row in rows), error)

@@ -1,17 +1,16 @@
 """A one-bit memory among bits to be ignored, also sparser, denser and longer than in training."""
 
-import hashlib
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import FIRST, Sequences, answer, exact_match_rows
+from pe_bench.synthetic import FIRST, Ids, Sequences, answer, exact_match_rows
 from pe_bench.task import Batch, Headline, Preset, Setup, Task
 
 WRITE, READ, SKIP = range(FIRST, FIRST + 3)
@@ -21,7 +20,7 @@ NAMES = ("in-distribution", "sparse", "dense")  # of these, at the trained lengt
 EVALUATION = 20_250_103  # seed of the texts that everybody is measured on
 
 
-class FlipFlop(Task):
+class FlipFlop(GeneratedTask):
     """Flip-flop language modelling (Liu et al. 2023, arXiv 2306.00946): `w1i0i1r1w0r0`.
 
     A text is pairs of an instruction and a bit: w writes the bit, i is to be ignored, after r comes
@@ -52,6 +51,7 @@ class FlipFlop(Task):
         gate: per cent of `in-distribution` from which on `beyond` counts.
     """
 
+    name, made = "flipflop", "texts"
     headline = Headline("accuracy", "beyond", higher_is_better=True)
     shown = dict.fromkeys((*NAMES, "longer"), "accuracy")
     curves = dict.fromkeys(SHARES, "accuracy")
@@ -85,22 +85,16 @@ class FlipFlop(Task):
         samples: int = 100,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
-        for name, value, least, most in (
-            ("pairs", pairs, 2, 8192),
-            ("times", times, 2, 64),
-            ("samples", samples, 1, 100_000),
-        ):
-            if not least <= value <= most:
-                raise InputError(f"flipflop:{name} must be from {least} to {most}, not {value}")
+        ranges = {
+            "pairs": (pairs, 2, 8192),
+            "times": (times, 2, 64),
+            "samples": (samples, 1, 100_000),
+        }
+        super().__init__(setup, start, gate=gate, **ranges)
         if times & (times - 1):
             raise InputError(f"flipflop:times must be a power of two, not {times}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"flipflop:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("flipflop makes its own texts: leave out --data")
         self.refuse_length("write flipflop:pairs=N for texts of 2 N tokens")
-        self.pairs, self.samples, self.gate = pairs, samples, gate
+        self.pairs, self.samples = pairs, samples
         self.sizes = [pairs << i for i in range(times.bit_length())]
         self.subsets = self.chosen(list(SHARES))
         self.vocab_size = ONE + 1
@@ -152,22 +146,11 @@ class FlipFlop(Task):
             groups["longer"] = [accuracies[usual, length] for length in longer]
         if len(groups) == len(self.shown):  # a mean over some of them would be another number
             groups["beyond"] = [r for key, r in accuracies.items() if key != (usual, trained)]
-        solved = any(row.value >= self.gate for row in groups.get(NAMES[0], []))
-        return [
-            _mean(name, rows, "accuracy" if solved or name != "beyond" else "unsolved_accuracy")
-            for name, rows in groups.items()
-        ]
+        solved = self.solved(*groups.get(NAMES[0], []))
+        return [mean(name, rows, solved=solved or name != "beyond") for name, rows in groups.items()]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256()
-        for subset in SHARES:
-            for pairs in self.sizes:
-                digest.update(self.items(subset, pairs).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        return (self.items(subset, pairs).ids for subset in SHARES for pairs in self.sizes)
 
 
 def _write(random: np.random.Generator, rows: int, pairs: int, ignored: float) -> Sequences:
@@ -186,7 +169,7 @@ def _write(random: np.random.Generator, rows: int, pairs: int, ignored: float) -
 
 
 def _measure(
-    subset: str, length: int, right: np.ndarray[Any, Any], reads: np.ndarray[Any, Any]
+    subset: str, length: int, right: Ids, reads: Ids
 ) -> list[Measurement]:
     """Reads that are right, their standard error over texts, and texts that are."""
     n, share = int(reads.sum()), right.sum() / reads.sum()
@@ -196,10 +179,3 @@ def _measure(
         Measurement(subset, "accuracy", 100 * float(share), n, 100 * error, length),
         *exact_match_rows(subset, exact, len(reads), length=length),
     ]
-
-
-def _mean(subset: str, rows: list[Measurement], metric: str) -> Measurement:
-    """The unweighted mean."""
-    value = float(np.mean([row.value for row in rows]))
-    error = float(np.sqrt(np.sum([row.stderr**2 for row in rows]))) / len(rows)
-    return Measurement(subset, metric, value, sum(row.n for row in rows), error)

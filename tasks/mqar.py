@@ -1,14 +1,14 @@
 """Recall of many values by their keys, with more pairs and longer gaps than in training."""
 
-import hashlib
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import IGNORE, Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     values: Ids
 
 
-class MQAR(Task):
+class MQAR(GeneratedTask):
     """Multi-query associative recall (Arora et al. 2023, arXiv 2312.04927): `a7 c9 .. c . a`.
 
     A row begins with pairs of a key and a value, all different. Then every key comes once more, at
@@ -69,6 +69,7 @@ class MQAR(Task):
         gate: per cent of `inside` from which on `beyond` counts.
     """
 
+    name, made = "mqar", "rows"
     headline = Headline("accuracy", "beyond", higher_is_better=True)
     shown = dict.fromkeys(("inside", "longer", "more-pairs"), "accuracy")
     curves = {"gap": "exact_match"}
@@ -102,7 +103,7 @@ class MQAR(Task):
         samples: int = 100,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
+        super().__init__(setup, start, gate=gate, samples=(samples, 1, 100_000))
         if length & (length - 1) or not 32 <= length <= 4096:
             raise InputError(f"mqar:length must be a power of two from 32 to 4096, not {length}")
         if not 4 * length <= vocabulary <= 2**20 or vocabulary % 2:
@@ -110,15 +111,9 @@ class MQAR(Task):
                 f"mqar:vocabulary must be even, from {4 * length} (so that the longest rows have "
                 f"different keys) to {2**20}, not {vocabulary}"
             )
-        if not 1 <= samples <= 100_000:
-            raise InputError(f"mqar:samples must be from 1 to 100000, not {samples}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"mqar:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("mqar makes its own rows: leave out --data")
         self.refuse_length("write mqar:length=N for longer rows")
         self.length, self.symbols = length, vocabulary // 2
-        self.samples, self.gate = samples, gate
+        self.samples = samples
         kinds = [(4, 64)] * 5 + [(2, 32), (1, 16), (1, 8), (1, 4)]
         self.mix = [(length // part, max(2, length // share)) for part, share in kinds]
         self.lengths = [length * 2**i // 4 for i in range(6)]
@@ -196,20 +191,16 @@ class MQAR(Task):
             "more-pairs": [r for (_, n), r in cells.items() if n > most],
             "beyond": [r for (length, _), r in cells.items() if length > self.length],
         }
-        rows = [_mean(name, group) for name, group in groups.items() if group]
-        solved = any(r.subset == "inside" and r.value >= self.gate for r in rows)
-        return [row if solved else _unranked(row) for row in rows]
+        if not cells:
+            return []
+        solved = self.solved(mean("inside", groups["inside"]))
+        return [
+            mean(name, group, solved=solved or name != "beyond") for name, group in groups.items()
+        ]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256()
-        for cell in (*self.cells("grid"), *self.cells("gap")):
-            for array in self.items(*cell):
-                digest.update(array.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        cells = (*self.cells("grid"), *self.cells("gap"))
+        return (ids for cell in cells for ids in self.items(*cell))
 
     def _write(
         self,
@@ -292,16 +283,3 @@ def _measure(right: Ids, pairs: int, length: int) -> list[Measurement]:
             "grid", int((right == pairs).sum()), len(right), length=length, aux=str(pairs)
         ),
     ]
-
-
-def _mean(subset: str, cells: list[Measurement]) -> Measurement:
-    """The unweighted mean over cells."""
-    value = float(np.mean([cell.value for cell in cells]))
-    error = float(np.sqrt(np.sum([cell.stderr**2 for cell in cells]))) / len(cells)
-    return Measurement(subset, "accuracy", value, sum(cell.n for cell in cells), error)
-
-
-def _unranked(row: Measurement) -> Measurement:
-    if row.subset != "beyond":
-        return row
-    return Measurement(row.subset, "unsolved_accuracy", row.value, row.n, row.stderr)

@@ -1,13 +1,11 @@
 """Addressing by index, after and before a marker, in two halves; to 8 times the trained length."""
 
-import hashlib
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
@@ -22,7 +20,7 @@ PROBES = ("index", "after", "before", "halves")
 EVALUATION = 20_250_106  # seed of the items that everybody is measured on
 
 
-class Probes(Task):
+class Probes(GeneratedTask):
     """Which symbol of a list stands at a place, and four ways of saying which place.
 
     `index`: the k-th of the list, `^abcd:3` gives c. `after`, `before`: the k-th after or before a
@@ -47,6 +45,7 @@ class Probes(Task):
         gate: per cent inside from which on beyond counts, for each probe.
     """
 
+    name, made = "probes", "lists"
     headline = Headline("exact_match", "beyond", higher_is_better=True)
     shown = {
         f"{probe}-{where}": "exact_match" for probe in PROBES for where in ("inside", "beyond")
@@ -82,19 +81,10 @@ class Probes(Task):
         samples: int = 200,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
-        for name, value, least, most in (
-            ("longest", longest, 4 * REACH, 4096),
-            ("samples", samples, 1, 100_000),
-        ):
-            if not least <= value <= most:
-                raise InputError(f"probes:{name} must be from {least} to {most}, not {value}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"probes:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("probes makes its own lists: leave out --data")
+        ranges = {"longest": (longest, 4 * REACH, 4096), "samples": (samples, 1, 100_000)}
+        super().__init__(setup, start, gate=gate, **ranges)
         self.refuse_length("write probes:longest=N for longer lists")
-        self.trained, self.samples, self.gate = longest, samples, gate
+        self.trained, self.samples = longest, samples
         self.sizes = [longest * share // 4 for share in (1, 2, 4, 6, 8, 16, 32)]
         self.subsets = self.chosen(PROBES)
         self.vocab_size = SYMBOL + SYMBOLS + longest
@@ -133,34 +123,22 @@ class Probes(Task):
         found = [row for row in measured if row.metric == "exact_match"]
         rows: list[Measurement] = []
         beyond: list[Measurement] = []
+        longer: list[Measurement] = []
         for probe in self.subsets:
             own = [(row.length or 0, row) for row in found if row.subset == probe]
             if not own:
                 continue
             inside = [row for size, row in own if size <= self.trained]
-            rows.append(_mean(f"{probe}-inside", inside, "exact_match"))
-            metric = "exact_match" if rows[-1].value >= self.gate else "unsolved_exact_match"
-            beyond.append(
-                _mean(f"{probe}-beyond", [r for size, r in own if size > self.trained], metric)
-            )
-        rows += beyond
+            outside = [row for size, row in own if size > self.trained]
+            rows.append(mean(f"{probe}-inside", inside))
+            beyond.append(mean(f"{probe}-beyond", outside, solved=self.solved(rows[-1])))
+            longer += outside
         if len(beyond) == len(PROBES):  # a mean over some of them would be another number
-            solved = all(row.metric == "exact_match" for row in beyond)
-            rows.append(
-                _mean("beyond", beyond, "exact_match" if solved else "unsolved_exact_match")
-            )
-        return rows
+            beyond.append(mean("beyond", longer, solved=self.solved(*rows)))
+        return [*rows, *beyond]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256()
-        for probe in PROBES:
-            for size in self.sizes:
-                digest.update(self.items(probe, size).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        return (self.items(probe, size).ids for probe in PROBES for size in self.sizes)
 
     def _write(self, random: np.random.Generator, probe: str, sizes: Ids) -> Sequences:
         """Questions about lists of these lengths."""
@@ -196,13 +174,6 @@ def _insert(listed: Ids, places: Ids) -> Ids:
     source = columns - (columns > places[:, None])
     moved = np.take_along_axis(listed, source.clip(max=listed.shape[1] - 1), axis=1)
     return np.where(columns == places[:, None], MARK, moved)
-
-
-def _mean(subset: str, rows: list[Measurement], metric: str) -> Measurement:
-    """The unweighted mean."""
-    value = float(np.mean([row.value for row in rows]))
-    error = float(np.sqrt(np.sum([row.stderr**2 for row in rows]))) / len(rows)
-    return Measurement(subset, metric, value, sum(row.n for row in rows), error)
 
 
 def _tokens(symbols: int) -> int:

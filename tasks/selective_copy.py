@@ -1,20 +1,16 @@
 """Copying tokens and leaving out the blanks among them, more or fewer than in training."""
 
-import hashlib
-import json
 import math
-from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import END, FIRST, Part, Sequences, answer, exact_match_rows, join
+from pe_bench.synthetic import END, FIRST, Ids, Part, Sequences, answer, exact_match_rows, join
 from pe_bench.task import Batch, Headline, Preset, Setup, Task
 
 START, SEP, BLANK = range(FIRST, FIRST + 3)
@@ -23,7 +19,7 @@ EVALUATION = 20_240_529  # seed of the items that everybody is measured on
 SHARES = (0.25, 0.5, 1, 2, 4)  # evaluated numbers of blanks, in those of training
 
 
-class SelectiveCopy(Task):
+class SelectiveCopy(GeneratedTask):
     """`START c _ _ a c _ SEP c a c END`: what is not blank is written in its order.
 
     Always `tokens` symbols, drawn with repetition; training has `blanks` blanks scattered evenly
@@ -51,6 +47,7 @@ class SelectiveCopy(Task):
         gate: per cent in distribution from which on `beyond` counts.
     """
 
+    name = "selective-copy"
     headline = Headline("exact_match", "beyond", higher_is_better=True)
     shown = dict.fromkeys(("in-distribution", "dense", "sparse"), "exact_match")
     curves = {"by-blanks": "exact_match", "tokens-by-blanks": "token_accuracy"}
@@ -83,25 +80,16 @@ class SelectiveCopy(Task):
         samples: int = 500,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
         ranges = {
             "blanks": (blanks, 4, 10_000),  # a quarter of them is one at least
             "tokens": (tokens, 1, 10_000),
             "symbols": (symbols, 2, 100_000),
             "samples": (samples, 1, 100_000),
         }
-        for name, (value, least, most) in ranges.items():
-            if not least <= value <= most:
-                raise InputError(
-                    f"selective-copy:{name} must be from {least} to {most}, not {value}"
-                )
-        if not 0 <= gate <= 100:
-            raise InputError(f"selective-copy:gate is a percentage, not {gate}")
-        if setup.data is not None:
-            raise InputError("selective-copy makes its own sequences: leave out --data")
+        super().__init__(setup, start, gate=gate, **ranges)
         self.refuse_length("write selective-copy:blanks=N,tokens=N for longer sequences")
         self.blanks, self.tokens, self.symbols = blanks, tokens, symbols
-        self.samples, self.gate = samples, gate
+        self.samples = samples
         self.settings = {share: int(share * blanks) for share in SHARES}
         self.subsets = self.chosen(["by-blanks"])
         self.vocab_size = SYMBOL + symbols
@@ -157,30 +145,19 @@ class SelectiveCopy(Task):
         found = {(row.metric, row.length): row for row in measured}
         if not found:
             return []
-        rows = [
-            _mean(subset, metric, [found[metric, self.settings[share]] for share in shares])
+        solved = self.solved(found["exact_match", self.blanks])
+        return [
+            mean(
+                subset,
+                [found[metric, self.settings[share]] for share in shares],
+                solved=solved or (subset, metric) != ("beyond", "exact_match"),
+            )
             for metric in ("exact_match", "token_accuracy")
             for subset, shares in groups.items()
         ]
-        if found["exact_match", self.blanks].value >= self.gate:
-            return rows
-        headline = self.headline.subset, self.headline.metric
-        return [
-            replace(row, metric=f"unsolved_{row.metric}")
-            if (row.subset, row.metric) == headline
-            else row
-            for row in rows
-        ]
 
-    def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
-
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256(json.dumps([self.symbols, self.samples]).encode())
-        for blanks in self.settings.values():
-            digest.update(self.items(blanks).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+    def evaluated(self) -> Iterable[Ids]:
+        return (self.items(blanks).ids for blanks in self.settings.values())
 
     def _draw(self, random: np.random.Generator, rows: int, blanks: int) -> Sequences:
         symbols = SYMBOL + random.integers(0, self.symbols, (rows, self.tokens))
@@ -196,10 +173,3 @@ class SelectiveCopy(Task):
             Part(symbols, scored=True),
             Part(np.array([END]), scored=True),
         )
-
-
-def _mean(subset: str, metric: str, rows: list[Measurement]) -> Measurement:
-    """The unweighted mean."""
-    value = float(np.mean([row.value for row in rows]))
-    error = float(np.sqrt(np.sum([row.stderr**2 for row in rows]))) / len(rows)
-    return Measurement(subset, metric, value, sum(row.n for row in rows), error)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from pe_bench.errors import InputError
 from pe_bench.model import IGNORE
 from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import END
+from pe_bench.synthetic import END, Sequences
 from pe_bench.task import Setup
 from pe_bench.tasks.selective_copy import BLANK, SEP, START, SYMBOL, SelectiveCopy
 
@@ -120,11 +121,11 @@ def test_token_accuracy_is_after_right_tokens_whatever_the_path(
     task = make(tmp_path, blanks=8, tokens=3, samples=4)
     calls: list[int] = []
 
-    def nothing(model: Any, prompts: list[list[int]], **options: Any) -> list[list[int]]:
-        calls.append(len(prompts))
-        return [[] for _ in prompts]
+    def nothing(model: Any, some: Sequences) -> tuple[npt.NDArray[np.bool_], int]:
+        calls.append(len(some))
+        return np.zeros(some.ids.shape, dtype=np.bool_), 0
 
-    monkeypatch.setattr("pe_bench.synthetic.generate", nothing)
+    monkeypatch.setattr("pe_bench.synthetic._generated", nothing)
     rows = measure(task, Oracle((8,), consistent=False), tmp_path / "journal")
     found = {(row.metric, row.length): row.value for row in rows}
     assert found["exact_match", 8] == 0 and found["token_accuracy", 8] == 100

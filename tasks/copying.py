@@ -88,9 +88,9 @@ class Copying(GeneratedTask):
     trains_each_subset = True
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1200, batch_size=32, length=23, lr=1e-3, warmup=0.05),
-            ModelConfig(layers=3, heads=4, width=128, mlp_width=384),
-            {"shortest": 2, "longest": 10, "symbols": 20, "samples": 100},
+            TrainConfig(steps=900, batch_size=64, length=23, lr=3e-3, warmup=0.05),
+            ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
+            {"shortest": 2, "longest": 10, "symbols": 20, "samples": 100, "gate": 95.0},
         ),
         "small": Preset(
             TrainConfig(steps=5000, batch_size=64, length=64, lr=5e-4, warmup=0.05),

@@ -145,12 +145,12 @@ def test_protocol_paper_goes_through_its_sequences_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pe_bench.tasks.copying.TRAINING_ITEMS", 90)
-    task = make(tmp_path, protocol="paper")  # 9 lengths; batches of 32 cross the end of an epoch
+    task = make(tmp_path, protocol="paper")  # 9 lengths; batches of 64 cross the end of an epoch
     rows = [tuple(text) for step in range(45) for text, _ in rows_of(task.batch("cmc", 0, step))]
     epochs = [rows[i : i + 90] for i in range(0, len(rows), 90)]
-    assert [len(epoch) for epoch in epochs] == [90] * 16
+    assert [len(epoch) for epoch in epochs] == [90] * 32
     assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
-    assert len({*map(tuple, epochs)}) == 16
+    assert len({*map(tuple, epochs)}) == 32
     sizes = [size_of("cmc", [*row]) for row in epochs[0]]
     assert [sizes.count(size) for size in range(2, 11)] == [10] * 9
 

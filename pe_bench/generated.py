@@ -30,8 +30,11 @@ class GeneratedTask(Task):
     """
 
     name: ClassVar[str]
-    made = "sequences"
+    made: ClassVar[str] = "sequences"
     """What it makes itself, for the message to those who give it data."""
+
+    takes_data: ClassVar[bool] = False
+    """It has a use for text all the same, and says itself when not."""
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class GeneratedTask(Task):
                 )
         if not 0 <= gate <= 100:
             raise InputError(f"{self.name}:gate is a percentage, not {gate}")
-        if setup.data is not None:
+        if setup.data is not None and not self.takes_data:
             raise InputError(f"{self.name} makes its own {self.made}: leave out --data")
         self.gate = gate
 

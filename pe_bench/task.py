@@ -116,12 +116,12 @@ class Task:
     shown: Mapping[str, str]
     """Besides the headline: the metric that tables and plots show of each subset."""
 
-    axes: ClassVar[Mapping[str, str]]
+    axes: Mapping[str, str]
     """What the columns `length` and `aux` of this task's rows mean, with units."""
 
     presets: ClassVar[Mapping[str, Preset]]
     protocols: ClassVar[tuple[str, ...]] = ("strict",)
-    curves: ClassVar[Mapping[str, str]] = {}
+    curves: Mapping[str, str] = {}
     """More subsets for the plot against length, too many numbers for a table."""
 
     figures: tuple[Figure, ...] = ()

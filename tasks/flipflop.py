@@ -59,8 +59,8 @@ class FlipFlop(GeneratedTask):
     presets = {
         "quick": Preset(
             # Two narrow layers: rows of 64 tokens are long for two cores.
-            TrainConfig(steps=800, batch_size=64, length=64, lr=3e-3, warmup=0.05),
-            ModelConfig(layers=2, heads=4, width=64, mlp_width=192, init_std=0.05),
+            TrainConfig(steps=500, batch_size=64, length=64, lr=3e-3, warmup=0.05),
+            ModelConfig(layers=2, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"pairs": 32},
         ),
         "small": Preset(
@@ -147,7 +147,9 @@ class FlipFlop(GeneratedTask):
         if len(groups) == len(self.shown):  # a mean over some of them would be another number
             groups["beyond"] = [r for key, r in accuracies.items() if key != (usual, trained)]
         solved = self.solved(*groups.get(NAMES[0], []))
-        return [mean(name, rows, solved=solved or name != "beyond") for name, rows in groups.items()]
+        return [
+            mean(name, rows, solved=solved or name != "beyond") for name, rows in groups.items()
+        ]
 
     def evaluated(self) -> Iterable[Ids]:
         return (self.items(subset, pairs).ids for subset in SHARES for pairs in self.sizes)
@@ -168,9 +170,7 @@ def _write(random: np.random.Generator, rows: int, pairs: int, ignored: float) -
     return Sequences(ids.reshape(rows, -1), scored.reshape(rows, -1), lengths)
 
 
-def _measure(
-    subset: str, length: int, right: Ids, reads: Ids
-) -> list[Measurement]:
+def _measure(subset: str, length: int, right: Ids, reads: Ids) -> list[Measurement]:
     """Reads that are right, their standard error over texts, and texts that are."""
     n, share = int(reads.sum()), right.sum() / reads.sum()
     error = float(np.sqrt(np.square(right - share * reads).sum())) / n

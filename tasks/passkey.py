@@ -1,64 +1,23 @@
 """Finding five digits hidden in a text up to 8 times as long as in training (exact match)."""
 
-import hashlib
 import math
-import re
-from functools import cached_property
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.corpus import folder_corpus, stdlib_corpus
 from pe_bench.errors import InputError
-from pe_bench.haystack import (
-    Haystack,
-    Spellings,
-    WordTokenizer,
-    distinct,
-    names,
-    pack,
-    spread,
-    tokens,
-)
+from pe_bench.generated import GeneratedTask
+from pe_bench.haystack import WordTokenizer, names
+from pe_bench.hidden_numbers import CHARACTERS_PER_TOKEN, FILLER, KINDS, TEXTS, Prompts
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import (
-    Ids,
-    Part,
-    Sequences,
-    answer,
-    exact_match_rows,
-    join,
-    stack,
-    wilson,
-)
+from pe_bench.synthetic import Ids, Sequences, answer, exact_match_rows, stack, wilson
 from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
 from pe_bench.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
-
-Depths = npt.NDArray[np.float64]
-
-FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
-HEAD = (
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
-    "I will quiz you about the important information there.\n"
-)
-KEY = "The pass key is{number}. Remember it.{number} is the pass key.\n"
-QUESTION = "What is the pass key? The pass key is"
-NAMED_KEY = "The pass key of{name} is{number}.\n"
-NAMED_QUESTION = "The pass key of{name} is"
-LIST_HEAD = "Below is a list of names, each with a number. I will ask you for one of the numbers.\n"
-ENTRY = "-{name} is{number}\n"
-LIST_QUESTION = "Once more,{name} is"
-TEXTS = [FILLER, f" {FILLER}", HEAD, KEY, QUESTION, NAMED_KEY, NAMED_QUESTION]
-TEXTS += [LIST_HEAD, ENTRY, LIST_QUESTION, " 0 1 2 3 4 5 6 7 8 9"]
-HIDDEN = {"passkey": (HEAD, KEY, QUESTION, 1), "multikey": (HEAD, NAMED_KEY, NAMED_QUESTION, 4)}
-KINDS = (*HIDDEN, "keyvalue")
-
-BLANK = re.compile(r"\{(?:name|number)\}")
-QUESTIONS = 4  # in one training prompt, at most
 
 SHARES = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)  # evaluated lengths, in training lengths
 DEPTHS = [tenth / 10 for tenth in range(11)]
@@ -66,10 +25,9 @@ EVALUATION = 20_250_301  # seed of the items that everybody is measured on
 TOKENS_PER_FORWARD = 4096  # few: beyond the fused path, memory is this times the length
 
 INTERVAL, POINTS, TRIALS = 1000, 8, 20  # of the published script
-CHARACTERS_PER_TOKEN = 3.75  # what it takes a token for
 
 
-class Passkey(Task):
+class Passkey(GeneratedTask):
     """Prompts of exactly so many tokens that hide a number; the answer is the number.
 
     `passkey`: one key, in the wording of Mohtashami and Jaggi 2023. `multikey`: four keys, each
@@ -92,6 +50,8 @@ class Passkey(Task):
     metric is called `unsolved_exact_match` then. There is no gate where nothing measured is inside,
     as is usual in protocol paper.
 
+    Preset quick trains on `passkey` alone; `passkey:kinds=all` adds the others.
+
     Args:
         vocabulary: `words`, a token for each word and digit of these texts, which small models
             learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
@@ -99,6 +59,8 @@ class Passkey(Task):
         gate: per cent of `inside` from which on `beyond` counts.
     """
 
+    name, made = "passkey", "prompts"
+    takes_data = True
     headline = Headline("exact_match", "beyond", higher_is_better=True)
     shown = dict.fromkeys(["inside", *(f"{kind}-beyond" for kind in KINDS)], "exact_match")
     curves = {f"{kind}-length": "exact_match" for kind in KINDS}
@@ -106,8 +68,8 @@ class Passkey(Task):
     protocols = ("strict", "paper")
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1100, batch_size=16, length=128, lr=1e-3, warmup=0.05),
-            ModelConfig(layers=3, heads=4, width=128, mlp_width=384, init_std=0.06),
+            TrainConfig(steps=1400, batch_size=16, length=128, lr=3e-3, warmup=0.05),
+            ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"kinds": "passkey", "vocabulary": "words", "samples": 10, "gate": 95.0},
         ),
         "small": Preset(
@@ -139,49 +101,41 @@ class Passkey(Task):
         samples: int = 20,
         gate: float = 99.0,
     ) -> None:
-        super().__init__(setup, start)
-        if not 1 <= samples <= 100_000:
-            raise InputError(f"passkey:samples must be from 1 to 100000, not {samples}")
-        if not 0 <= gate <= 100:
-            raise InputError(f"passkey:gate is a percentage, not {gate}")
-        self.samples, self.gate = samples, gate
+        super().__init__(setup, start, gate=gate, samples=(samples, 1, 100_000))
+        self.samples = samples
         trained, longest = setup.train.length, int(SHARES[-1] * setup.train.length)
-        # Tokens of a name and of a number, at most: none is shorter than a byte.
-        name, number = (1, 5) if vocabulary == "words" else (5, 6)
-        self.widest = {"{name}": name, "{number}": number}
         # Where each name is a token of its own, no more than the longest list has entries.
         known = names(longest // 9 if vocabulary == "words" else None)
         self.tokenizer = self._tokenizer(vocabulary, known)
         self.vocab_size = self.tokenizer.vocab_size
         self.digit_ids = self.tokenizer.digit_ids
         self.separator_ids = self.tokenizer.separator_ids
-        self.names = Spellings(self.tokenizer, len(known), lambda i: f" {known[i]}")
-        self.numbers = Spellings(self.tokenizer, 100_000, lambda i: f" {i}")
-        blanks = {"name": self.names, "number": self.numbers}
-        self.haystack = Haystack(self.tokenizer, FILLER, longest, blanks)
-        same = vocabulary == "words" or setup.tokenizer == "bytes"
-        self.entry = self._most(ENTRY) - (0 if same else name + number - 2)  # at least
+        widest = (1, 5) if vocabulary == "words" else (5, 6)  # no token is shorter than a byte
+        alike = vocabulary == "words" or setup.tokenizer == "bytes"
+        narrowest = sum(widest) if alike else 2
+        strict = setup.protocol == "strict"
+        numbers = (10_000, 100_000) if strict else (1, 50_000)
+        self.prompts = Prompts(self.tokenizer, longest, widest, narrowest, known, numbers)
         self.data_label = f"passkey-v1-{self.tokenizer.name}"
         self.fingerprint = f"passkey-v1+{self.tokenizer.fingerprint}"
-        strict = setup.protocol == "strict"
         self.kinds = KINDS if strict and kinds == "all" else KINDS[:1]
         self.subsets = self.chosen(self.kinds)
-        self.shortest = {kind: self._shortest(kind) for kind in self.kinds}
+        self.shortest = {kind: self.prompts.shortest(kind, trained) for kind in self.kinds}
         needed = max(sizes[0] for sizes in self.shortest.values())
         if trained < needed:
             raise InputError(
                 f"a prompt of {trained} tokens ({self.tokenizer.name}) has no room for its text: "
                 f"give --train.length {needed} or more"
             )
-        self.train_length = trained + number
+        self.train_length = trained + widest[1]
         if strict:
-            self._measure_grid(trained, longest + number)
+            self._measure_grid(trained, longest + widest[1])
         else:
             self._measure_as_published(trained)
-        # What is not measured gets no column.  (The base class has these for all instances.)
+        # What is not measured gets no column.
         each = [f"{kind}-beyond" for kind in self.kinds] if len(self.kinds) > 1 else []
         self.shown = dict.fromkeys(["inside", *each], "exact_match")
-        self.curves = {f"{kind}-length": "exact_match" for kind in self.kinds}  # type: ignore[misc]
+        self.curves = {f"{kind}-length": "exact_match" for kind in self.kinds}
 
     def _measure_grid(self, trained: int, longest: int) -> None:
         """Protocol strict: depths times lengths."""
@@ -204,7 +158,7 @@ class Passkey(Task):
         self.lengths = {KINDS[0]: [INTERVAL * (i + 1) for i in range(points)]}
         self.depths = [""]
         self.longest = int(self.items(KINDS[0], INTERVAL * points).lengths.max())
-        self.axes = {"length": "tokens of the prompt, nominal", "aux": ""}  # type: ignore[misc]
+        self.axes = {"length": "tokens of the prompt, nominal", "aux": ""}
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         random = np.random.default_rng([seed, step])
@@ -215,119 +169,16 @@ class Passkey(Task):
             bounds = self.shortest[kind][asks], self.setup.train.length + 1
             if rows:
                 lengths = random.integers(*bounds, rows)
-                made.append(self.make(kind, random, lengths, asks=asks + 1))
+                made.append(self.prompts.make(kind, random, lengths, asks=asks + 1))
         return stack(made).batch()
 
     def items(self, subset: str, length: int) -> Sequences:
         """The evaluation items of one length, depth by depth."""
         if self.setup.protocol == "paper":
-            return stack([self._trial(length, trial) for trial in range(TRIALS)])
+            return stack([self.prompts.published(length, trial) for trial in range(TRIALS)])
         random = np.random.default_rng([EVALUATION, self.kinds.index(subset), length])
         depths = np.repeat(DEPTHS, self.samples)
-        return self.make(subset, random, np.full(len(depths), length), depths)
-
-    def make(
-        self,
-        kind: str,
-        random: np.random.Generator,
-        lengths: Ids,
-        depths: Depths | None = None,
-        asks: int = 1,
-    ) -> Sequences:
-        """Prompts of so many tokens and what they ask for.
-
-        Args:
-            kind: of the prompts.
-            random: where everything comes from that is not given.
-            lengths: tokens before the last answer, (N,).
-            depths: of what is asked for first, (N,); None: anywhere.
-            asks: how many questions, one after the other.
-        """
-        depths = random.random(len(lengths)) if depths is None else depths
-        build = self._listed if kind == "keyvalue" else self._hidden
-        begin = Part(np.array([self.tokenizer.bos]))
-        return join(len(lengths), begin, *build(kind, random, lengths - 1, depths, asks))
-
-    def _hidden(
-        self, kind: str, random: np.random.Generator, lengths: Ids, depths: Depths, asks: int
-    ) -> list[Part]:
-        """Keys in filler; the numbers of some of them are asked for."""
-        head, key, question, keys = HIDDEN[kind]
-        shape, write = (len(lengths), keys), self.haystack.write
-        name, number = distinct(random, shape, self.names.count), self._draw(random, shape)
-        shares = np.column_stack([depths, random.random((len(lengths), keys - 1))])
-        asked = shares.argsort(1).argsort(1)[:, :asks]  # the first column is at the wanted depth
-        before, after = write(head), self._questions(question, name, number, asked)
-        lines = write(key, name=name.ravel(), number=number.ravel())
-        room = lengths - tokens([*before, *after[:-1]], len(lengths))
-        gaps = spread(np.sort(shares), room - tokens(lines, name.size).reshape(shape).sum(1))
-        filler = self.haystack.filler
-        each = join(name.size, *lines, *filler(gaps[:, 1:].ravel()))  # with what comes after it
-        body = pack(each, np.ones(shape, dtype=np.bool_))
-        return [*before, *filler(gaps[:, 0]), body, *after]
-
-    def _listed(
-        self, kind: str, random: np.random.Generator, lengths: Ids, depths: Depths, asks: int
-    ) -> list[Part]:
-        """As many entries as there is room for; the numbers of some are asked for."""
-        shape = len(lengths), min(self.names.count, int(lengths.max()) // self.entry)
-        write, column = self.haystack.write, np.arange(shape[1])
-        name, number = distinct(random, shape, self.names.count), self._draw(random, shape)
-        before = write(LIST_HEAD)
-        entries = join(name.size, *write(ENTRY, name=name.ravel(), number=number.ravel()))
-        used = entries.lengths.reshape(shape).cumsum(1)
-        # What is over becomes filler: two tokens or more, as an empty line might be none.
-        room = lengths - tokens(before, len(lengths)) - self._most(_asking(LIST_QUESTION, asks)) - 2
-        count = (used <= room[:, None]).sum(1)[:, None]
-        place = np.rint(depths[:, None] * (count - 1))
-        others = np.where(column < count, random.random(shape), 2)
-        asked = np.where(column == place, -1, others).argsort(1)[:, :asks]
-        after = self._questions(LIST_QUESTION, name, number, asked)
-        body = pack(entries, column < count)
-        rest = lengths - tokens([*before, body, *after[:-1]], len(lengths))
-        return [*before, *self.haystack.filler(rest), body, *after]
-
-    def _questions(self, question: str, name: Ids, number: Ids, asked: Ids) -> list[Part]:
-        """Questions for these columns of names and numbers, each with its answer."""
-        parts: list[Part] = []
-        for which in asked.T:
-            row = np.arange(len(which))
-            parts += self.haystack.write(
-                "\n" + question if parts else question, name=name[row, which]
-            )
-            parts.append(self.numbers.part(number[row, which], scored=True))
-        return parts
-
-    def _draw(self, random: np.random.Generator, shape: tuple[int, int]) -> Ids:
-        low, high = (10_000, 100_000) if self.setup.protocol == "strict" else (1, 50_000)
-        return random.integers(low, high, shape)
-
-    def _trial(self, nominal: int, trial: int) -> Sequences:
-        """What the published script makes of a trial's index."""
-        count = int(CHARACTERS_PER_TOKEN * nominal // 1024 * 1024)
-        random = np.random.RandomState(trial)
-        first = random.randint(0, count)
-        number = random.randint(1, 50_000)
-        filler = " ".join([FILLER] * (count // len(FILLER) + 1))
-        key = KEY.replace("{number}", f" {number}")
-        text = f"{HEAD}{filler[:first]}\n{key}{filler[: count - first]}\n{QUESTION}"
-        prompt = np.array([self.tokenizer.bos, *self.tokenizer.encode(text)])
-        return join(1, Part(prompt), self.numbers.part(np.array([number]), scored=True))
-
-    def _shortest(self, kind: str) -> list[int]:
-        """Tokens of the shortest prompt with one question, two, ..., as many as can be trained."""
-        head, key, question, keys = HIDDEN.get(kind, (LIST_HEAD, ENTRY, LIST_QUESTION, QUESTIONS))
-        extra = 1 if kind in HIDDEN else 3  # BOS, and see _listed
-        sizes = [
-            extra + self._most(head + keys * key + _asking(question, asks))
-            for asks in range(1, keys + 1)
-        ]
-        return [sizes[0], *(size for size in sizes[1:] if size <= self.setup.train.length)]
-
-    def _most(self, template: str) -> int:
-        """Tokens of a template, at most."""
-        blanks = sum(self.widest[blank] for blank in BLANK.findall(template))
-        return len(self.tokenizer.encode(BLANK.sub("", template))) + blanks
+        return self.prompts.make(subset, random, np.full(len(depths), length), depths)
 
     def evaluate(
         self, model: Decoder, subset: str, seed: int, journal: Journal
@@ -375,19 +226,15 @@ class Passkey(Task):
 
     def provenance(self) -> dict[str, Any]:
         return {
-            "label": self.data_label,
+            **super().provenance(),
             "tokenizer": self.tokenizer.name,
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            "items_sha256": self._items_digest,
         }
 
-    @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256()
+    def evaluated(self) -> Iterable[Ids]:
         for kind, lengths in self.lengths.items():
             for length in lengths:
-                digest.update(self.items(kind, length).ids.astype("<i4").tobytes())
-        return digest.hexdigest()
+                yield self.items(kind, length).ids
 
     def _tokenizer(self, vocabulary: str, known: list[str]) -> Tokenizer:
         spec, data = self.setup.tokenizer, self.setup.data
@@ -402,17 +249,11 @@ class Passkey(Task):
                     f"--tokenizer {spec} has no effect on a vocabulary of whole words: write "
                     "passkey:vocabulary=tokenizer"
                 )
-            return WordTokenizer(
-                [*(BLANK.sub("", text) for text in TEXTS), *(f" {name}" for name in known)]
-            )
+            return WordTokenizer([*TEXTS, *(f" {name}" for name in known)])
         if spec == "bytes":
             return ByteTokenizer()
         corpus = stdlib_corpus() if data is None else folder_corpus(data)
         return load_tokenizer(spec, corpus, self.setup.cache)
-
-
-def _asking(question: str, asks: int) -> str:
-    return (question + "{number}\n") * (asks - 1) + question
 
 
 def _mean(

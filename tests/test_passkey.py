@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from pe_bench.errors import InputError
+from pe_bench.hidden_numbers import FILLER
 from pe_bench.model import IGNORE
 from pe_bench.results import Journal, Measurement
 from pe_bench.synthetic import Sequences
 from pe_bench.task import Setup
-from pe_bench.tasks.passkey import FILLER, Passkey
+from pe_bench.tasks.passkey import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")
 HEAD = (
@@ -340,7 +341,7 @@ def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
     assert [figure.subset for figure in all_.figures] == list(KINDS)
     assert all(figure.trained == (None, 128) for figure in all_.figures)
     assert one.digit_ids == one.tokenizer.digit_ids and len(one.digit_ids) == 20
-    assert one.entry == 9 and (one.longest, one.train_length) == (1029, 133)
+    assert one.prompts.entry == 9 and (one.longest, one.train_length) == (1029, 133)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ STYLE: Any = {  # the key type is a Literal of hundreds of names
     "text.parse_math": False,  # a $ in a name is a $
 }
 NAMES = {"f1": "F1", "em": "exact match", "rgm": "ROUGE geometric mean"}
+PERCENT = {"exact_match", "accuracy", "token_accuracy", *NAMES}
 
 
 def plot_table(table: "Table", folder: Path) -> Path | None:
@@ -79,9 +80,9 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
         axis.set_xticks(lengths, [f"{length:,.0f}" for length in lengths])
         axis.minorticks_off()
         axis.set_xlabel(table.about["axes"]["length"])
-        axis.set_ylabel(_metric_name(table, subset))
-        if len(subsets) > 1:
-            axis.set_title(subset, fontsize=10, loc="left")
+        unit = ", %" if _shown(table)[subset] in PERCENT else ""
+        axis.set_ylabel(_metric_name(table, subset) + unit)
+        axis.set_title(subset, fontsize=10, loc="left", pad=14)  # above what _mark writes
         axis.grid(axis="y", alpha=0.3)
         for length, label in _trained_lengths(table).items():
             _mark(axis, length, label)

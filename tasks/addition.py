@@ -62,7 +62,7 @@ class Addition(GeneratedTask):
     presets = {
         "quick": Preset(
             # A narrow model learns with larger steps, from larger weights: 0.02 is for wide ones.
-            TrainConfig(steps=3000, batch_size=64, length=19, lr=3e-3, warmup=0.05),
+            TrainConfig(steps=2300, batch_size=64, length=19, lr=3e-3, warmup=0.05),
             ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"digits": 5, "gate": 95.0},
         ),

@@ -56,7 +56,7 @@ class Probes(GeneratedTask):
     presets = {
         "quick": Preset(
             # A phase for each probe: narrow layers, so that all four take less than two minutes.
-            TrainConfig(steps=800, batch_size=64, length=36, lr=3e-3, warmup=0.05),
+            TrainConfig(steps=1000, batch_size=64, length=36, lr=3e-3, warmup=0.05),
             ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.05),
             {"longest": 16, "gate": 95.0},
         ),

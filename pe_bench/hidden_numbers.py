@@ -1,4 +1,4 @@
-"""Prompts that hide numbers: the texts of the passkey task, written to exactly so many tokens."""
+"""Prompts that hide numbers in filler or in a list, written to exactly so many tokens."""
 
 import re
 

@@ -1,6 +1,5 @@
 """Addition: the equations are right, cells are what they say, means are means of cells."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,24 +164,8 @@ def test_the_grid_of_the_paper_costs_a_fortieth(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"digits": 0}, "addition:digits must be from 1 to 200, not 0"),
-        ({"samples": 0}, "addition:samples must be from 1"),
-        ({"gate": 101.0}, "addition:gate is a percentage"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make(tmp_path, **options)
-
-
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = Addition.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write addition:dig"):
-        Addition(setup, None)
-    with pytest.raises(InputError, match="addition makes its own numbers"):
-        Addition(replace(setup, train=train, data=tmp_path), None)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [make(tmp_path, digits=n).provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]

@@ -1,6 +1,5 @@
 """Copying: every variant reads as defined, lengths are even, means are means of lengths."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +236,6 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
         ({"longest": 0}, "copying:longest must be from 1 to 1000, not 0"),
         ({"shortest": 11}, "copying:shortest must be from 1 to 10, not 11"),
         ({"symbols": 1}, "copying:symbols must be from 2"),
-        ({"samples": 0}, "copying:samples must be from 1"),
-        ({"gate": -1.0}, "copying:gate is a percentage, not -1"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
@@ -246,17 +243,6 @@ def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
         make(tmp_path, **options)
 
 
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = Copying.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write copying:lon"):
-        Copying(setup, None)
-    with pytest.raises(InputError, match="copying makes its own sequences"):
-        Copying(replace(setup, train=train, data=tmp_path), None)
+def test_parts_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no subset 'cmc3x' \(did you mean 'cmc2x'\?\)"):
         make(tmp_path, ("cmc3x",))
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [make(tmp_path, longest=n).provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]

@@ -184,9 +184,7 @@ def test_the_gate_and_missing_parts(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"pairs": 1}, "flipflop:pairs must be from 2 to 8192, not 1"),
-        ({"samples": 0}, "flipflop:samples must be from 1"),
         ({"times": 3}, "flipflop:times must be a power of two, not 3"),
-        ({"gate": 101.0}, "flipflop:gate is a percentage"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
@@ -194,22 +192,10 @@ def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
         make(tmp_path, **options)
 
 
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = FlipFlop.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write flipflop:pai"):
-        FlipFlop(setup, None)
-    with pytest.raises(InputError, match="flipflop makes its own texts"):
-        FlipFlop(replace(setup, train=train, data=tmp_path), None)
+def test_parts_that_there_are_not(tmp_path: Path) -> None:
+    setup = replace(make(tmp_path).setup, subsets=("dense",))
     with pytest.raises(InputError, match="there is no subset 'dense'"):
-        FlipFlop(replace(setup, train=train, subsets=("dense",)), None)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [
-        make(tmp_path, pairs=pairs, samples=5).provenance()["items_sha256"] for pairs in (2, 2, 4)
-    ]
-    assert digests[0] == digests[1] != digests[2]
+        FlipFlop(setup, None)
 
 
 def test_presets_train_on_rows_as_long_as_they_say(tmp_path: Path) -> None:

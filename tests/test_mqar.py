@@ -1,7 +1,6 @@
 """MQAR: rows obey the definition, draws have the right law, cells and means are what they say."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -218,24 +217,8 @@ def test_forward_passes_are_bounded(tmp_path: Path) -> None:
         ({"length": 16}, "mqar:length must be a power of two"),
         ({"vocabulary": 126}, "mqar:vocabulary must be even, from 128"),
         ({"vocabulary": 129}, "mqar:vocabulary must be even"),
-        ({"samples": 0}, "mqar:samples must be from 1"),
-        ({"gate": -1.0}, "mqar:gate is a percentage"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make(tmp_path, **options)
-
-
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = MQAR.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write mqar:length"):
-        MQAR(setup, None)
-    with pytest.raises(InputError, match="mqar makes its own rows"):
-        MQAR(replace(setup, train=train, data=tmp_path), None)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [make(tmp_path, samples=n).provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]

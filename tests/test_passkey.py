@@ -347,8 +347,6 @@ def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"samples": 0}, "passkey:samples must be from 1"),
-        ({"gate": 101.0}, "passkey:gate is a percentage"),
         ({"length": 64}, r"64 tokens \(words\) has no room .*--train\.length 65 or more"),
         ({"vocabulary": "tokenizer"}, r"128 tokens \(bytes\) has no room"),
         ({"tokenizer": "bpe:400"}, "--tokenizer bpe:400 has no effect on a vocabulary of whole"),
@@ -358,9 +356,3 @@ def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
 def test_bad_input(tmp_path: Path, options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make(tmp_path, **options)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    tasks = [make(tmp_path, samples=n) for n in (1, 1, 2)]
-    digests = [task.provenance()["items_sha256"] for task in tasks]
-    assert digests[0] == digests[1] != digests[2]

@@ -1,7 +1,6 @@
 """Probes: questions have the answers that their definition gives, all places come up, means."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,27 +186,11 @@ def test_each_probe_has_a_seed_of_its_own(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"longest": 15}, "probes:longest must be from 16 to 4096, not 15"),
-        ({"samples": 0}, "probes:samples must be from 1"),
-        ({"gate": 101.0}, "probes:gate is a percentage"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make(tmp_path, **options)
-
-
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = Probes.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write probes:long"):
-        Probes(setup, None)
-    with pytest.raises(InputError, match="probes makes its own lists"):
-        Probes(replace(setup, train=train, data=tmp_path), None)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [make(tmp_path, samples=n).provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]
 
 
 def test_presets_train_on_rows_as_long_as_they_say(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Selective copying: rows read as defined, settings are what they say, means and the gate."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,24 +146,8 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
         ({"blanks": 3}, "selective-copy:blanks must be from 4 to 10000, not 3"),
         ({"tokens": 0}, "selective-copy:tokens must be from 1"),
         ({"symbols": 1}, "selective-copy:symbols must be from 2"),
-        ({"samples": 0}, "selective-copy:samples must be from 1"),
-        ({"gate": 100.5}, "selective-copy:gate is a percentage, not 100.5"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make(tmp_path, **options)
-
-
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
-    train = SelectiveCopy.presets["quick"].train
-    setup = Setup("quick", "strict", replace(train, length=99), None, "bytes", tmp_path)
-    with pytest.raises(InputError, match=r"--train\.length has no effect here: write selective-"):
-        SelectiveCopy(setup, None)
-    with pytest.raises(InputError, match="selective-copy makes its own sequences"):
-        SelectiveCopy(replace(setup, train=train, data=tmp_path), None)
-
-
-def test_the_digest_of_the_items(tmp_path: Path) -> None:
-    digests = [make(tmp_path, tokens=n).provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]

@@ -1,24 +1,29 @@
 """What holds for every task in the folder, written once against the interface."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pe_bench import plugins
+from pe_bench.errors import InputError
+from pe_bench.generated import GeneratedTask, mean
 from pe_bench.model import IGNORE
-from pe_bench.results import Journal
+from pe_bench.results import Journal, Measurement
 from pe_bench.stage import Request, Stage, resolve
 
 TASKS = plugins.names("task")
+GENERATED = [n for n in TASKS if issubclass(plugins.load("task", n).cls, GeneratedTask)]
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 
 
-def stage(name: str, tmp_path: Path, preset: str = "quick") -> Stage:
-    request = Request(preset, "strict", "bytes", "fp32", tmp_path, {}, {}, {}, TINY)
-    fewer = [p.name for p in plugins.options_of(plugins.load("task", name).cls)]
-    few = next((f":{option}=2" for option in ("samples", "windows") if option in fewer), "")
-    return resolve(request, f"{name}{few}")
+def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> Stage:
+    """A task with its quick preset, a tiny model and `few` items of a kind."""
+    request = Request("quick", "strict", "bytes", "fp32", tmp_path, {}, train, {}, TINY)
+    options = [p.name for p in plugins.options_of(plugins.load("task", name).cls)]
+    size = next((f":{option}={few}" for option in ("samples", "windows") if option in options), "")
+    return resolve(request, f"{name}{size}")
 
 
 def parts(task: Stage) -> list[str | None]:
@@ -77,3 +82,34 @@ def test_what_a_task_declares(name: str, tmp_path: Path) -> None:
     assert task.provenance()["label"] == task.data_label
     doc = plugins.describe("task", name)
     assert 20 < len(doc) <= 100 and doc.endswith(".")
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_task_that_makes_its_own_data_refuses_what_has_no_effect(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=f"{name}:samples must be from 1 to 100000, not 0"):
+        stage(name, tmp_path, few=0)
+    plugin = plugins.load("task", name)
+    made = stage(name, tmp_path).task
+    for gate in (-1.0, 100.5):
+        with pytest.raises(InputError, match=f"{name}:gate is a percentage, not {gate}"):
+            plugin.cls(made.setup, None, **plugin.cls.presets["quick"].options | {"gate": gate})
+    with_data = replace(made.setup, data=tmp_path)
+    with pytest.raises(InputError, match=f"{name} makes its own [a-z]+: leave out --data"):
+        plugin.cls(with_data, None, **plugin.cls.presets["quick"].options)
+    if made.train_length == made.setup.train.length:  # its options say how long sequences are
+        with pytest.raises(InputError, match=rf"--train\.length has no effect.* write {name}:"):
+            stage(name, tmp_path, length=999)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_digest_stands_for_the_items(name: str, tmp_path: Path) -> None:
+    digests = [stage(name, tmp_path, few=n).task.provenance()["items_sha256"] for n in (2, 2, 3)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_mean_over_cells() -> None:
+    rows = [Measurement("a", "accuracy", v, n, e) for v, n, e in [(50.0, 10, 3.0), (80.0, 30, 4.0)]]
+    assert mean("b", rows) == Measurement("b", "accuracy", 65.0, 40, 2.5)
+    assert mean("b", rows, solved=False).metric == "unsolved_accuracy"

@@ -88,7 +88,7 @@ class Copying(GeneratedTask):
     trains_each_subset = True
     presets = {
         "quick": Preset(
-            TrainConfig(steps=900, batch_size=64, length=23, lr=3e-3, warmup=0.05),
+            TrainConfig(steps=800, batch_size=64, length=23, lr=3e-3, warmup=0.05),
             ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"shortest": 2, "longest": 10, "symbols": 20, "samples": 100, "gate": 95.0},
         ),

@@ -77,7 +77,7 @@ class MQAR(GeneratedTask):
     presets = {
         "quick": Preset(
             # Two layers are what recall takes; narrow ones learn it within two minutes.
-            TrainConfig(steps=1500, batch_size=64, length=32, lr=3e-3, warmup=0.05),
+            TrainConfig(steps=1200, batch_size=64, length=32, lr=3e-3, warmup=0.05),
             ModelConfig(layers=2, heads=4, width=64, mlp_width=192, init_std=0.05),
             {"length": 32, "vocabulary": 128, "gate": 95.0},
         ),

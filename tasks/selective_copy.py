@@ -54,7 +54,7 @@ class SelectiveCopy(GeneratedTask):
     axes = {"length": "blanks", "aux": ""}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1200, batch_size=64, length=27, lr=3e-3, warmup=0.05),
+            TrainConfig(steps=1000, batch_size=64, length=27, lr=3e-3, warmup=0.05),
             ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"blanks": 8, "tokens": 8, "samples": 100, "gate": 95.0},
         ),

@@ -80,8 +80,11 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
         axis.set_xticks(lengths, [f"{length:,.0f}" for length in lengths])
         axis.minorticks_off()
         axis.set_xlabel(table.about["axes"]["length"])
-        unit = ", %" if _shown(table)[subset] in PERCENT else ""
-        axis.set_ylabel(_metric_name(table, subset) + unit)
+        percent = _shown(table)[subset] in PERCENT
+        axis.set_ylabel(_metric_name(table, subset) + (", %" if percent else ""))
+        if percent:  # what an error bar says past the end of the scale is not so
+            low, high = axis.get_ylim()
+            axis.set_ylim(max(low, -3), min(high, 103))
         axis.set_title(subset, fontsize=10, loc="left", pad=14)  # above what _mark writes
         axis.grid(axis="y", alpha=0.3)
         for length, label in _trained_lengths(table).items():

@@ -197,7 +197,9 @@ def _cell(table: Table, encoding: str, key: tuple[str, str, float | None]) -> st
     digits = 3 if column["mean"].abs().max() < 10 else 2
     spread = row["sd"] if row["seeds"] > 1 else row["stderr"]
     value = f"{row['mean']:.{digits}f}"
-    return value if pd.isna(spread) else f"{value} ± {spread:.{digits}f}"
+    value = value if pd.isna(spread) else f"{value} ± {spread:.{digits}f}"
+    runs = sum(run["encoding"] == encoding for run in table.runs)
+    return value if row["seeds"] == runs else f"{value} ({row['seeds']} of {runs})"
 
 
 def _read_rows(run: dict[str, Any]) -> pd.DataFrame:
@@ -241,6 +243,11 @@ def _flat(table: Table) -> pd.DataFrame:
 
 def _notes(table: Table) -> str:
     lines = ["± is the standard deviation over seeds; of one seed, the standard error over items."]
+    if table.scores.metric.str.startswith("unsolved_").any():
+        lines.append(
+            "Unsolved: not learned within the trained range, so not ranked beyond it; (2 of 3) is "
+            "how many seeds a number is the mean of."
+        )
     for name, reason in table.about["missing"].items():
         lines.append(f"Missing: {name} ({reason}).")
     commits = {

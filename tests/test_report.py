@@ -87,6 +87,20 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert list(row.values())[:5] == ["lm", "quick", "strict", "builtin", "5e77"]
 
 
+def test_where_only_some_seeds_count_the_table_says_how_many(tmp_path: Path) -> None:
+    for seed, metric in enumerate(("score", "score", "unsolved_score")):
+        put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, metric=metric)], seed, shown={})
+        put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed, shown={})
+    text, _ = report(tmp_path)
+    assert cells(text) == [
+        {"encoding": "rope", "score": "1.500 ± 0.707 (2 of 3)",
+         "unsolved score": "3.000 (1 of 3)", "seeds": "3", "parameters": "1,234"},
+        {"encoding": "alibi", "score": "9.000 ± 0.000", "unsolved score": "–",
+         "seeds": "3", "parameters": "1,234"},
+    ]  # fmt: skip
+    assert "how many seeds a number is the mean of" in text
+
+
 @pytest.mark.parametrize("higher", [False, True])
 def test_best_comes_first(tmp_path: Path, higher: bool) -> None:
     headline = {"metric": "score", "subset": "all", "higher_is_better": higher}

@@ -19,8 +19,14 @@ from pe_bench.tasks.probes import ASK, MARK, PROBES, REACH, START, SYMBOL, SYMBO
 LETTERS = "abcdefghijklmnop"
 
 
-def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Probes:
-    setup = Setup(preset, "strict", Probes.presets[preset].train, None, "bytes", tmp_path)
+def make(
+    tmp_path: Path,
+    preset: str = "quick",
+    subsets: tuple[str, ...] | None = PROBES,
+    **options: Any,
+) -> Probes:
+    train = Probes.presets[preset].train
+    setup = Setup(preset, "strict", train, None, "bytes", tmp_path, subsets)
     return Probes(setup, None, **{**Probes.presets[preset].options, **options})
 
 
@@ -170,6 +176,10 @@ def test_means_and_the_gate_of_each_probe(tmp_path: Path) -> None:
     solved = task.summarize(measure(task, tmp_path / "b", index=16))
     assert {(r.subset, r.metric): r.value for r in solved}["beyond", "exact_match"] == 75
     assert sum(r.n for r in solved if r.subset == "beyond") == 4 * 4 * 5
+    quick = make(tmp_path, subsets=None, samples=5)
+    assert quick.subsets == PROBES[:3] and len(quick.shown) == 6
+    (mean,) = [r.value for r in quick.summarize(rows) if r.subset == "beyond"]
+    assert mean == pytest.approx(50 / 3) and quick.fingerprint != task.fingerprint
     part = [row for row in rows if row.subset == "after"]
     assert [r.subset for r in task.summarize(part)] == ["after-inside", "after-beyond"]
     assert task.summarize([]) == []

@@ -126,7 +126,7 @@ def _title(table: "Table", figure: dict[str, Any], encodings: list[str]) -> str:
     seeds = len({run["seed"] for run in table.runs})
     first = [table.title] if len(encodings) > 1 else [encodings[0], table.title]
     first += [f"mean of {seeds} seeds"] * (seeds > 1)
-    return " · ".join(first) + "\n" + figure["title"]
+    return f"{' · '.join(first)}\n{figure['title']}"
 
 
 def _hide(axes: Any, used: int) -> None:

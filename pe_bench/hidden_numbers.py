@@ -1,6 +1,7 @@
 """Prompts that hide numbers in filler or in a list, written to exactly so many tokens."""
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +26,33 @@ ENTRY = "-{name} is{number}\n"
 LIST_QUESTION = "Once more,{name} is"
 TEMPLATES = [FILLER, f" {FILLER}", HEAD, KEY, QUESTION, NAMED_KEY, NAMED_QUESTION]
 TEMPLATES += [LIST_HEAD, ENTRY, LIST_QUESTION, " 0 1 2 3 4 5 6 7 8 9"]
-HIDDEN = {"passkey": (HEAD, KEY, QUESTION, 1), "multikey": (HEAD, NAMED_KEY, NAMED_QUESTION, 4)}
-KINDS = (*HIDDEN, "keyvalue")
-
-
 BLANK = re.compile(r"\{(?:name|number)\}")
 TEXTS = [BLANK.sub("", text) for text in TEMPLATES]
-QUESTIONS = 4  # in one training prompt, at most
 
 CHARACTERS_PER_TOKEN = 3.75  # what the published script takes a token for
+
+
+class Kind(NamedTuple):
+    """What prompts consist of.
+
+    Attributes:
+        head: their beginning.
+        fact: tells a number.
+        question: asks for one.
+        questions: so many at most, in training.
+        facts: how many there are, in filler; None: a list, as many as there is room for.
+    """
+
+    head: str
+    fact: str
+    question: str
+    questions: int
+    facts: int | None
+
+
+SINGLE = Kind(HEAD, KEY, QUESTION, questions=1, facts=1)
+SEVERAL = Kind(HEAD, NAMED_KEY, NAMED_QUESTION, questions=4, facts=4)
+LISTED = Kind(LIST_HEAD, ENTRY, LIST_QUESTION, questions=4, facts=None)
 
 
 class Prompts:
@@ -67,7 +86,7 @@ class Prompts:
 
     def make(
         self,
-        kind: str,
+        kind: Kind,
         random: np.random.Generator,
         lengths: Ids,
         depths: Depths | None = None,
@@ -83,21 +102,29 @@ class Prompts:
             asks: how many questions, one after the other.
         """
         depths = random.random(len(lengths)) if depths is None else depths
-        build = self._listed if kind == "keyvalue" else self._hidden
         begin = Part(np.array([self.tokenizer.bos]))
-        return join(len(lengths), begin, *build(kind, random, lengths - 1, depths, asks))
+        if kind.facts is None:
+            parts = self._listed(kind, random, lengths - 1, depths, asks)
+        else:
+            parts = self._hidden(kind, kind.facts, random, lengths - 1, depths, asks)
+        return join(len(lengths), begin, *parts)
 
     def _hidden(
-        self, kind: str, random: np.random.Generator, lengths: Ids, depths: Depths, asks: int
+        self,
+        kind: Kind,
+        keys: int,
+        random: np.random.Generator,
+        lengths: Ids,
+        depths: Depths,
+        asks: int,
     ) -> list[Part]:
         """Keys in filler; the numbers of some of them are asked for."""
-        head, key, question, keys = HIDDEN[kind]
         shape, write = (len(lengths), keys), self.haystack.write
         name, number = distinct(random, shape, self.names.count), self._draw(random, shape)
         shares = np.column_stack([depths, random.random((len(lengths), keys - 1))])
         asked = shares.argsort(1).argsort(1)[:, :asks]  # the first column is at the wanted depth
-        before, after = write(head), self._questions(question, name, number, asked)
-        lines = write(key, name=name.ravel(), number=number.ravel())
+        before, after = write(kind.head), self._questions(kind.question, name, number, asked)
+        lines = write(kind.fact, name=name.ravel(), number=number.ravel())
         room = lengths - tokens([*before, *after[:-1]], len(lengths))
         gaps = spread(np.sort(shares), room - tokens(lines, name.size).reshape(shape).sum(1))
         filler = self.haystack.filler
@@ -106,22 +133,22 @@ class Prompts:
         return [*before, *filler(gaps[:, 0]), body, *after]
 
     def _listed(
-        self, kind: str, random: np.random.Generator, lengths: Ids, depths: Depths, asks: int
+        self, kind: Kind, random: np.random.Generator, lengths: Ids, depths: Depths, asks: int
     ) -> list[Part]:
         """As many entries as there is room for; the numbers of some are asked for."""
         shape = len(lengths), min(self.names.count, int(lengths.max()) // self.entry)
         write, column = self.haystack.write, np.arange(shape[1])
         name, number = distinct(random, shape, self.names.count), self._draw(random, shape)
-        before = write(LIST_HEAD)
-        entries = join(name.size, *write(ENTRY, name=name.ravel(), number=number.ravel()))
+        before = write(kind.head)
+        entries = join(name.size, *write(kind.fact, name=name.ravel(), number=number.ravel()))
         used = entries.lengths.reshape(shape).cumsum(1)
         # What is over becomes filler: two tokens or more, as an empty line might be none.
-        room = lengths - tokens(before, len(lengths)) - self._most(_asking(LIST_QUESTION, asks)) - 2
+        room = lengths - tokens(before, len(lengths)) - self._most(_asking(kind.question, asks)) - 2
         count = (used <= room[:, None]).sum(1)[:, None]
         place = np.rint(depths[:, None] * (count - 1))
         others = np.where(column < count, random.random(shape), 2)
         asked = np.where(column == place, -1, others).argsort(1)[:, :asks]
-        after = self._questions(LIST_QUESTION, name, number, asked)
+        after = self._questions(kind.question, name, number, asked)
         body = pack(entries, column < count)
         rest = lengths - tokens([*before, body, *after[:-1]], len(lengths))
         return [*before, *self.haystack.filler(rest), body, *after]
@@ -152,13 +179,13 @@ class Prompts:
         prompt = np.array([self.tokenizer.bos, *self.tokenizer.encode(text)])
         return join(1, Part(prompt), self.numbers.part(np.array([number]), scored=True))
 
-    def shortest(self, kind: str, trained: int) -> list[int]:
+    def shortest(self, kind: Kind, trained: int) -> list[int]:
         """Tokens of the shortest prompt with one question, two, ..., as many as can be trained."""
-        head, key, question, keys = HIDDEN.get(kind, (LIST_HEAD, ENTRY, LIST_QUESTION, QUESTIONS))
-        extra = 1 if kind in HIDDEN else 3  # BOS, and see _listed
+        # A list has as many entries as questions, at least; BOS, and see _listed.
+        facts, extra = (kind.questions, 3) if kind.facts is None else (kind.facts, 1)
         sizes = [
-            extra + self._most(head + keys * key + _asking(question, asks))
-            for asks in range(1, keys + 1)
+            extra + self._most(kind.head + facts * kind.fact + _asking(kind.question, asks))
+            for asks in range(1, kind.questions + 1)
         ]
         return [sizes[0], *(size for size in sizes[1:] if size <= trained)]
 

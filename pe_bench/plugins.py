@@ -39,7 +39,8 @@ class Plugin:
         kind: "encoding" or "task".
         label: the canonical spec, used in every table: options in the constructor's order,
             defaults left out, so that one setting has one label.
-        options: keyword arguments of the constructor, converted to their annotated types.
+        options: keyword arguments of the constructor, converted to their annotated types, without
+            those that have their default.
         cls: the class itself.
         source: fingerprint of the code that decides the numbers, comments and docstrings left
             out, as it was when it was loaded. It covers every plugin file that this one imports
@@ -77,12 +78,13 @@ def describe(kind: Kind, name: str) -> str:
     return doc.split("\n\n")[0].replace("\n", " ") if doc else "(no description)"
 
 
-def load(kind: Kind, spec: str) -> Plugin:
+def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     """Imports the plugin that a spec names and checks its options.
 
     Args:
         kind: "encoding" or "task".
         spec: "name", "path/to/file.py", or either followed by ":key=value,key=value".
+        preset: of a task; what it sets takes the place of the constructor's defaults.
 
     Raises:
         InputError: unknown name or option, a value of the wrong type, a file that does not import.
@@ -102,6 +104,8 @@ def load(kind: Kind, spec: str) -> Plugin:
         label = where
     options = _convert(where, cls, given)
     defaults = {p.name: p.default for p in options_of(cls)}
+    if preset in getattr(cls, "presets", {}):
+        defaults |= cls.presets[preset].options
     shown = {n: v for n in defaults if n in options and not _same(v := options[n], defaults[n])}
     if shown:
         label += ":" + ",".join(f"{name}={_show(value)}" for name, value in shown.items())

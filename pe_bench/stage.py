@@ -97,7 +97,7 @@ def resolve(request: Request, spec: str, *, asked: bool = True) -> Stage:
     Raises:
         InputError: anything the user can mend.
     """
-    plugin = plugins.load("task", spec)
+    plugin = plugins.load("task", spec, request.preset)
     cls: type[Task] = plugin.cls
     if request.preset not in cls.presets:
         raise InputError(

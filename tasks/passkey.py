@@ -11,7 +11,15 @@ from pe_bench.corpus import folder_corpus, stdlib_corpus
 from pe_bench.errors import InputError
 from pe_bench.generated import GeneratedTask
 from pe_bench.haystack import WordTokenizer, names
-from pe_bench.hidden_numbers import CHARACTERS_PER_TOKEN, FILLER, KINDS, TEXTS, Prompts
+from pe_bench.hidden_numbers import (
+    CHARACTERS_PER_TOKEN,
+    FILLER,
+    LISTED,
+    SEVERAL,
+    SINGLE,
+    TEXTS,
+    Prompts,
+)
 from pe_bench.model import Decoder
 from pe_bench.progress import progress
 from pe_bench.results import Journal, Measurement
@@ -19,6 +27,7 @@ from pe_bench.synthetic import Ids, Sequences, answer, exact_match_rows, stack, 
 from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
 from pe_bench.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 
+KINDS = {"passkey": SINGLE, "multikey": SEVERAL, "keyvalue": LISTED}
 SHARES = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)  # evaluated lengths, in training lengths
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVALUATION = 20_250_301  # seed of the items that everybody is measured on
@@ -118,9 +127,9 @@ class Passkey(GeneratedTask):
         self.prompts = Prompts(self.tokenizer, longest, widest, narrowest, known, numbers)
         self.data_label = f"passkey-v1-{self.tokenizer.name}"
         self.fingerprint = f"passkey-v1+{self.tokenizer.fingerprint}"
-        self.kinds = KINDS if strict and kinds == "all" else KINDS[:1]
+        self.kinds = tuple(KINDS) if strict and kinds == "all" else ("passkey",)
         self.subsets = self.chosen(self.kinds)
-        self.shortest = {kind: self.prompts.shortest(kind, trained) for kind in self.kinds}
+        self.shortest = {kind: self.prompts.shortest(KINDS[kind], trained) for kind in self.kinds}
         needed = max(sizes[0] for sizes in self.shortest.values())
         if trained < needed:
             raise InputError(
@@ -155,9 +164,9 @@ class Passkey(GeneratedTask):
         per_token = len(f" {FILLER}") / len(self.tokenizer.encode(f" {FILLER}"))
         self.trained_to = round(trained * per_token / CHARACTERS_PER_TOKEN)
         points = min(POINTS, max(1, int(SHARES[-1] * self.trained_to) // INTERVAL))
-        self.lengths = {KINDS[0]: [INTERVAL * (i + 1) for i in range(points)]}
+        self.lengths = {"passkey": [INTERVAL * (i + 1) for i in range(points)]}
         self.depths = [""]
-        self.longest = int(self.items(KINDS[0], INTERVAL * points).lengths.max())
+        self.longest = int(self.items("passkey", INTERVAL * points).lengths.max())
         self.axes = {"length": "tokens of the prompt, nominal", "aux": ""}
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
@@ -169,7 +178,7 @@ class Passkey(GeneratedTask):
             bounds = self.shortest[kind][asks], self.setup.train.length + 1
             if rows:
                 lengths = random.integers(*bounds, rows)
-                made.append(self.prompts.make(kind, random, lengths, asks=asks + 1))
+                made.append(self.prompts.make(KINDS[kind], random, lengths, asks=asks + 1))
         return stack(made).batch()
 
     def items(self, subset: str, length: int) -> Sequences:
@@ -178,7 +187,7 @@ class Passkey(GeneratedTask):
             return stack([self.prompts.published(length, trial) for trial in range(TRIALS)])
         random = np.random.default_rng([EVALUATION, self.kinds.index(subset), length])
         depths = np.repeat(DEPTHS, self.samples)
-        return self.prompts.make(subset, random, np.full(len(depths), length), depths)
+        return self.prompts.make(KINDS[subset], random, np.full(len(depths), length), depths)
 
     def evaluate(
         self, model: Decoder, subset: str, seed: int, journal: Journal

@@ -103,6 +103,26 @@ def test_a_task_that_makes_its_own_data_refuses_what_has_no_effect(
             stage(name, tmp_path, length=999)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
+    """Also where they are what the constructor would take: the preset may say otherwise."""
+    cls = plugins.load("task", name).cls
+    for option in plugins.options_of(cls):
+        for preset, content in cls.presets.items():
+            if option.name not in content.options:
+                continue
+            request = Request(preset, "strict", "bytes", "fp32", tmp_path, {}, {}, {}, {})
+            for value in (option.default, content.options[option.name]):
+                try:
+                    made = resolve(request, f"{name}:{option.name}={value}")
+                except InputError:  # the default does not go with the preset's other options
+                    assert value != content.options[option.name]
+                    continue
+                assert made.settings["options"][option.name] == value
+                other = value != content.options[option.name]
+                assert (option.name in made.label) == other
+
+
 @pytest.mark.parametrize("name", GENERATED)
 def test_the_digest_stands_for_the_items(name: str, tmp_path: Path) -> None:
     digests = [stage(name, tmp_path, few=n).task.provenance()["items_sha256"] for n in (2, 2, 3)]

@@ -103,7 +103,7 @@ def test_a_task_that_makes_its_own_data_refuses_what_has_no_effect(
             stage(name, tmp_path, length=999)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", GENERATED)
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """Also where they are what the constructor would take: the preset may say otherwise."""
     cls = plugins.load("task", name).cls

@@ -168,7 +168,8 @@ def _columns(table: Table) -> dict[str, tuple[str, str, float | None]]:
     present = table.scores[NUMBER].drop_duplicates()
     columns: dict[str, tuple[str, str, float | None]] = {}
     overall = present[present.subset == headline["subset"]]
-    for metric in overall.metric.unique():  # the headline, or what stands in where parts miss
+    metrics = sorted(overall.metric.unique(), key=lambda metric: metric != headline["metric"])
+    for metric in metrics:  # the headline, then what stands in where it may not
         columns[metric.replace("_", " ")] = (headline["subset"], metric, None)
     for subset, metric in shown(table).items():
         rows = present[(present.subset == subset) & (present.metric == metric)]

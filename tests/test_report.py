@@ -91,13 +91,17 @@ def test_where_only_some_seeds_count_the_table_says_how_many(tmp_path: Path) -> 
     for seed, metric in enumerate(("score", "score", "unsolved_score")):
         put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, metric=metric)], seed, shown={})
         put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed, shown={})
+    put(tmp_path, "0", [replace(SCORE, metric="unsolved_score")], shown={})
     text, _ = report(tmp_path)
     assert cells(text) == [
         {"encoding": "rope", "score": "1.500 ± 0.707 (2 of 3)",
          "unsolved score": "3.000 (1 of 3)", "seeds": "3", "parameters": "1,234"},
         {"encoding": "alibi", "score": "9.000 ± 0.000", "unsolved score": "–",
          "seeds": "3", "parameters": "1,234"},
+        {"encoding": "0", "score": "–", "unsolved score": "1.000",
+         "seeds": "1", "parameters": "1,234"},
     ]  # fmt: skip
+    assert [*cells(text)[0]][1:3] == ["score", "unsolved score"]  # whoever was read first
     assert "how many seeds a number is the mean of" in text
 
 

@@ -1,6 +1,5 @@
 """Pictures that a task asks for (`pe_bench.task.Figure`), drawn from rows alone."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from pe_bench.plots import STYLE
+from pe_bench.plots import STYLE, hide, layout
 from pe_bench.results import slug
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def _gallery(
     table: "Table", figure: dict[str, Any], rows: pd.DataFrame, encodings: list[str], path: Path
 ) -> None:
     """A panel for each encoding: the metric against `aux`, a curve for each length."""
-    lines, columns = _layout(len(encodings))
+    lines, columns = layout(len(encodings), COLUMNS)
     size = (2.6 * columns, 2.0 * lines) if len(encodings) > 1 else (5.2, 3.6)
     canvas, axes = plt.subplots(
         lines, columns, figsize=size, layout="constrained", squeeze=False, sharex=True
@@ -76,12 +75,12 @@ def _gallery(
             axis.set_ylim((low + high - FLAT) / 2, (low + high + FLAT) / 2)
         _decorate(axis, table.about["trained_to"], rows.x.max())
         axis.set_title(encoding, fontsize=10, loc="left")
-    _hide(axes, len(encodings))
+    hide(axes, len(encodings))
     canvas.supxlabel(table.about["axes"]["aux"], fontsize=10)
     canvas.supylabel(figure["value"], fontsize=10)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False)
-    canvas.suptitle(_title(table, figure, encodings), x=0.01, ha="left", fontsize=11)
+    canvas.suptitle(_title(table, figure, rows, encodings), x=0.01, ha="left", fontsize=11)
     canvas.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(canvas)
 
@@ -90,7 +89,7 @@ def _heatmap(
     table: "Table", figure: dict[str, Any], rows: pd.DataFrame, encodings: list[str], path: Path
 ) -> None:
     """A map for each encoding, all in one scale: length upwards, `aux` to the right."""
-    lines, columns = _layout(len(encodings))
+    lines, columns = layout(len(encodings), COLUMNS)
     size = (2.5 * columns + 0.8, 2.5 * lines + 0.6) if len(encodings) > 1 else (5.4, 4.6)
     canvas, axes = plt.subplots(
         lines, columns, figsize=size, layout="constrained", squeeze=False, sharex=True, sharey=True
@@ -107,34 +106,22 @@ def _heatmap(
             ticks([i + 0.5 for i in chosen], [f"{values[i]:,g}" for i in chosen])
         axis.tick_params(labelsize=8)
         _trained(axis, figure["trained"], xs, ys)
-    _hide(axes, len(encodings))
+    hide(axes, len(encodings))
     canvas.supxlabel(table.about["axes"]["aux"], fontsize=10)
     canvas.supylabel(table.about["axes"]["length"], fontsize=10)
     canvas.colorbar(image, ax=axes, label=figure["value"], shrink=min(1.0, 1.2 / lines + 0.2))
-    canvas.suptitle(_title(table, figure, encodings), x=0.01, ha="left", fontsize=11)
+    canvas.suptitle(_title(table, figure, rows, encodings), x=0.01, ha="left", fontsize=11)
     canvas.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(canvas)
 
 
-def _layout(panels: int) -> tuple[int, int]:
-    """Lines and columns, as even as can be."""
-    lines = math.ceil(panels / COLUMNS)
-    return lines, math.ceil(panels / lines)
-
-
-def _title(table: "Table", figure: dict[str, Any], encodings: list[str]) -> str:
-    seeds = len({run["seed"] for run in table.runs})
+def _title(table: "Table", figure: dict[str, Any], rows: pd.DataFrame, encodings: list[str]) -> str:
     first = [table.title] if len(encodings) > 1 else [encodings[0], table.title]
-    first += [f"mean of {seeds} seeds"] * (seeds > 1)
+    seeds = rows[rows.encoding.isin(encodings)]["seeds"]
+    if seeds.max() > 1:
+        some = f"{seeds.min()} to " if seeds.min() < seeds.max() else ""
+        first.append(f"mean of {some}{seeds.max()} seeds")
     return f"{' · '.join(first)}\n{figure['title']}"
-
-
-def _hide(axes: Any, used: int) -> None:
-    """Takes away panels that nothing is in; the lowest of each column carries the numbers."""
-    for axis in axes.flat[used:]:
-        axis.set_visible(False)
-    for column in axes.T:
-        [axis for axis in column if axis.get_visible()][-1].tick_params(labelbottom=True)
 
 
 def _trained(

@@ -21,7 +21,6 @@ class GeneratedTask(Task):
     gets another metric, `unsolved_` and its name, which no table ranks.
 
     Args:
-        name: of the task, for messages.
         gate: see above.
         ranges: least and largest value of each option that has them, and what was given.
 
@@ -30,6 +29,8 @@ class GeneratedTask(Task):
     """
 
     name: ClassVar[str]
+    """Of the task, for messages."""
+
     made: ClassVar[str] = "sequences"
     """What it makes itself, for the message to those who give it data."""
 

@@ -59,8 +59,7 @@ def plot_table(table: "Table", folder: Path) -> Path | None:
 def _curves(table: "Table", scores: pd.DataFrame) -> Any:
     """A panel for each subset, a curve for each encoding."""
     subsets = [s for s in _shown(table) if (scores.subset == s).any()]
-    columns = min(COLUMNS, len(subsets))
-    lines = math.ceil(len(subsets) / columns)
+    lines, columns = layout(len(subsets), COLUMNS)
     figure, axes = plt.subplots(
         lines,
         columns,
@@ -68,8 +67,7 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
         layout="constrained",
         squeeze=False,
     )
-    for axis in axes.flat[len(subsets) :]:
-        axis.set_visible(False)
+    hide(axes, len(subsets))
     for axis, subset in zip(axes.flat, subsets, strict=False):
         part = scores[scores.subset == subset]
         for i, encoding in enumerate(_encodings(table)):
@@ -91,6 +89,20 @@ def _curves(table: "Table", scores: pd.DataFrame) -> Any:
             _mark(axis, length, label)
     _legend(axes[0][-1], _encodings(table), scores)
     return figure
+
+
+def layout(panels: int, most: int) -> tuple[int, int]:
+    """Lines and columns, at most so many, as even as can be."""
+    lines = math.ceil(panels / most)
+    return lines, math.ceil(panels / lines)
+
+
+def hide(axes: Any, used: int) -> None:
+    """Takes away panels that nothing is in; the lowest of each column carries the numbers."""
+    for axis in axes.flat[used:]:
+        axis.set_visible(False)
+    for column in axes.T:
+        [axis for axis in column if axis.get_visible()][-1].tick_params(labelbottom=True)
 
 
 def _apart(lengths: list[float]) -> list[float]:

@@ -109,8 +109,8 @@ class Answers:
 
     Attributes:
         exact: (N,) every scored token is right, the end included.
-        share: (N,) share of the scored tokens that are right; where an answer was generated, of
-            those up to its first mistake.
+        share: (N,) share of the scored tokens that are right; where an answer was generated, those
+            before its first mistake.
         forward_tokens: tokens that went through the model, padding included.
         padding: the same as a multiple of the tokens there are.
     """
@@ -224,14 +224,20 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def exact_match_rows(
-    subset: str, right: int, n: int, *, length: int | None = None, aux: str = ""
+    subset: str,
+    right: float,
+    n: int,
+    *,
+    length: int | None = None,
+    aux: str = "",
+    metric: str = "exact_match",
 ) -> list[Measurement]:
     """Exact match in percent, and the ends of its Wilson interval."""
     share = right / n
     low, high = wilson(share, n)
     error = 100 * math.sqrt(share * (1 - share) / n)
     return [
-        Measurement(subset, "exact_match", 100 * share, n, error, length, aux),
-        Measurement(subset, "exact_match_low", 100 * low, n, length=length, aux=aux),
-        Measurement(subset, "exact_match_high", 100 * high, n, length=length, aux=aux),
+        Measurement(subset, metric, 100 * share, n, error, length, aux),
+        Measurement(subset, f"{metric}_low", 100 * low, n, length=length, aux=aux),
+        Measurement(subset, f"{metric}_high", 100 * high, n, length=length, aux=aux),
     ]

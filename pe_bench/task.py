@@ -169,13 +169,18 @@ class Task:
         self.missing = {}
         self.trained_to = self.train_length = setup.train.length
 
-    def chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+    def chosen(self, names: Sequence[str], quick: Sequence[str] = ()) -> tuple[str, ...]:
         """Those of a task's parts that the user asked for.
+
+        Args:
+            names: all of them.
+            quick: what preset quick runs where nobody asked for parts; empty: all.
 
         Raises:
             InputError: there is no such part.
         """
-        wanted = self.setup.subsets or tuple(names)
+        usual = quick if quick and self.setup.preset == "quick" else names
+        wanted = self.setup.subsets or tuple(usual)
         for name in wanted:
             if name not in names:
                 hint = suggest(name, list(names))

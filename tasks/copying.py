@@ -134,9 +134,7 @@ class Copying(GeneratedTask):
         self.symbols, self.samples = symbols, samples
         self.trained = range(shortest, longest + 1)
         self.lengths = range(shortest, 2 * longest + 1)
-        chosen = self.chosen(tuple(VARIANTS))
-        few = setup.subsets is None and setup.preset == "quick"
-        self.subsets = QUICK if few else chosen
+        self.subsets = self.chosen(tuple(VARIANTS), QUICK)
         # What has not been run shall not be a column of dashes.
         self.shown = dict.fromkeys(("inside", *self.subsets), "exact_match")
         self.vocab_size = SYMBOL + symbols

@@ -88,9 +88,7 @@ class Probes(GeneratedTask):
         self.refuse_length("write probes:longest=N for longer lists")
         self.trained, self.samples = longest, samples
         self.sizes = [longest * share // 4 for share in (1, 2, 4, 6, 8, 16, 32)]
-        chosen = self.chosen(PROBES)
-        few = setup.subsets is None and setup.preset == "quick"
-        self.subsets = QUICK if few else chosen
+        self.subsets = self.chosen(PROBES, QUICK)
         # What has not been run shall not be a column of dashes.
         parts = [f"{probe}-{where}" for probe in self.subsets for where in ("inside", "beyond")]
         self.shown = dict.fromkeys(parts, "exact_match")

@@ -311,6 +311,13 @@ def test_the_gate(tmp_path: Path) -> None:
     assert ("beyond", "unsolved_exact_match") not in found
 
 
+def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=1)
+    cells = [Measurement("passkey", "exact_match", v, 2, length=128, aux="0.0") for v in (37.5, 0)]
+    found = {(row.subset, row.metric): row.value for row in task.summarize(cells)}
+    assert found["passkey-inside", "exact_match"] == found["passkey-length", "exact_match"] == 18.75
+
+
 def test_parts_are_no_headline(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=1)
     rows = [

@@ -59,7 +59,9 @@ class FlipFlop(GeneratedTask):
     presets = {
         "quick": Preset(
             # Two narrow layers: rows of 64 tokens are long for two cores.
-            TrainConfig(steps=300, batch_size=64, length=64, lr=3e-3, warmup=0.05),
+            TrainConfig(
+                steps=900, batch_size=64, length=64, lr=3e-3, schedule="linear", beta2=0.95
+            ),
             ModelConfig(layers=2, heads=4, width=64, mlp_width=192, init_std=0.1),
             {"pairs": 32},
         ),

@@ -76,8 +76,10 @@ class Passkey(GeneratedTask):
     protocols = ("strict", "paper")
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1200, batch_size=16, length=128, lr=3e-3, warmup=0.05),
-            ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1),
+            TrainConfig(
+                steps=1200, batch_size=16, length=128, lr=3e-3, schedule="linear", beta2=0.95
+            ),
+            ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.05),
             {"kinds": "passkey", "vocabulary": "words", "samples": 10, "gate": 95.0},
         ),
         "small": Preset(

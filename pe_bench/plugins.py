@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe_bench.errors import InputError
+from pe_bench.source import fingerprint
 
 Kind = Literal["encoding", "task"]
 
@@ -112,7 +113,14 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     chosen = (defaults | options).values()
     parts = [load(value.kind, value).source for value in chosen if isinstance(value, EncodingSpec)]
     parts += [_digest(path) for path in _files(options)]
-    return Plugin(kind, label, shown, cls, _source_digest(cls, _base(kind), parts))
+    source = fingerprint(_own_files(cls, _base(kind)), parts, PACKAGE)
+    return Plugin(kind, label, shown, cls, source)
+
+
+def _own_files(cls: type[Any], base: type[Any]) -> list[Path]:
+    """Those of a plugin's class and of its ancestors below the interface."""
+    own = [c for c in cls.__mro__ if issubclass(c, base) and c is not base]
+    return [Path(inspect.getsourcefile(c) or "") for c in own]
 
 
 def suggest(wrong: str, right: list[str]) -> str:
@@ -303,43 +311,3 @@ def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def _source_digest(cls: type[Any], base: type[Any], parts: list[str]) -> str:
-    own = [c for c in cls.__mro__ if issubclass(c, base) and c is not base]
-    files = dict.fromkeys(Path(inspect.getsourcefile(c) or "") for c in own)
-    waiting = list(files)
-    while waiting:
-        found = [file for file in _imported_plugins(_parse(waiting.pop())) if file not in files]
-        files |= dict.fromkeys(found)
-        waiting += found
-    text = "".join([*map(_bare_source, files), *parts])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def _imported_plugins(tree: ast.Module) -> list[Path]:
-    """Files of the shipped plugins that a plugin imports from."""
-    modules = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
-            modules += [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
-        elif isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-    parts = [module.split(".") for module in modules]
-    kinds = [f"{kind}s" for kind in BASES]
-    return [PACKAGE / p[1] / f"{p[2]}.py" for p in parts if len(p) == 3 and p[1] in kinds]
-
-
-def _bare_source(file: Path) -> str:
-    tree = _parse(file)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = body[0].value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                del body[0]
-    return ast.unparse(tree)

@@ -30,7 +30,7 @@ KINDS = {"passkey": SINGLE, "multikey": SEVERAL, "keyvalue": LISTED}
 SHARES = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)  # evaluated lengths, in training lengths
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVALUATION = 20_250_301  # seed of the items that everybody is measured on
-TOKENS_PER_FORWARD = 4096  # few: beyond the fused path, memory is this times the length
+TOKENS_PER_FORWARD = 16_384  # beyond the fused path, memory is this times the length
 
 INTERVAL, POINTS, TRIALS = 1000, 8, 20  # of the published script
 

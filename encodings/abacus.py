@@ -3,10 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from pe_bench.composition import Wrapper, join, make_base, split
-from pe_bench.config import ModelConfig
-from pe_bench.errors import InputError
-from pe_bench.plugins import EncodingSpec
+from pe_bench.api import (
+    EncodingSpec,
+    InputError,
+    ModelConfig,
+    Wrapper,
+    join_ids,
+    make_base,
+    split_ids,
+)
 
 
 class Abacus(Wrapper):
@@ -69,12 +74,12 @@ class Abacus(Wrapper):
         """The base's ids and those of the digits, (B, S, 2)."""
         index = torch.arange(tokens.shape[1], device=tokens.device)
         before = torch.where(self.is_digit[tokens], -1, index).cummax(dim=1).values
-        return join(super().positions(tokens), index - before)
+        return join_ids(super().positions(tokens), index - before)
 
     def draw_ids(self, positions: Tensor) -> Tensor:
-        ids, digits = split(super().draw_ids(positions))
-        return join(ids, digits + (digits > 0) * int(torch.randint(self.offset, ())))
+        ids, digits = split_ids(super().draw_ids(positions))
+        return join_ids(ids, digits + (digits > 0) * int(torch.randint(self.offset, ())))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        digits = split(positions)[1].clamp(max=self.rows - 1)
+        digits = split_ids(positions)[1].clamp(max=self.rows - 1)
         return super().embed(x + self.table(digits), positions)

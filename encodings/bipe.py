@@ -6,11 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.composition import Wrapper, join, split
-from pe_bench.config import ModelConfig
+from pe_bench.api import InputError, ModelConfig, Wrapper, join_ids, split_ids
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.rope import RoPE
-from pe_bench.errors import InputError
 
 
 class BiPE(Wrapper):
@@ -65,7 +63,7 @@ class BiPE(Wrapper):
         index = torch.arange(tokens.shape[1], device=tokens.device)
         starts = F.pad(torch.where(ends, index + 1, 0)[:, :-1], (1, 0)).cummax(dim=1).values
         intra = (index - starts).clamp(max=self.train_scale - 1)
-        return join(ends.cumsum(dim=1) - ends.long(), intra)
+        return join_ids(ends.cumsum(dim=1) - ends.long(), intra)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return super().embed(x + self.table(split(positions)[1]), positions)
+        return super().embed(x + self.table(split_ids(positions)[1]), positions)

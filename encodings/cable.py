@@ -5,8 +5,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import State
+from pe_bench.api import ModelConfig, State
 from pe_bench.encodings.fox import FoX
 
 

@@ -6,9 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, Pairs
-from pe_bench.errors import InputError
+from pe_bench.api import Encoding, InputError, ModelConfig, Pairs
 
 
 class CoPE(Encoding):

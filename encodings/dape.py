@@ -5,12 +5,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, Pairs
+from pe_bench.api import Encoding, InputError, ModelConfig, Pairs
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.fire import FIRE
 from pe_bench.encodings.kerple import Kerple
-from pe_bench.errors import InputError
 
 
 class DAPE(Encoding):

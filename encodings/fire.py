@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, distances
-from pe_bench.errors import InputError
+from pe_bench.api import Encoding, InputError, ModelConfig, distances
 
 HIDDEN = 2**24
 """Largest number of hidden values of the MLP in memory at once."""

@@ -7,9 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, State
-from pe_bench.errors import InputError
+from pe_bench.api import Encoding, InputError, ModelConfig, State
 
 
 class FoX(Encoding):

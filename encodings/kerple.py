@@ -5,8 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, Pairs, distances
+from pe_bench.api import Encoding, ModelConfig, Pairs, distances
 
 SMALLEST = 0.01
 

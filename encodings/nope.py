@@ -1,7 +1,6 @@
 """No encoding: order enters through the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466)."""
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding
+from pe_bench.api import Encoding, ModelConfig
 
 
 class NoPE(Encoding):

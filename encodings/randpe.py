@@ -5,10 +5,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import State, random_ids
+from pe_bench.api import InputError, ModelConfig, State, random_ids
 from pe_bench.encodings.rope import RoPE
-from pe_bench.errors import InputError
 
 
 class RandPE(RoPE):

@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, State
+from pe_bench.api import Encoding, InputError, ModelConfig, State
 from pe_bench.encodings.rope import geometric, rotate
-from pe_bench.errors import InputError
 
 
 class SelectiveRoPE(Encoding):

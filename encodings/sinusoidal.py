@@ -6,9 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
+from pe_bench.api import Encoding, InputError, ModelConfig
 
 
 class Sinusoidal(Encoding):

@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import State
+from pe_bench.api import InputError, ModelConfig, State
 from pe_bench.encodings.rope import RoPE, rotate
-from pe_bench.errors import InputError
 
 AXES = {
     "heads": ("", "h", "pe"),

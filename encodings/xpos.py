@@ -6,10 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.config import ModelConfig
-from pe_bench.encoding import State
+from pe_bench.api import InputError, ModelConfig, State
 from pe_bench.encodings.rope import RoPE, rotate
-from pe_bench.errors import InputError
 
 
 class XPos(RoPE):

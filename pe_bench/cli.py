@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from pe_bench import cards, plugins
-from pe_bench.errors import InputError, SavingError
-from pe_bench.options import BAD_INPUT, OVERRIDES, make_parser
+from pe_bench.commands.parser import BAD_INPUT, OVERRIDES, make_parser
+from pe_bench.errors import InputError, SavingError, suggest
+from pe_bench.registry import catalog as cards
+from pe_bench.registry import plugins
 
 FAILED = 1
 INTERRUPTED = 130
@@ -49,7 +50,7 @@ def _list(args: argparse.Namespace) -> int:
         if not found:
             known = ["encodings", "tasks", *(n for kind in kinds for n in plugins.names(kind))]
             raise InputError(
-                f"there is no encoding or task '{args.what}'{plugins.suggest(args.what, known)}; "
+                f"there is no encoding or task '{args.what}'{suggest(args.what, known)}; "
                 "see pe-bench list"
             )
         print(cards.manual(found[0], args.what))
@@ -63,7 +64,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from pe_bench.report import write_report
+    from pe_bench.reporting.report import write_report
 
     for path in write_report(args.results):
         print(path)
@@ -71,7 +72,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from pe_bench.inspection import check_encodings
+    from pe_bench.checks.table import check_encodings
 
     return 0 if check_encodings(_expand(args.encoding, "encoding"), _device(args.device)) else 1
 
@@ -92,11 +93,11 @@ def _run(args: argparse.Namespace) -> int:
     # What imports torch comes after everything that can be refused without it.
     import torch
 
-    from pe_bench.cell import complain
-    from pe_bench.environment import cache_folder
-    from pe_bench.report import summary
-    from pe_bench.runner import run_grid
-    from pe_bench.stage import Request
+    from pe_bench.reporting.report import summary
+    from pe_bench.running.grid import run_grid
+    from pe_bench.running.stage import Request
+    from pe_bench.system.console import warn
+    from pe_bench.system.environment import cache_folder
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
@@ -124,7 +125,7 @@ def _run(args: argparse.Namespace) -> int:
     complaints = [line for outcome in outcomes for line in outcome.complaints]
     if folders:  # said before, but that may be hours and many lines ago
         for line in dict.fromkeys(complaints):
-            complain(line)
+            warn(line)
     failed = [o for o in outcomes if o.status == "failed" and not o.complaints]
     for outcome in (outcome for outcome in failed if outcome.folder):
         print(f"pe-bench: {outcome.title} failed, see {outcome.folder}/run.json", file=sys.stderr)
@@ -151,7 +152,7 @@ def _data(entry: str) -> tuple[str, Path]:
     known = plugins.names("task")
     if task not in known and not task.endswith(".py"):
         raise InputError(
-            f"--data {entry}: there is no task '{task}'{plugins.suggest(task, known)}; "
+            f"--data {entry}: there is no task '{task}'{suggest(task, known)}; "
             "write --data DIR or --data task=DIR"
         )
     return Path(task).name, Path(folder)

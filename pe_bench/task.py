@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from torch import Tensor
 
 from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
-from pe_bench.model import Decoder
-from pe_bench.plugins import suggest
-from pe_bench.results import Journal, Measurement
-from pe_bench.tokenizer import Tokenizer
+from pe_bench.errors import InputError, suggest
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.text.tokenizer import Tokenizer
 
 
 class Batch(NamedTuple):

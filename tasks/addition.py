@@ -4,24 +4,32 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import Decoder
-from pe_bench.progress import progress
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import (
+from pe_bench.api import (
     END,
     FIRST,
+    Batch,
+    Decoder,
+    Figure,
+    GeneratedTask,
+    Headline,
     Ids,
+    Journal,
+    Measurement,
+    ModelConfig,
     Part,
+    Preset,
     Sequences,
+    Setup,
+    Task,
+    TrainConfig,
     answer,
     decoding_tokens,
     exact_match_rows,
     join,
+    mean,
+    progress,
     stack,
 )
-from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
 
 ZERO = FIRST  # the digits are ZERO to ZERO + 9
 PLUS, EQUALS = ZERO + 10, ZERO + 11

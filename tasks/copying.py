@@ -6,13 +6,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import Decoder
-from pe_bench.progress import progress
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import END, FIRST, Ids, Part, Sequences, answer, exact_match_rows, join
-from pe_bench.task import Batch, Headline, Preset, Setup, Task
+from pe_bench.api import (
+    END,
+    FIRST,
+    Batch,
+    Decoder,
+    GeneratedTask,
+    Headline,
+    Ids,
+    Journal,
+    Measurement,
+    ModelConfig,
+    Part,
+    Preset,
+    Sequences,
+    Setup,
+    Task,
+    TrainConfig,
+    answer,
+    exact_match_rows,
+    join,
+    mean,
+    progress,
+)
 
 COPY, REVERSE, REPLACE, WITH, IN, SEP, NEXT = range(FIRST, FIRST + 7)
 SYMBOL = NEXT + 1  # the first of them

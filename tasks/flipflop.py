@@ -4,14 +4,27 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import Decoder
-from pe_bench.progress import progress
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import FIRST, Ids, Sequences, answer, exact_match_rows
-from pe_bench.task import Batch, Headline, Preset, Setup, Task
+from pe_bench.api import (
+    FIRST,
+    Batch,
+    Decoder,
+    GeneratedTask,
+    Headline,
+    Ids,
+    InputError,
+    Journal,
+    Measurement,
+    ModelConfig,
+    Preset,
+    Sequences,
+    Setup,
+    Task,
+    TrainConfig,
+    answer,
+    exact_match_rows,
+    mean,
+    progress,
+)
 
 WRITE, READ, SKIP = range(FIRST, FIRST + 3)
 ZERO, ONE = FIRST + 3, FIRST + 4

@@ -6,14 +6,27 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import IGNORE, Decoder
-from pe_bench.progress import progress
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import FIRST, Ids, exact_match_rows
-from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
+from pe_bench.api import (
+    FIRST,
+    IGNORE,
+    Batch,
+    Decoder,
+    Figure,
+    GeneratedTask,
+    Headline,
+    Ids,
+    InputError,
+    Journal,
+    Measurement,
+    ModelConfig,
+    Preset,
+    Setup,
+    Task,
+    TrainConfig,
+    exact_match_rows,
+    mean,
+    progress,
+)
 
 POWER = 0.01  # of the gaps' distribution, the paper's
 EVALUATION = 20_250_105  # seed of the items that everybody is measured on

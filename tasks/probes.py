@@ -4,13 +4,28 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import Decoder
-from pe_bench.progress import progress
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import FIRST, Ids, Part, Sequences, answer, exact_match_rows, join
-from pe_bench.task import Batch, Headline, Preset, Setup, Task
+from pe_bench.api import (
+    FIRST,
+    Batch,
+    Decoder,
+    GeneratedTask,
+    Headline,
+    Ids,
+    Journal,
+    Measurement,
+    ModelConfig,
+    Part,
+    Preset,
+    Sequences,
+    Setup,
+    Task,
+    TrainConfig,
+    answer,
+    exact_match_rows,
+    join,
+    mean,
+    progress,
+)
 
 START, ASK, MARK = FIRST, FIRST + 1, FIRST + 2
 SYMBOL = FIRST + 3  # the first of `SYMBOLS`; numbers come after them

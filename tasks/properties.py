@@ -5,12 +5,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.conformance import Subject, examine
-from pe_bench.costs import measure_costs
-from pe_bench.model import Decoder
-from pe_bench.results import Journal, Measurement
-from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
+from pe_bench.api import (
+    Batch,
+    Decoder,
+    Figure,
+    Headline,
+    Journal,
+    Measurement,
+    ModelConfig,
+    Preset,
+    Setup,
+    Task,
+    TrainConfig,
+)
+from pe_bench.checks.costs import measure_costs
+from pe_bench.checks.encodings import Subject, examine
 
 SHARES = (1, 4, 8)  # evaluated lengths, in training lengths
 ROWS = 8

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import END, PAD, Sequences
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.sequences.rows import END, PAD, Sequences
 from pe_bench.task import Setup
 from pe_bench.tasks.addition import EQUALS, PLUS, SYMBOLS, ZERO, Addition
 
@@ -151,7 +152,7 @@ def test_the_diagonal_has_lengths(tmp_path: Path) -> None:
 
 
 def test_the_grid_of_the_paper_costs_a_fortieth(tmp_path: Path) -> None:
-    from pe_bench.synthetic import decoding_tokens
+    from pe_bench.sequences.scoring import decoding_tokens
 
     task = make(tmp_path, preset="paper", samples=2)
     assert (task.digits, task.longest, task.train_length) == (40, 244, 124)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pe_bench import cards, plugins
-from pe_bench.composition import Wrapper
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
+from pe_bench.registry import catalog as cards
+from pe_bench.registry import plugins
+from pe_bench.wrapper import Wrapper
 
 NAMES = plugins.names("encoding")
 SHAPE = ModelConfig(

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 
 import pe_bench
-from pe_bench import plugins
 from pe_bench.cli import main
+from pe_bench.registry import plugins
 
 ABSENT = "absent_folder"
 RUN = ["run", "--task", "perplexity"]
@@ -96,12 +96,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with files that bad input may refer to; nothing is ever trained."""
     import torch
 
-    import pe_bench.cell
+    import pe_bench.running.cell
 
     def train(*_: object, **__: object) -> NoReturn:
         raise AssertionError("accepted: training begins")
 
-    monkeypatch.setattr(pe_bench.cell, "train", train)
+    monkeypatch.setattr(pe_bench.running.cell, "train", train)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

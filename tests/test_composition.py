@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.cache import Cache
-from pe_bench.composition import Wrapper, join, make_base, split
+from pe_bench.checks.encodings import CONFIG, Subject
 from pe_bench.config import ModelConfig
-from pe_bench.conformance import CONFIG, Subject
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.abacus import Abacus
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
+from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 CLASSES = {name: plugins.load("encoding", name).cls for name in plugins.names("encoding")}
 WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, Wrapper)]
@@ -138,7 +138,7 @@ class Adding(Wrapper):
         super().__init__(model, layer, Noting(model, layer))
 
     def positions(self, tokens: Tensor) -> Tensor:
-        return join(super().positions(tokens), 7 * tokens)
+        return join_ids(super().positions(tokens), 7 * tokens)
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -169,11 +169,11 @@ def test_a_state_is_turned_as_the_base_turns_it() -> None:
 
 def test_split_takes_apart_what_join_put_together() -> None:
     base, added = torch.arange(4)[None], torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
-    joined = join(base, added)
+    joined = join_ids(base, added)
     assert joined.shape == (2, 4, 2)
-    ids, own = split(joined)
+    ids, own = split_ids(joined)
     assert torch.equal(ids, base.expand(2, -1)) and torch.equal(own, added)
-    ids, own = split(added)
+    ids, own = split_ids(added)
     assert torch.equal(ids, added) and not own.any()
 
 
@@ -181,9 +181,9 @@ def test_split_takes_apart_what_join_put_together() -> None:
 def test_random_training_ids_of_the_base(how: str) -> None:
     tokens = subject("nope").tokens()
     encoding = Abacus(CONFIG, base=f"sinusoidal:train_ids={how}")
-    plain, added = split(encoding.positions(tokens))
+    plain, added = split_ids(encoding.positions(tokens))
     torch.manual_seed(3)
-    ids, digits = split(encoding.draw_ids(encoding.positions(tokens)))
+    ids, digits = split_ids(encoding.draw_ids(encoding.positions(tokens)))
     torch.manual_seed(3)
     assert torch.equal(ids, encoding.base.draw_ids(plain)) and not torch.equal(ids, plain)
     assert torch.equal(digits > 0, added > 0)
@@ -199,7 +199,7 @@ def test_frozen_choices_reach_the_base() -> None:
     for draw in range(2):
         model.use_draw(draw)
         expected.use_draw(draw)
-        seen.append(split(model.encoding.positions(tokens))[0])
+        seen.append(split_ids(model.encoding.positions(tokens))[0])
         assert torch.equal(seen[-1][:1], expected.encoding.positions(tokens))
     assert not torch.equal(*seen)
 

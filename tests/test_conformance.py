@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from pe_bench import attention, plugins
-from pe_bench.cache import Cache
-from pe_bench.conformance import CHECKS, Subject, examine
+from pe_bench.checks.encodings import CHECKS, Subject, examine
+from pe_bench.checks.table import check_encodings
+from pe_bench.decoder import attention
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.inspection import check_encodings
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
 
 HEADER = """
 import torch

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe_bench.corpus import (
+from pe_bench.errors import InputError
+from pe_bench.text.corpus import (
     STDLIB_TEST,
     STDLIB_TRAIN,
     STDLIB_VALID,
@@ -18,7 +19,6 @@ from pe_bench.corpus import (
     folder_corpus,
     stdlib_corpus,
 )
-from pe_bench.errors import InputError
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 PAGE = "Seven words and a line of text.\n" * 64

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.config import ModelConfig
-from pe_bench.costs import SHAPE, measure_costs
 from pe_bench.encoding import Encoding
 
 LAYERS, WIDTH, HEADS, LENGTH = SHAPE.layers, SHAPE.width, SHAPE.heads, SHAPE.train_length

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pe_bench.documents import Record, Records, open_split
 from pe_bench.errors import InputError
+from pe_bench.tasks.scrolls.documents import Record, Records, open_split
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SAMPLE = DATA / "scrolls" / "quality" / "validation.jsonl"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pe_bench import download
-from pe_bench.download import hub_file
 from pe_bench.errors import InputError
+from pe_bench.text import download
+from pe_bench.text.download import hub_file
 
 BODY = bytes(range(256)) * 400
 COMMIT = "c" * 40

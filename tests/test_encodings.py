@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from pe_bench import plugins
+from pe_bench.checks.encodings import CHECKS, CONFIG, NotApplicable, Subject
 from pe_bench.config import ModelConfig
-from pe_bench.conformance import CHECKS, CONFIG, NotApplicable, Subject
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+from pe_bench.registry import plugins
 
 SPECS = [
     ":".join(filter(None, (name, options)))

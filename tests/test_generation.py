@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
+from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
-from pe_bench.generation import Sampling, generate, log_likelihoods
-from pe_bench.model import Decoder
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8]]
 NO_END = -1

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.attention import attend, attention_logits
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.attention import attend, attention_logits
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, Pairs
 from pe_bench.encodings import fire
 from pe_bench.encodings.alibi import ALiBi
@@ -21,7 +21,7 @@ from pe_bench.encodings.learned import Learned
 from pe_bench.encodings.sandwich import Sandwich
 from pe_bench.encodings.t5 import T5
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
 
 HEAD_COUNTS = [1, 2, 4, 6, 8, 12, 16, 20, 32, 40]
 BUCKETS = [(32, 128), (64, 128), (32, 512), (32, 2048), (16, 64)]

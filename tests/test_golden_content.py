@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench import plugins
-from pe_bench.attention import RewriteLogits, attend, attention_logits, causal_mask
-from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.attention import RewriteLogits, attend, attention_logits, causal_mask
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, Pairs
 from pe_bench.encodings import path
 from pe_bench.encodings.cable import CABLE
@@ -20,7 +20,7 @@ from pe_bench.encodings.cope import CoPE
 from pe_bench.encodings.fox import FoX
 from pe_bench.encodings.path import PaTH
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
 
 Open = Callable[[str], Any]
 SHAPE = ModelConfig(heads=2, width=16, init_std=0.5)

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.abacus import Abacus
 from pe_bench.encodings.bipe import BiPE
 from pe_bench.encodings.randpe import RandPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
 
 SMALL = dict(layers=3, heads=2, width=16, mlp_width=16, init_std=0.3, vocab_size=60)
 DIGITS = ModelConfig(**SMALL, train_length=12, digit_ids=tuple(range(10)), separator_ids=(50, 51))

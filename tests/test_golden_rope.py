@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.attention import attention_logits
-from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.attention import attention_logits
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.rope import RoPE, geometric
 from pe_bench.encodings.selective_rope import SelectiveRoPE
 from pe_bench.encodings.tape import TAPE
 from pe_bench.encodings.xpos import XPos
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
 
 CPU = torch.device("cpu")
 SHORT = {"original_length": 32}

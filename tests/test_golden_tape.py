@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import State
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.tape import TAPE
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder, MakeEncoding
 
 FILES = ["tape_1layer_f64", "tape_1layer_f32", "tape_3layer_f64", "tape_3layer_f32"]
 WEIGHTS = {

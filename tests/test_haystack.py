@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
-from pe_bench.haystack import Haystack, Spellings, WordTokenizer, distinct, names, pack, spread
-from pe_bench.haystack import tokens as count_tokens
-from pe_bench.synthetic import Part, Sequences, join
-from pe_bench.tokenizer import ByteTokenizer, Tokenizer
+from pe_bench.sequences.rows import Part, Sequences, join
+from pe_bench.tasks.passkey.haystack import (
+    Haystack,
+    Spellings,
+    WordTokenizer,
+    distinct,
+    names,
+    pack,
+    spread,
+)
+from pe_bench.tasks.passkey.haystack import tokens as count_tokens
+from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer
 
 FILLER = "Green grass. A sun."
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pe_bench import hub_text
-from pe_bench.download import hub_file
 from pe_bench.errors import InputError
-from pe_bench.hub_text import PUBLIC, copied_corpus, public_corpus
+from pe_bench.tasks.perplexity import hub_text
+from pe_bench.tasks.perplexity.hub_text import PUBLIC, copied_corpus, public_corpus
+from pe_bench.text.download import hub_file
 
 COMMIT = "c" * 40
 

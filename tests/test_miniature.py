@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from pe_bench.errors import InputError
-from pe_bench.miniature import LENGTHS, SPLITS, STYLES, rows
+from pe_bench.tasks.scrolls.miniature import LENGTHS, SPLITS, STYLES, rows
 
 FROZEN = "104dabe83966f864ccaf3f7992ada952c527f8bb30980b703cba09a9adb3129e"
 

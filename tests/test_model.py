@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.attention import Backend, attend
-from pe_bench.cache import Cache
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.attention import Backend, attend
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.encodings.tape import TAPE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE, Decoder
+from pe_bench.registry import plugins
 
 SHAPE: dict[str, Any] = {"layers": 2, "heads": 4, "width": 32, "mlp_width": 48, "vocab_size": 50}
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import FIRST
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.sequences.rows import FIRST
 from pe_bench.task import Setup
 from pe_bench.tasks.mqar import MQAR, Rows, _distinct, _places, _right
 

@@ -15,8 +15,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pe_bench.registry import plugins
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
+LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -61,15 +64,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def modules() -> set[str]:
     """Every module of the suite, by its place in the installed package."""
-    folders = {"pe_bench": "pe_bench", "encodings": "pe_bench/encodings", "tasks": "pe_bench/tasks"}
-    return {f"{to}/{path.name}" for at, to in folders.items() for path in (ROOT / at).glob("*.py")}
+    folders = [ROOT / folder for folder in ("pe_bench", "encodings", "tasks")]
+    files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*.py")]
+    outside = [file for file in files if file.parts[0] != "pe_bench"]
+    engine = [file for file in files if file.parts[:2] not in LINKS and file not in outside]
+    return {str(file) for file in engine} | {f"pe_bench/{file}" for file in outside}
 
 
 def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
         code = {name for name in names if ".dist-info/" not in name}
-        assert code == modules() | {"pe_bench/published.csv"}
+        assert code == modules() | {"pe_bench/reporting/published.csv"}
         assert wheel.read("pe_bench/encodings/rope.py") == (ROOT / "encodings/rope.py").read_bytes()
         (licence,) = (name for name in names if name.endswith("LICENSE"))
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
@@ -80,7 +86,8 @@ def test_every_module_is_in_the_source_distribution_once(built: tuple[Path, Path
         files = [name.partition("/")[2] for name in sdist.getnames()]
     code = [f for f in files if f.endswith(".py") and f.startswith(SOURCE) and f != "setup.py"]
     assert sorted(code) == sorted(
-        name.removeprefix("pe_bench/") if name.count("/") == 2 else name for name in modules()
+        name.removeprefix("pe_bench/") if tuple(name.split("/")[:2]) in LINKS else name
+        for name in modules()
     )
 
 
@@ -97,9 +104,12 @@ def test_the_installed_wheel_runs_from_another_folder(
     assert Path(where.strip()) == site / "pe_bench" / "__init__.py"
     listed = python("-m", "pe_bench", "list", path=site, cwd=elsewhere).splitlines()
     names = {line.split()[0] for line in listed if line.startswith("  ")}
-    assert names == {Path(m).stem.replace("_", "-") for m in modules() if m.count("/") == 2}
+    assert names == {*plugins.names("encoding"), *plugins.names("task")}
     assert (site / "bin" / "pe-bench").exists()
-    program = "from pe_bench import plugins; print(plugins.load('encoding', 'tape').cls.__module__)"
+    program = (
+        "from pe_bench.registry import plugins; "
+        "print(plugins.load('encoding', 'tape').cls.__module__)"
+    )
     assert python("-c", program, path=site, cwd=elsewhere).strip() == "pe_bench.encodings.tape"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pe_bench import packed
 from pe_bench.errors import InputError
+from pe_bench.text import document_files as packed
 
 TEXTS = ["One line.\nAnother.", "", "naïve 한\u2028\x85", "x" * 5000]
 KEPT = [text.encode() for text in TEXTS if text]

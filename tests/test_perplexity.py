@@ -13,16 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.corpus import folder_corpus
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
-from pe_bench.results import Journal, Measurement
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
 from pe_bench.task import Setup
-from pe_bench.tasks import perplexity
-from pe_bench.tasks.perplexity import Perplexity
+from pe_bench.tasks.perplexity import task as perplexity
+from pe_bench.tasks.perplexity.task import Perplexity
+from pe_bench.text.corpus import folder_corpus
 
 Numbers = dict[tuple[str, str, int | None], tuple[int, float, float]]
 LENGTHS = [4, 8, 16, 32, 64]  # a quarter of the training length to four times it

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from pe_bench import plugins
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
+from pe_bench.registry import plugins
 
 unique = itertools.count()
 

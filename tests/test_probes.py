@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import PAD, Sequences
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Setup
 from pe_bench.tasks.probes import ASK, MARK, PROBES, REACH, START, SYMBOL, SYMBOLS, Probes
 

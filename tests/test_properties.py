@@ -8,14 +8,16 @@ import torch
 from matplotlib import image
 from torch import Tensor
 
+from pe_bench.checks.encodings import CHECKS
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig
-from pe_bench.conformance import CHECKS
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.alibi import ALiBi, slopes
 from pe_bench.encodings.nope import NoPE
-from pe_bench.model import Decoder
-from pe_bench.results import Journal, Measurement, read_measurements
+from pe_bench.results.journal import Journal
+from pe_bench.results.reading import read_measurements
+from pe_bench.results.schema import Measurement
 from pe_bench.task import Setup
 from pe_bench.tasks.properties import SEPARATOR, Properties
 

@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pe_bench import published, results
-from pe_bench.published import Published, find, load
-from pe_bench.report import summary, write_report
-from pe_bench.results import Measurement
+from pe_bench.reporting import published
+from pe_bench.reporting.published import Published, find, load
+from pe_bench.reporting.report import summary, write_report
+from pe_bench.results.reading import write_rows
+from pe_bench.results.schema import COLUMNS, Measurement
+from pe_bench.system.files import write_json
 
 ROOT = Path(__file__).parents[1]
 HEADING = "### Published (not measured here)"
@@ -144,8 +146,8 @@ def put(root: Path, task: str, encoding: str, settings: str = "5e77") -> Path:
     run |= {"environment": {"device": "CPU", "git": None}, "settings": {}, "encoding_source": "0"}
     folder = root / "runs" / task.replace(":", "_") / encoding / f"seed0-{settings}"
     row = {"task": task, "encoding": encoding, "seed": 0} | asdict(score)
-    results.write_rows(folder / "rows.csv", [row], results.COLUMNS)
-    results.write_json(folder / "run.json", run | {"reason": None, "parameters": 1})
+    write_rows(folder / "rows.csv", [row], COLUMNS)
+    write_json(folder / "run.json", run | {"reason": None, "parameters": 1})
     return folder
 
 
@@ -174,8 +176,10 @@ def test_the_report_keeps_published_and_measured_apart(tmp_path: Path) -> None:
 
 
 def test_no_torch_needed_and_the_table_is_shipped() -> None:
-    code = "import sys; from pe_bench import published; assert published.load(); "
+    code = "import sys; from pe_bench.reporting import published; assert published.load(); "
     code += "sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["tool"]["setuptools"]["package-data"] == {"pe_bench": [published.TABLE.name]}
+    assert project["tool"]["setuptools"]["package-data"] == {
+        "pe_bench.reporting": [published.TABLE.name]
+    }

@@ -20,10 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from pe_bench import results
 from pe_bench.errors import InputError, SavingError
-from pe_bench.report import summary, write_report
-from pe_bench.results import Journal, Measurement, read_measurements, slug, write_atomic
+from pe_bench.reporting.report import summary, write_report
+from pe_bench.results import reading
+from pe_bench.results.journal import Journal
+from pe_bench.results.reading import read_measurements
+from pe_bench.results.schema import COLUMNS, Measurement
+from pe_bench.system.files import slug, write_atomic, write_json
 
 Rows = Sequence[Measurement]
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
@@ -34,7 +37,7 @@ SCORE = Measurement("all", "score", 1.0, 9)
 
 
 def write_rows(path: Path, rows: Rows, **names: Any) -> None:
-    results.write_rows(path, [names | asdict(row) for row in rows], results.COLUMNS)
+    reading.write_rows(path, [names | asdict(row) for row in rows], COLUMNS)
 
 
 def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:
@@ -49,7 +52,7 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
     digest = f"{run['settings_digest']}{run['encoding_source']}"
     folder = root / "runs" / "lm" / slug(encoding) / f"seed{seed}-{digest}"
     write_rows(folder / "rows.csv", rows, task="lm", encoding=encoding, seed=seed)
-    results.write_json(folder / "run.json", run)
+    write_json(folder / "run.json", run)
     return folder
 
 
@@ -230,7 +233,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
 
 def test_no_torch_needed(tmp_path: Path) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
-    code = "import sys, pathlib; from pe_bench.report import write_report as write; "
+    code = "import sys, pathlib; from pe_bench.reporting.report import write_report as write; "
     code += "write(pathlib.Path(sys.argv[1])); sys.exit('torch' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     subprocess.run(command, cwd=Path(__file__).parents[1], timeout=60, check=True)

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from pe_bench import results as results_module
 from pe_bench.cli import main
+from pe_bench.results import schema as results_module
 
 TASK = '''
 """A task whose evaluation counts its calls."""

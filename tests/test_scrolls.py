@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from pe_bench import plugins
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE
-from pe_bench.prompts import PaperFormat, StrictFormat, first_tokens, first_words
-from pe_bench.results import Journal, Measurement
-from pe_bench.stage import Request, resolve
-from pe_bench.tasks import scrolls
-from pe_bench.tasks.scrolls import SUBSETS
-from pe_bench.tokenizer import ByteTokenizer
+from pe_bench.registry import plugins
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.running.stage import Request, resolve
+from pe_bench.tasks.scrolls import task as scrolls
+from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
+from pe_bench.tasks.scrolls.task import SUBSETS
+from pe_bench.text.tokenizer import ByteTokenizer
 
 TOKENS = ByteTokenizer()
 BOS, EOS, SEP = TOKENS.bos, TOKENS.eos, TOKENS.sep

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.model import IGNORE
-from pe_bench.results import Journal, Measurement
-from pe_bench.synthetic import END, Sequences
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.sequences.rows import END, Sequences
 from pe_bench.task import Setup
 from pe_bench.tasks.selective_copy import BLANK, SEP, START, SYMBOL, SelectiveCopy
 
@@ -124,7 +125,7 @@ def test_token_accuracy_is_after_right_tokens_whatever_the_path(
         calls.append(len(some))
         return np.zeros(some.ids.shape, dtype=np.bool_), 0
 
-    monkeypatch.setattr("pe_bench.synthetic._generated", nothing)
+    monkeypatch.setattr("pe_bench.sequences.scoring._generated", nothing)
     rows = measure(task, Oracle((8,), consistent=False), tmp_path / "journal")
     found = {(row.metric, row.length): row.value for row in rows}
     assert found["exact_match", 8] == 0 and found["token_accuracy", 8] == 100

@@ -7,23 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.generation import generate
+from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.generation import generate
-from pe_bench.model import IGNORE, Decoder
-from pe_bench.synthetic import (
-    END,
-    PAD,
-    Part,
-    Sequences,
-    answer,
-    decoding_tokens,
-    exact_match_rows,
-    join,
-    stack,
-    wilson,
-)
+from pe_bench.registry import plugins
+from pe_bench.results.statistics import exact_match_rows, wilson
+from pe_bench.sequences.rows import END, PAD, Part, Sequences, join, stack
+from pe_bench.sequences.scoring import answer, decoding_tokens
 
 
 def sequences() -> Sequences:
@@ -114,13 +105,13 @@ def test_one_forward_pass_is_greedy_decoding(spec: str) -> None:
 def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for name in ("_forced", "_generated"):
-        inner = getattr(__import__("pe_bench.synthetic", fromlist=[name]), name)
+        inner = getattr(__import__("pe_bench.sequences.scoring", fromlist=[name]), name)
 
         def watch(*args: Any, name: str = name, inner: Any = inner) -> Any:
             calls.append(name)
             return inner(*args)
 
-        monkeypatch.setattr(f"pe_bench.synthetic.{name}", watch)
+        monkeypatch.setattr(f"pe_bench.sequences.scoring.{name}", watch)
     expected = {"rope": "_forced", "randpe": "_generated", "rope:scaling=dynamic-pi": "_generated"}
     for spec, path in expected.items():
         calls.clear()

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from pe_bench import plugins
+from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.generated import GeneratedTask, mean
-from pe_bench.model import IGNORE
-from pe_bench.results import Journal, Measurement
-from pe_bench.stage import Request, Stage, resolve
+from pe_bench.registry import plugins
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.results.statistics import mean
+from pe_bench.running.stage import Request, Stage, resolve
+from pe_bench.sequences.length_generalization import GeneratedTask
 
 TASKS = plugins.names("task")
 GENERATED = [n for n in TASKS if issubclass(plugins.load("task", n).cls, GeneratedTask)]

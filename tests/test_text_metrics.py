@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pe_bench.errors import InputError
-from pe_bench.text_metrics import exact_match, normalize_answer, score, token_f1
+from pe_bench.tasks.scrolls.text_metrics import exact_match, normalize_answer, score, token_f1
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("PE_BENCH_DATA", ROOT.parent / "shared" / "data"))
@@ -134,7 +134,7 @@ def test_evaluate_loads_the_module_offline_both_ways(tmp_path: Path) -> None:
         import json, sys
         import evaluate
         from pe_bench.errors import InputError
-        from pe_bench.evaluate_metric import LongDocumentMetric
+        from pe_bench.tasks.scrolls.evaluate_metric import LongDocumentMetric
 
         inputs = dict(predictions=["a b", "p q"], references=[["b a", "a b c d e f"], ["p q"]])
         values = {}

@@ -8,11 +8,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from pe_bench import token_text
-from pe_bench.corpus import Corpus, folder_corpus
 from pe_bench.errors import InputError
-from pe_bench.token_text import TokenText, corpus_tokens, file_tokens, is_token_text
-from pe_bench.tokenizer import ByteTokenizer
+from pe_bench.tasks.perplexity import token_text
+from pe_bench.tasks.perplexity.token_text import (
+    TokenText,
+    corpus_tokens,
+    file_tokens,
+    is_token_text,
+)
+from pe_bench.text.corpus import Corpus, folder_corpus
+from pe_bench.text.tokenizer import ByteTokenizer
 
 BYTES = ByteTokenizer()
 DOCUMENTS = ["The first. " * 99, "A second one. " * 99, "x" * 1100]

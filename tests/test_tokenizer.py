@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from pe_bench.corpus import Corpus, folder_corpus
 from pe_bench.errors import InputError, SavingError
-from pe_bench.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pe_bench.text.corpus import Corpus, folder_corpus
+from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -239,7 +239,7 @@ def test_real_text(tmp_path: Path) -> None:
 
 def test_import_is_cheap() -> None:
     late = "{'tokenizers', 'torch', 'pandas'} & set(sys.modules)"
-    code = f"import sys, pe_bench.tokenizer; sys.exit(bool({late}))"
+    code = f"import sys, pe_bench.text.tokenizer; sys.exit(bool({late}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

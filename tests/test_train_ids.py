@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from pe_bench import plugins
-from pe_bench.composition import Wrapper
+from pe_bench.checks.encodings import CONFIG, Subject
 from pe_bench.config import ModelConfig
-from pe_bench.conformance import CONFIG, Subject
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, random_ids
 from pe_bench.errors import InputError
-from pe_bench.model import Decoder
+from pe_bench.registry import plugins
+from pe_bench.wrapper import Wrapper
 
 SMALL = ModelConfig(layers=2, train_length=4)
 TOKENS = torch.tensor([[4, 9, 4, 1], [3, 3, 7, 2]])

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from pe_bench import plugins
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.model import IGNORE, Decoder
+from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.registry import plugins
+from pe_bench.running.training import scale, train
 from pe_bench.task import Batch
-from pe_bench.training import scale, train
 
 SHAPE = ModelConfig(
     layers=2,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pe_bench.token_text import TokenText
-from pe_bench.windows import find_windows, interval, make_spans, ratio
+from pe_bench.tasks.perplexity.token_text import TokenText
+from pe_bench.tasks.perplexity.windows import find_windows, interval, make_spans, ratio
 
 
 def text(sizes: Sequence[int], gap: int = 1, bounded: bool = True) -> TokenText:

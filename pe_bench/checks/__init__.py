@@ -1,0 +1,1 @@
+"""Whether encodings do what they declare, and what they cost."""

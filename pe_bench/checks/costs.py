@@ -1,0 +1,126 @@
+"""What an encoding costs: parameters, arithmetic and cache, beyond a decoder without positions."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.encoding import Encoding
+
+SHAPE = ModelConfig(
+    layers=6,
+    heads=4,
+    width=256,
+    mlp_width=1024,
+    vocab_size=256,
+    train_length=512,
+    digit_ids=tuple(range(48, 58)),
+    separator_ids=(10, 46),
+)
+
+# Operations on every element that carry no "pointwise" tag; and those that only move numbers.
+REDUCTIONS = {"_softmax", "cumsum", "sum", "mean", "amax", "max", "linalg_vector_norm"}
+MOVES = {"_to_copy", "clone", "copy", "copy_", "masked_fill", "masked_fill_", "where", "fill_"}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one encoding, beyond a decoder that has none.
+
+    Attributes:
+        parameters: of the encoding, all layers together.
+        flops: floating-point operations per token of a forward pass as long as the training
+            length, on the fastest path there is; for a fused causal attention those of the whole
+            square, as is customary. Copies are free.
+        cache: numbers kept per token; None where no cache can be used.
+        bare_flops: what the decoder without positions needs per token.
+        bare_cache: what it keeps per token.
+    """
+
+    parameters: int
+    flops: float
+    cache: int | None
+    bare_flops: float
+    bare_cache: int
+
+
+def measure_costs(make_encoding: MakeEncoding, shape: ModelConfig = SHAPE) -> Costs:
+    """Runs one forward pass with an encoding and one without, and counts.
+
+    Raises:
+        InputError: the encoding does not fit the shape.
+    """
+    model, bare = (Decoder(shape, make).eval() for make in (make_encoding, Encoding))
+    limit = model.encoding.max_position
+    length = shape.train_length if limit is None else min(shape.train_length, limit)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(shape.vocab_size, (1, length), generator=generator)
+    needed, bare_flops = (_flops(m, tokens) / length for m in (model, bare))
+    bare_cache = _cached(bare, tokens)
+    kept = _cached(model, tokens) - bare_cache if model.encoding.prefix_consistent else None
+    return Costs(
+        parameters=sum(p.numel() for p in model.encodings.parameters()),
+        flops=needed - bare_flops,
+        cache=kept,
+        bare_flops=bare_flops,
+        bare_cache=bare_cache,
+    )
+
+
+@torch.no_grad()
+def _flops(model: Decoder, tokens: Tensor) -> float:
+    products = FlopCounterMode(display=False, custom_mapping=_EXTRA)
+    with products, _Elementwise() as others:
+        model(tokens)
+    return float(products.get_total_flops() + others.count)
+
+
+@torch.no_grad()
+def _cached(model: Decoder, tokens: Tensor) -> int:
+    cache = Cache(1, 2)
+    model(tokens[:, :2], cache)
+    return cache.numbers_per_token
+
+
+class _Elementwise(TorchDispatchMode):
+    """Counts one operation for each element that arithmetic touches."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        first = out[0] if isinstance(out, tuple | list) else out
+        if isinstance(first, Tensor) and first.is_floating_point():
+            if name in REDUCTIONS:
+                self.count += args[0].numel()
+            elif torch.Tag.pointwise in func.tags and name not in MOVES:
+                self.count += first.numel()
+        return out
+
+
+def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """Of torch's fused attention on a CPU, which its own counter does not know."""
+    batch, heads, queries, dim = q
+    return int(2 * batch * heads * queries * k[2] * (dim + v[3]))
+
+
+def _triangular_solve(matrix: Any, right: Any, *_: Any, **__: Any) -> int:
+    """Of a triangular system: n^2 for each column of the right-hand side."""
+    return int(math.prod(matrix[:-2]) * matrix[-1] ** 2 * right[-1])
+
+
+_EXTRA: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten.linalg_solve_triangular: _triangular_solve,
+}

@@ -1,0 +1,154 @@
+"""What a model writes, and how likely it finds what others wrote."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Random decoding.
+
+    Attributes:
+        top_k: only the k likeliest tokens; 0: all.
+        top_p: only the likeliest tokens that together reach this probability.
+        seed: of the draws.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise InputError(
+                f"top_k must be 0 or more and top_p above 0 and at most 1, not {self.top_k} and "
+                f"{self.top_p}"
+            )
+
+
+@torch.inference_mode()
+def generate(
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    end: int,
+    sampling: Sampling | None = None,
+) -> list[list[int]]:
+    """Continues each prompt until the end token or the limit.
+
+    Args:
+        model: in evaluation mode.
+        prompts: token ids, of any lengths above zero.
+        max_new_tokens: at most so many per prompt.
+        end: id that ends an answer; it is not part of what is returned.
+        sampling: None is greedy, ties going to the smallest id.
+
+    Returns:
+        The new ids of each prompt.
+
+    Raises:
+        InputError: an empty prompt, or one that is too long for the encoding.
+    """
+    if not all(prompts):
+        raise InputError("an empty prompt has no last token to go on from: start it with BOS")
+    if not prompts or not max_new_tokens:
+        return [[] for _ in prompts]
+    choose = _chooser(sampling, model)
+    if not model.encoding.prefix_consistent:
+        return _without_cache(model, prompts, max_new_tokens, end, choose)
+    device = model.lm_head.weight.device
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    tokens, lengths = tokens.to(device), lengths.to(device)
+    cache = Cache(len(prompts), tokens.shape[1] + max_new_tokens, device)
+    hidden = model.hidden(tokens, cache)
+    cache.truncate(lengths)
+    logits = model.lm_head(hidden[torch.arange(len(prompts), device=device), lengths - 1])
+    answers: list[Tensor] = []
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    while True:
+        new = choose(logits).masked_fill(done, end)
+        answers.append(new)
+        done |= new == end
+        if len(answers) == max_new_tokens or bool(done.all()):
+            break
+        logits = model(new[:, None], cache)[:, -1]
+    return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
+
+
+@torch.inference_mode()
+def log_likelihoods(
+    model: Decoder, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
+) -> list[float]:
+    """Log-probability in nats of each continuation of one prompt, summed over its tokens."""
+    width = len(prompt) + max(map(len, continuations))
+    ids = torch.zeros(len(continuations), width, dtype=torch.long)
+    targets = torch.full((len(continuations), width - 1), IGNORE)
+    for row, continuation in enumerate(continuations):
+        end = len(prompt) + len(continuation)
+        ids[row, :end] = torch.tensor([*prompt, *continuation])
+        targets[row, len(prompt) - 1 : end - 1] = ids[row, len(prompt) : end]
+    device = model.lm_head.weight.device
+    losses = model.token_losses(ids[:, :-1].to(device), targets.to(device))
+    nats: list[float] = (-losses.double().sum(1)).tolist()
+    return nats
+
+
+def _without_cache(
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    limit: int,
+    end: int,
+    choose: Callable[[Tensor], Tensor],
+) -> list[list[int]]:
+    """Starts anew for every token: what held for a shorter sequence does not for a longer one.
+
+    Only prompts of one length share a batch, so that nobody's length depends on a neighbour's.
+    """
+    device = model.lm_head.weight.device
+    answers: dict[int, list[int]] = {}
+    for length in dict.fromkeys(map(len, prompts)):
+        rows = [row for row, prompt in enumerate(prompts) if len(prompt) == length]
+        tokens = torch.tensor([list(prompts[row]) for row in rows], device=device)
+        done = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        while tokens.shape[1] < length + limit and not bool(done.all()):
+            new = choose(model.lm_head(model.hidden(tokens)[:, -1])).masked_fill(done, end)
+            done |= new == end
+            tokens = torch.cat([tokens, new[:, None]], dim=1)
+        for row, ids in zip(rows, tokens[:, length:].tolist(), strict=True):
+            answers[row] = _until(ids, end)
+    return [answers[row] for row in range(len(prompts))]
+
+
+def _until(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
+
+
+def _chooser(sampling: Sampling | None, model: Decoder) -> Callable[[Tensor], Tensor]:
+    if sampling is None:
+        return lambda logits: logits.argmax(-1)
+    generator = torch.Generator(model.lm_head.weight.device).manual_seed(sampling.seed)
+
+    def draw(logits: Tensor) -> Tensor:
+        probabilities, ids = logits.float().softmax(-1).sort(-1, descending=True)
+        if sampling.top_k:
+            probabilities[:, sampling.top_k :] = 0
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0)
+        drawn = torch.multinomial(probabilities, 1, generator=generator)
+        return ids.gather(-1, drawn)[:, 0]
+
+    return draw

@@ -1,0 +1,1 @@
+"""Which encodings and tasks there are, and what decides their numbers."""

@@ -1,0 +1,1 @@
+"""From rows to tables and pictures. Never imports torch."""

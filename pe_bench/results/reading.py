@@ -1,0 +1,59 @@
+"""Rows and records of runs: written, and read back."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pe_bench.errors import InputError
+from pe_bench.results.schema import Measurement
+from pe_bench.system.files import write_atomic
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Writes a tidy CSV file, atomically. Missing values are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        missing = {k: "" for k, v in row.items() if v is None or v != v}
+        writer.writerow({**row, **missing})
+    write_atomic(path, text.getvalue())
+
+
+def read_measurements(path: Path) -> list[Measurement]:
+    """Rows of one part, as `write_rows` wrote them."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Measurement(
+                subset=row["subset"],
+                metric=row["metric"],
+                value=float(row["value"] or "nan"),
+                n=int(row["n"]),
+                stderr=float(row["stderr"] or "nan"),
+                length=int(row["length"]) if row["length"] else None,
+                aux=row["aux"],
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def read_runs(results: Path) -> list[dict[str, Any]]:
+    """run.json of every run, each with its folder under "folder".
+
+    Raises:
+        InputError: a file that is not JSON.
+    """
+    runs = []
+    for path in sorted((results / "runs").glob("*/*/*/run.json")):
+        try:
+            run = json.loads(path.read_text(encoding="utf-8"))
+            run["status"], run["task"], run["encoding"], run["settings_digest"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{path} is not the record of a run ({error}): remove that run's folder"
+            ) from None
+        runs.append({**run, "folder": path.parent})
+    return runs

@@ -1,0 +1,1 @@
+"""From a command to rows: stages, cells of the grid, training."""

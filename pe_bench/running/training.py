@@ -1,0 +1,296 @@
+"""Training one phase with Lightning: steps, schedule, progress, checkpoints that survive a kill.
+
+Nothing here knows what is being benchmarked.
+"""
+
+import io
+import json
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback, ProgressBar
+from torch import Tensor
+from tqdm import tqdm
+
+from pe_bench.config import TrainConfig
+from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.system.console import progress
+from pe_bench.system.files import saving, write_atomic, write_json
+from pe_bench.task import Batch
+
+# What it would say (which devices there are, where to log, that it stopped) is said elsewhere.
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training phase cost and where it ended.
+
+    Attributes:
+        steps: optimizer steps.
+        tokens: tokens seen, padding included.
+        seconds: wall time, the parts before an interruption included.
+        loss: mean training loss of the last tenth of the steps, nats per target.
+    """
+
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float
+
+
+def train(
+    model: Decoder,
+    batch: Callable[[int], Batch],
+    config: TrainConfig,
+    *,
+    folder: Path,
+    title: str,
+    seed: int,
+    device: str,
+    precision: str,
+) -> Trained:
+    """Trains a model in place, or loads what an earlier call has trained.
+
+    Args:
+        model: it starts from the weights that it has.
+        batch: step -> data, a pure function.
+        config: the phase.
+        folder: holds `resume.ckpt` while training and `final.pt` with `final.json` after it.
+        title: what is running, for the progress bar.
+        seed: of random draws inside the model.
+        device: "cpu" or "cuda".
+        precision: a key of PRECISIONS.
+
+    Raises:
+        FloatingPointError: the loss is not finite any more.
+    """
+    final, record, resume = folder / "final.pt", folder / "final.json", folder / "resume.ckpt"
+    if record.exists():
+        model.load_state_dict(torch.load(final, map_location="cpu", weights_only=True))
+        return Trained(**json.loads(record.read_text(encoding="utf-8")))
+    module = _Module(model, config, seed)
+    if not config.steps:  # what nobody trained is made again faster than it is read
+        return module.trained()
+    folder.mkdir(parents=True, exist_ok=True)
+    _fit(module, batch, config, resume, title, device, precision)
+    trained = module.trained()
+    weights = io.BytesIO()
+    torch.save(model.state_dict(), weights)
+    write_atomic(final, weights.getvalue())
+    write_json(record, vars(trained))
+    resume.unlink(missing_ok=True)
+    return trained
+
+
+def _fit(
+    module: "_Module",
+    batch: Callable[[int], Batch],
+    config: TrainConfig,
+    resume: Path,
+    title: str,
+    device: str,
+    precision: str,
+) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        trainer = L.Trainer(
+            accelerator="gpu" if device == "cuda" else device,
+            devices=1,
+            precision=PRECISIONS[precision],  # type: ignore[arg-type]  # a literal, checked above
+            max_steps=config.steps,
+            max_epochs=-1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            default_root_dir=resume.parent,
+            callbacks=[_Progress(title), _Autosave(resume, config.save_every)],
+        )
+        try:
+            trainer.fit(
+                module,
+                _Stream(batch, module),
+                ckpt_path=resume if resume.exists() else None,
+                weights_only=False if resume.exists() else None,
+            )
+        except SystemExit:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt from None
+
+
+class _Module(L.LightningModule):
+    """One optimizer step per batch; a large batch goes through the model in slices."""
+
+    def __init__(self, model: Decoder, config: TrainConfig, seed: int) -> None:
+        super().__init__()
+        self.model = model
+        self.train_config = config
+        self.seed = seed
+        self.automatic_optimization = False
+        self.tokens = 0
+        self.seconds = 0.0
+        self.started = time.monotonic()
+        self.losses: list[Tensor] = []
+
+    def configure_optimizers(self) -> Any:
+        config = self.train_config
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in parameters if p.dim() > 1]},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(
+            groups,
+            lr=config.lr,
+            betas=(0.9, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: scale(step, config))
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+    def training_step(self, batch: Batch, index: int) -> None:
+        # Draws at a step depend on the seed and the step alone: a resumed run repeats them.
+        # Torch keeps 32 bits of a seed on the CPU.
+        torch.manual_seed((1_000_003 * self.seed + self.global_step) % 2**32)
+        optimizer: Any = self.optimizers()
+        size = self.train_config.micro_batch or len(batch.tokens)
+        targets = (batch.targets != IGNORE).sum().clamp(min=1)
+        total = torch.zeros((), device=self.device)
+        for tokens, wanted in zip(batch.tokens.split(size), batch.targets.split(size), strict=True):
+            loss = self.model.token_losses(tokens, wanted).sum() / targets
+            self.manual_backward(loss)
+            total += loss.detach()
+        if self.train_config.clip:
+            # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
+        self.tokens += batch.tokens.numel()
+        self.losses.append(total)
+
+    def recent_loss(self) -> float:
+        """Mean over the last tenth of the planned steps."""
+        # To one device: those of before an interruption were read from a file.
+        recent = [
+            loss.to(self.device) for loss in self.losses[-max(1, self.train_config.steps // 10) :]
+        ]
+        loss = float(torch.stack(recent).mean()) if recent else math.nan
+        if recent and not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at step {self.global_step}: lower --train.lr or raise "
+                "--train.warmup"
+            )
+        return loss
+
+    def trained(self) -> Trained:
+        seconds = self.seconds + time.monotonic() - self.started
+        return Trained(self.train_config.steps, self.tokens, round(seconds, 3), self.recent_loss())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        seconds = self.seconds + time.monotonic() - self.started
+        checkpoint["progress"] = {
+            "tokens": self.tokens,
+            "seconds": seconds,
+            "losses": [float(loss) for loss in self.losses],
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint["progress"]
+        self.tokens, self.seconds = saved["tokens"], saved["seconds"]
+        self.losses = [torch.tensor(loss) for loss in saved["losses"]]
+
+
+def scale(step: int, config: TrainConfig) -> float:
+    """Factor of the peak learning rate at a step."""
+    warmup = max(1, round(config.warmup * config.steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    if config.schedule == "constant":
+        return 1.0
+    done = (step - warmup) / max(1, config.steps - warmup)
+    if config.schedule == "linear":
+        return 1 - done
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+class _Stream:
+    """The batches of a phase; Lightning asks for its state, so a resumed run goes on behind it."""
+
+    def __init__(self, batch: Callable[[int], Batch], module: _Module) -> None:
+        self.batch = batch
+        self.module = module
+        self.first = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.batch, range(self.first, len(self)))
+
+    def __len__(self) -> int:
+        """All steps, done ones included; told how many, Lightning does not fetch one too many."""
+        return self.module.train_config.steps
+
+    def state_dict(self) -> dict[str, int]:
+        return {"first": self.module.global_step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.first = state["first"]
+
+
+class _Autosave(Callback):
+    """Saves everything needed to go on, at most every so many seconds."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.path = path
+        self.seconds = seconds
+        self.last = time.monotonic()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
+        if time.monotonic() - self.last >= self.seconds and trainer.global_step:
+            partial = self.path.with_suffix(".partial")
+            with saving(self.path):
+                trainer.save_checkpoint(partial, weights_only=False)
+                partial.replace(self.path)
+            self.last = time.monotonic()
+
+
+class _Progress(ProgressBar):
+    """What is running, steps, time left, current loss."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+        self.shown = time.monotonic()
+        self.bar: tqdm[Any] | None = None
+
+    def disable(self) -> None:
+        pass  # it is a line a second at most, of use on every process that trains
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.bar = progress(self.title, trainer.max_steps, initial=trainer.global_step)
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *args: Any) -> None:
+        assert isinstance(module, _Module) and self.bar is not None
+        if time.monotonic() - self.shown > 0.5:  # reading the loss waits for the device
+            self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
+            self.shown = time.monotonic()
+        self.bar.update()
+
+    def on_exception(self, *args: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        assert isinstance(module, _Module) and self.bar is not None
+        self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
+        self.bar.close()

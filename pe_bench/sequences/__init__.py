@@ -1,0 +1,1 @@
+"""What tasks that make their own sequences share."""

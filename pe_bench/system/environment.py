@@ -1,0 +1,80 @@
+"""Where and with what a number was measured."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizers")
+
+
+def describe(device: str) -> dict[str, Any]:
+    """Device, versions, and the commit of the code if it runs from a checkout."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),
+        "device_type": device,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "git": _git(),
+    }
+
+
+def cache_folder() -> Path:
+    """Where downloads, tokenizers and checkpoints are kept between runs."""
+    if given := os.environ.get("PE_BENCH_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"
+
+
+def reset_peak_memory(device: str) -> None:
+    """Starts counting anew, where the device can."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory(device: str) -> int:
+    """Most bytes in use: of the device on CUDA, else of the whole process since its start."""
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git() -> dict[str, Any] | None:
+    here = Path(__file__).resolve()
+
+    def git(*args: str) -> str:
+        command = ["git", "-C", str(here.parent), *args]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None

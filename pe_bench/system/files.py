@@ -1,0 +1,65 @@
+"""Files that are whole or not there: atomic writes, JSON, names."""
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pe_bench.errors import SavingError
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Writes aside, flushes and renames: the file is old or new, never half.
+
+    Raises:
+        SavingError: it could not be saved; the old file is still there.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)  # mkstemp's own is for one pair of eyes
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turns what the operating system says while a file is written into a `SavingError`."""
+    try:
+        yield
+    except OSError as error:
+        raise SavingError(
+            f"cannot save {path} ({error.strerror or error}): mend that and run the same "
+            "command again, what was saved before is kept"
+        ) from error
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes readable JSON, atomically."""
+    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no readable one."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+    except (OSError, ValueError):
+        return {}
+
+
+def slug(label: str) -> str:
+    """A label as a directory name that every file system takes."""
+    return re.sub(r"[^\w.=,+-]", "_", label)

@@ -1,0 +1,1 @@
+"""Text to train and score on: corpora, files of documents, tokenizers, downloads."""

@@ -1,0 +1,251 @@
+"""The text that language models are trained and scored on, split by document.
+
+Sources: the Python standard library, which is on every machine, and any folder of text files or
+of files that hold many documents. Numbers can be compared only where the fingerprints of the text
+are the same.
+"""
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pe_bench.errors import InputError
+from pe_bench.text import document_files as packed
+
+Split = Literal["train", "valid", "test"]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MIN_BYTES = 1024  # in each part of a corpus: less cannot hold one evaluation window
+MIN_GROUPS = 150  # of the standard library: fewer means that its sources are not there
+
+# The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
+# top-level module or package that CPython 3.10 to 3.13 and Debian's Python all have; tests,
+# tables and files that differ between machines are left out. Modules that share text (bz2 and
+# lzma, ntpath and posixpath, ...) are on one side of the split.
+STDLIB_TEST = _names(
+    """
+    argparse asyncio dataclasses difflib imaplib inspect ipaddress mailbox pickletools plistlib
+    statistics tarfile textwrap zoneinfo
+    """
+)
+STDLIB_VALID = _names("calendar configparser dis enum fractions logging shutil webbrowser")
+STDLIB_TRAIN = _names(
+    """
+    __future__ _aix_support _collections_abc _compat_pickle _compression _markupbase _osx_support
+    _py_abc _pydecimal _pyio _sitebuiltins _strptime _threading_local _weakrefset abc antigravity
+    ast base64 bdb bisect bz2 cProfile cmd code codecs codeop collections colorsys compileall
+    concurrent contextlib contextvars copy copyreg csv ctypes datetime decimal doctest email
+    filecmp fileinput fnmatch ftplib functools genericpath getopt getpass gettext glob graphlib
+    gzip hashlib heapq hmac html http importlib io json keyword linecache locale lzma mimetypes
+    modulefinder multiprocessing netrc ntpath nturl2path numbers opcode operator optparse os pdb
+    pickle pkgutil platform poplib posixpath pprint profile pstats pty py_compile pyclbr pydoc
+    queue quopri random reprlib rlcompleter runpy sched secrets selectors shelve shlex signal
+    site smtplib socket socketserver sqlite3 sre_compile sre_constants sre_parse ssl stat string
+    stringprep struct subprocess symtable tabnanny tempfile this threading timeit token tokenize
+    trace traceback tracemalloc tty types typing unittest urllib uuid venv warnings wave weakref
+    wsgiref xml xmlrpc zipapp zipimport
+    """
+)
+_STDLIB_SKIPPED = {"__pycache__", "test", "tests", "idle_test"}
+_VALID_FOLDERS = ("valid", "validation", "val", "dev")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents of one source, each in exactly one of three splits.
+
+    Attributes:
+        name: What tables call the corpus.
+        fingerprint: SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all documents.
+        train: Files to fit models and vocabularies to.
+        valid: Files to tune on; empty where the source has no such part.
+        test: Files that results are measured on.
+    """
+
+    name: str
+    fingerprint: str
+    train: tuple[Path, ...]
+    valid: tuple[Path, ...]
+    test: tuple[Path, ...]
+
+    def texts(self, split: Split) -> Iterator[bytes]:
+        """Yields the UTF-8 bytes of each document of a split, one of them in memory at a time.
+
+        A document of the standard library can be empty.
+        """
+        paths = {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        for path in paths:
+            if packed.is_packed(path):
+                yield from packed.documents(path)
+            else:
+                yield path.read_bytes()
+
+
+class _Document(NamedTuple):
+    name: str  # path relative to the corpus, with forward slashes on every system
+    path: Path
+    size: int
+    digest: str
+
+
+_Parts = dict[Split, list[_Document]]
+
+
+def stdlib_corpus() -> Corpus:
+    """The standard library of the running Python: about 5.2, 0.5 and 1.4 MB of source code.
+
+    It differs between Python versions, and the fingerprint with it.
+
+    Raises:
+        InputError: The sources are not on this machine (a zipped or frozen Python).
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    groups: dict[str, list[_Document]] = {}
+    for group in STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST:
+        files = [root / f"{group}.py", *_walk(root / group, _STDLIB_SKIPPED)]
+        groups[group] = _documents(root, (path for path in files if path.suffix == ".py"))
+    found = sum(map(bool, groups.values()))
+    if found < MIN_GROUPS:
+        raise InputError(
+            f"only {found} of the {len(groups)} modules that make up the built-in text are in "
+            f"{root}; use a Python installed with its .py files, or give a folder of text files"
+        )
+
+    def part(chosen: frozenset[str]) -> list[_Document]:
+        return sorted(document for group in chosen for document in groups[group])
+
+    return _corpus(
+        "stdlib-v1",
+        {"train": part(STDLIB_TRAIN), "valid": part(STDLIB_VALID), "test": part(STDLIB_TEST)},
+    )
+
+
+def folder_corpus(folder: Path) -> Corpus:
+    """Every UTF-8 text file under a folder; hidden, empty and other files are left out.
+
+    A file is a document. One in JSON lines (.jsonl, .jsonl.gz, .json.gz) or a table (.parquet)
+    holds many, each in a field `text`. Subfolders `train` and `test`, and `valid` or `validation`
+    where there is one, are the splits, or files in JSON lines of these names. A folder without
+    `train` and `test` is split by file, about 90/5/5, after the hash of the relative path; there,
+    a file equal to another one counts once, lest the test text be seen in training.
+
+    Raises:
+        InputError: The folder is missing or has no text, no test part or too little text.
+    """
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}; give a folder of UTF-8 text files")
+    train, test = _named(folder, "train"), _named(folder, "test")
+    valid = [path for name in _VALID_FOLDERS for path in _named(folder, name)]
+    for paths in (train, test, valid):
+        if len(paths) > 1:
+            names = " and ".join(path.name for path in paths)
+            raise InputError(f"{folder} has {names}; keep one of them")
+    if not train:
+        parts = _split_by_file(folder, _texts_in(folder, folder))
+    elif not test:
+        raise InputError(f"{folder} has {train[0].name} but no test part; add a folder test")
+    else:
+        parts = {"train": _texts_in(folder, train[0])}
+        if valid:
+            parts["valid"] = _texts_in(folder, valid[0])
+        parts["test"] = _texts_in(folder, test[0])
+    for split, documents in parts.items():
+        size = sum(document.size for document in documents)
+        if size < MIN_BYTES:
+            raise InputError(
+                f"the {split} part of {folder} has {size} bytes of UTF-8 text; "
+                f"at least {MIN_BYTES} are needed"
+            )
+    return _corpus(folder.resolve().name, parts)
+
+
+def files_corpus(name: str, root: Path, files: Mapping[Split, Iterable[Path]]) -> Corpus:
+    """A corpus of known files below a folder.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    return _corpus(name, {split: _documents(root, paths) for split, paths in files.items()})
+
+
+def _named(folder: Path, part: str) -> list[Path]:
+    """What holds a part of a folder: a subfolder or a file of many documents."""
+    paths = [folder / part, *(folder / f"{part}{suffix}" for suffix in packed.SUFFIXES)]
+    return [path for path in paths if (path.is_dir() if path.name == part else path.is_file())]
+
+
+def _split_by_file(folder: Path, documents: list[_Document]) -> _Parts:
+    distinct = {document.digest: document for document in documents}.values()
+    if len(distinct) < 3:
+        raise InputError(
+            f"{folder} has {len(distinct)} different files of UTF-8 text; at least 3 are needed, "
+            "or folders train and test"
+        )
+    ranked = sorted(distinct, key=lambda d: hashlib.sha256(os.fsencode(d.name)).digest())
+    held_out = max(1, round(0.05 * len(ranked)))
+    return {
+        "train": sorted(ranked[2 * held_out :]),
+        "valid": sorted(ranked[held_out : 2 * held_out]),
+        "test": sorted(ranked[:held_out]),
+    }
+
+
+def _texts_in(root: Path, folder: Path) -> list[_Document]:
+    return [document for document in _documents(root, _walk(folder)) if document.size]
+
+
+def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
+    if folder.is_file():
+        yield folder
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [f for f in folders if not f.startswith(".") and f not in skipped]
+        yield from (Path(parent, name) for name in files if not name.startswith("."))
+
+
+def _documents(root: Path, paths: Iterable[Path]) -> list[_Document]:
+    """Reads each file once and keeps those that are UTF-8, ordered by relative path."""
+    documents = []
+    for path in paths:
+        if not path.is_file():  # a socket or a broken link, or a module that is a package
+            continue
+        try:
+            size, digest = _digest(path) if packed.is_packed(path) else _text_digest(path)
+        except UnicodeDecodeError:
+            continue
+        except OSError as error:
+            raise InputError(
+                f"cannot read {path} ({error.strerror}); every file of the text must be readable"
+            ) from error
+        documents.append(_Document(path.relative_to(root).as_posix(), path, size, digest))
+    return sorted(documents)
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:  # may be larger than the memory
+        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text_digest(path: Path) -> tuple[int, str]:
+    data = path.read_bytes()
+    data.decode()
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+def _corpus(name: str, parts: _Parts) -> Corpus:
+    fingerprint = hashlib.sha256()
+    for documents in parts.values():
+        for document in documents:
+            line = os.fsencode(document.name) + b"\0" + document.digest.encode() + b"\n"
+            fingerprint.update(line)
+    paths = {split: tuple(d.path for d in documents) for split, documents in parts.items()}
+    return Corpus(
+        name, fingerprint.hexdigest(), paths["train"], paths.get("valid", ()), paths["test"]
+    )

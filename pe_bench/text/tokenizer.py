@@ -1,0 +1,256 @@
+"""Text to token ids and back, with the bytes that every id stands for.
+
+Scores are reported in bits per byte, the only unit that compares across tokenizers, so a
+tokenizer is accepted only where the tokens of a text stand for exactly the bytes of that text.
+"""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.errors import InputError
+from pe_bench.system.files import write_atomic
+from pe_bench.text.corpus import Corpus
+
+Ids = npt.NDArray[np.int32]
+Lengths = npt.NDArray[np.int64]
+
+MIN_VOCAB = 300  # 256 bytes, the special tokens and something to merge
+
+_ROLES = {  # what published vocabularies call their special tokens
+    "pad": ("<pad>", "<|pad|>", "<|padding|>", "[PAD]", "<|finetune_right_pad_id|>"),
+    "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "[BOS]"),
+    "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>", "[EOS]"),
+    "sep": ("<sep>", "<|sep|>", "[SEP]"),
+}
+_TEXT_PARTS = ("normalizer", "pre_tokenizer", "decoder")
+_SPACE = "\u2581"  # how SentencePiece writes a space
+
+
+class Tokenizer(ABC):
+    """Turns text into ids in [0, vocab_size) and back.
+
+    Attributes:
+        name: What tables call it.
+        fingerprint: SHA-256 (hex) of everything that decides the ids.
+        vocab_size: Number of ids, special ones included.
+        byte_lengths: (vocab_size,) int64, UTF-8 bytes that each id stands for; 0 for special ids.
+        pad, bos, eos, sep: Ids of the special tokens, all different; no text encodes to them.
+    """
+
+    def __init__(
+        self, name: str, fingerprint: str, byte_lengths: Lengths, special: dict[str, int]
+    ) -> None:
+        self.name = name
+        self.fingerprint = fingerprint
+        self.vocab_size = len(byte_lengths)
+        self.byte_lengths = byte_lengths
+        self.pad, self.bos, self.eos, self.sep = (special[role] for role in _ROLES)
+
+    @cached_property
+    def digit_ids(self) -> tuple[int, ...]:
+        """Ids that stand for one decimal digit, with or without a space."""
+        return self._ids_where(lambda text: re.fullmatch(" ?[0-9]", text) is not None)
+
+    @cached_property
+    def separator_ids(self) -> tuple[int, ...]:
+        """Ids that end a sentence or a line: their text ends in a full stop or a newline."""
+        return self._ids_where(lambda text: text.endswith((".", "\n")))
+
+    def _ids_where(self, holds: Callable[[str], bool]) -> tuple[int, ...]:
+        ids = np.flatnonzero(self.byte_lengths)
+        return tuple(int(i) for i in ids if holds(self._text(np.array([i]))))
+
+    @abstractmethod
+    def encode(self, text: str | bytes) -> Ids:
+        """Ids (T,) of a text, without special tokens; an unpaired surrogate becomes `?`.
+
+        Raises:
+            InputError: The tokenizer needs UTF-8, and these bytes are not.
+        """
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """Text of ids (T,): special and unknown ids are dropped, invalid UTF-8 is replaced."""
+        known = np.asarray(ids, dtype=np.int64)
+        known = known[(known >= 0) & (known < self.vocab_size)]
+        return self._text(known[self.byte_lengths[known] > 0])
+
+    @abstractmethod
+    def _text(self, ids: npt.NDArray[np.int64]) -> str: ...
+
+
+class ByteTokenizer(Tokenizer):
+    """An id for each byte, then the special ones: 260 ids that need no fit and no file.
+
+    Source: ByT5 (Xue et al. 2022, arXiv:2105.13626), with the special ids last.
+    """
+
+    def __init__(self) -> None:
+        lengths = np.repeat(np.array([1, 0], dtype=np.int64), [256, len(_ROLES)])
+        special = {role: 256 + index for index, role in enumerate(_ROLES)}
+        super().__init__("bytes", hashlib.sha256(b"bytes-v1").hexdigest(), lengths, special)
+
+    def encode(self, text: str | bytes) -> Ids:
+        data = text if isinstance(text, bytes) else text.encode(errors="replace")
+        return np.frombuffer(data, dtype=np.uint8).astype(np.int32)
+
+    def _text(self, ids: npt.NDArray[np.int64]) -> str:
+        return ids.astype(np.uint8).tobytes().decode(errors="replace")
+
+
+class BpeTokenizer(Tokenizer):
+    """A vocabulary of the `tokenizers` library, as kept in a tokenizer.json.
+
+    What would add or change bytes is left out: a space put before the text, Unicode
+    normalisation, truncation, and special tokens found inside a text. Special tokens that the
+    vocabulary lacks get new ids after its last one.
+
+    Args:
+        name: What tables call it.
+        content: The tokenizer.json.
+
+    Raises:
+        InputError: The content is not a tokenizer.json, or its tokens cannot be counted in bytes.
+    """
+
+    def __init__(self, name: str, content: bytes) -> None:
+        import tokenizers  # late: bytes need no library
+
+        try:
+            file = json.loads(content)
+            file |= {part: _without_additions(file.get(part)) for part in _TEXT_PARTS}
+            self._inner = tokenizers.Tokenizer.from_str(json.dumps(file))
+        except Exception as error:  # the library raises nothing more specific
+            raise InputError(f"{name} is not a usable tokenizer.json ({error})") from error
+        self._inner.no_truncation()
+        self._inner.no_padding()
+        self._inner.encode_special_tokens = True  # "</s>" inside a text is text
+        vocab = self._inner.get_vocab()  # its ids count: the library closes gaps in the file's
+        added = {t["content"]: t["special"] for t in file.get("added_tokens", [])}
+        lengths = _byte_lengths(vocab, "ByteLevel" in str(file["decoder"]), added)
+        named = {token: vocab[token] for token, is_special in added.items() if is_special}
+        special: dict[str, int] = {}
+        size = len(lengths)
+        for role, names in _ROLES.items():
+            special[role] = next((named[token] for token in names if token in named), size)
+            size += special[role] == size
+        lengths = np.pad(lengths, (0, size - len(lengths)))
+        super().__init__(name, hashlib.sha256(content).hexdigest(), lengths, special)
+        self._require_exact_bytes()
+
+    def encode(self, text: str | bytes) -> Ids:
+        data = text if isinstance(text, bytes) else text.encode(errors="replace")
+        try:
+            decoded = data.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"the text is not UTF-8 at byte {error.start}; {self.name} needs UTF-8, "
+                "the tokenizer bytes takes anything"
+            ) from error
+        encoding = self._inner.encode_batch_fast([decoded], add_special_tokens=False)[0]
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def _text(self, ids: npt.NDArray[np.int64]) -> str:
+        return self._inner.decode(ids.tolist(), skip_special_tokens=False)
+
+    def _require_exact_bytes(self) -> None:
+        # Every byte that UTF-8 can contain, in characters of one to four, and outer spaces.
+        codes = [*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x400)]
+        probe = "  " + "".join(map(chr, codes)) + "  "
+        ids = self.encode(probe)
+        if self.byte_lengths[ids].sum() != len(probe.encode()) or self.decode(ids) != probe:
+            raise InputError(
+                f"{self.name} does not give every text back unchanged, and bits per byte need a "
+                "byte-level tokenizer: use bytes, bpe:8192 or the tokenizer.json of such a one"
+            )
+
+
+def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
+    """The tokenizer that a specification names.
+
+    Args:
+        spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ones included; fewer
+            where the text runs out of repeated pairs) fitted to the corpus' train split; or the
+            path of a tokenizer.json.
+        corpus: The text in use.
+        cache: Folder whose subfolder `tokenizers` keeps fitted vocabularies.
+
+    Raises:
+        InputError: Unknown specification, too small a vocabulary, no such or no usable file.
+    """
+    if spec == "bytes":
+        return ByteTokenizer()
+    if fit := re.fullmatch(r"bpe:(\d{1,7})", spec):
+        size = int(fit[1])
+        if size < MIN_VOCAB:
+            raise InputError(f"a vocabulary of {size} is too small; give at least {MIN_VOCAB}")
+        return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus, cache))
+    path = Path(spec)
+    if not path.is_file():
+        raise InputError(
+            f"no tokenizer '{spec}'; give bytes, bpe:SIZE such as bpe:8192, "
+            "or the path of an existing tokenizer.json"
+        )
+    return BpeTokenizer(f"{path.resolve().parent.name}/{path.name}", path.read_bytes())
+
+
+def _fitted(size: int, corpus: Corpus, cache: Path) -> bytes:
+    """The tokenizer.json of a BPE fitted to the train split, from the cache where it is there."""
+    import tokenizers
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    name = f"bpe{size}-{corpus.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
+    path = cache / "tokenizers" / name
+    if path.is_file():
+        return path.read_bytes()
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size - len(_ROLES),
+        min_frequency=2,
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator((text.decode() for text in corpus.texts("train")), trainer)
+    content = inner.to_str().encode()
+    write_atomic(path, content)
+    return content
+
+
+def _without_additions(part: Any) -> Any:
+    """A part of a tokenizer.json, if any, without what adds, drops or normalises bytes."""
+    match part:
+        case {"type": "Prepend" | "Strip" | "NFC"}:
+            return None
+        case {"type": "ByteLevel"}:
+            return part | {"add_prefix_space": False}
+        case {"type": "Metaspace"}:
+            kept = {key: part[key] for key in part.keys() - {"add_prefix_space"}}
+            return kept | {"prepend_scheme": "never"}
+        case {"type": "Sequence"}:
+            (key,) = part.keys() - {"type"}
+            return part | {key: [p for p in map(_without_additions, part[key]) if p]}
+    return part
+
+
+def _byte_lengths(vocab: dict[str, int], byte_level: bool, added: dict[str, bool]) -> Lengths:
+    lengths = np.zeros(max(vocab.values(), default=-1) + 1, dtype=np.int64)
+    for token, index in vocab.items():
+        if byte_level:  # spelled with one character for each byte
+            lengths[index] = len(token)
+        elif re.fullmatch("<0x[0-9A-F]{2}>", token):  # a byte that no other token covers
+            lengths[index] = 1
+        else:
+            lengths[index] = len(token.replace(_SPACE, " ").encode())
+    for token, is_special in added.items():  # plain text even in a byte-level vocabulary
+        lengths[vocab[token]] = 0 if is_special else len(token.encode())
+    return lengths

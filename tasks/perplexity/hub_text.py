@@ -1,0 +1,114 @@
+"""Public corpora on the Hugging Face hub, in their official splits, file by file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe_bench.api import Corpus, InputError
+from pe_bench.text.corpus import Split, files_corpus
+from pe_bench.text.download import hub_file
+
+_BOOKS = (
+    *("5263dc4323e881d2", "2b13c68dbeba63b5", "8e4dd6b70d51dfcf", "e7f0ba0d3c2eb6c0"),
+    *("3f9e7e096fa07f4b", "87dece6a0ab708e8", "c50fea56d0518a87", "e9fea5c158e172e2"),
+    *("275017526d706c9d", "f07a29af90b71085", "dd5d8583a9f6a549", "6c0bc91e6df2e661"),
+    *("78d820574bddc6bb", "5b853732c713dded", "54b567998cd5eb4b", "7a78b1e66cfe52de"),
+    *("8269d10108995a28", "e240b232c0daddca", "f59d477d80180c78", "198af082bd917d87"),
+    *("f9b058c5e9338514", "e221306b7359a366", "5a956eb2a5d6cab5"),
+)
+
+
+@dataclass(frozen=True)
+class HubText:
+    """Where a corpus is.
+
+    Attributes:
+        repo: dataset repository.
+        revision: commit, or the branch where files are only ever added.
+        train, test: files of the official splits, each holding many documents.
+    """
+
+    repo: str
+    revision: str
+    train: Sequence[str]
+    test: Sequence[str]
+
+
+PUBLIC = {
+    # Rae et al. 2019 as one book a row; its test file is that of emozilla/pg19-test.
+    "pg19": HubText(
+        "emozilla/pg19",
+        "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8",
+        [f"data/train-{i:05d}-of-00023-{book}.parquet" for i, book in enumerate(_BOOKS)],
+        ["data/test-00000-of-00001-29a571947c0b5ccc.parquet"],
+    ),
+    "proofpile": HubText(
+        "hoskinson-center/proof-pile",
+        "490b980249446f2f3bd2df3a8cf085d0f2de240a",
+        [f"train/proofpile_train_{i}.jsonl.gz" for i in range(21)],
+        ["test/proofpile_test.jsonl.gz"],
+    ),
+    # There are no labels to hide, so what C4 calls validation is its held-out text.
+    "c4": HubText(
+        "allenai/c4",
+        "main",
+        [f"en/c4-train.{i:05d}-of-01024.json.gz" for i in range(1024)],
+        ["en/c4-validation.00000-of-00008.json.gz"],
+    ),
+}
+
+
+def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
+    """The first files of a corpus' train split and its held-out text, downloaded at most once.
+
+    Args:
+        name: a key of `PUBLIC`.
+        train_files: how many files of the train split.
+        cache: where copies are kept.
+
+    Raises:
+        InputError: there is no download of that name, or it does not succeed.
+    """
+    if name not in PUBLIC:
+        raise InputError(
+            f"there is no download of {name}, only of {', '.join(PUBLIC)}: give a folder of its "
+            "text, with folders train and test in it, with --data"
+        )
+    source = PUBLIC[name]
+
+    def fetch(files: Sequence[str]) -> list[Path]:
+        return [
+            hub_file(source.repo, file, cache=cache, revision=source.revision) for file in files
+        ]
+
+    found: dict[Split, list[Path]] = {
+        "train": fetch(source.train[:train_files]),
+        "test": fetch(source.test),
+    }
+    root = cache / source.repo.replace("/", "--") / source.revision
+    return files_corpus(name, root, found)
+
+
+def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
+    """The same from a folder with copies of the hub's files, in its subfolders or in none.
+
+    Returns:
+        None where the folder has none of them.
+
+    Raises:
+        InputError: it has files of one split only.
+    """
+    source = PUBLIC.get(name)
+    if source is None:
+        return None
+
+    def find(files: Sequence[str]) -> list[Path]:
+        places = [[folder / file, folder / Path(file).name] for file in files]
+        found = [[path for path in pair if path.is_file()] for pair in places]
+        return [pair[0] for pair in found if pair]
+
+    train, test = find(source.train)[:train_files], find(source.test)
+    if bool(train) != bool(test):
+        there, lacking = (train[0].name, source.test) if train else (test[0].name, source.train)
+        raise InputError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
+    return files_corpus(name, folder, {"train": train, "test": test}) if train else None

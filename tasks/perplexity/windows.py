@@ -1,0 +1,147 @@
+"""Evaluation windows of a text, which of their tokens count, and how certain the numbers are."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.tasks.perplexity.token_text import Ids, Places, TokenText
+
+Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+
+OCTAVES = 8  # of the curve against the position
+RESAMPLES = 1000
+SEED = 20_250_104  # of the resamples: the same for everybody
+
+
+class Span(NamedTuple):
+    """Targets of every window that one row is the mean of.
+
+    Attributes:
+        subset: of the row.
+        family: what the names of its metrics begin with.
+        length: of the row.
+        seen: the part of a window that the model is given, after a BOS.
+        scored: the part whose tokens count, by their places in the window.
+    """
+
+    subset: str
+    family: str
+    length: int
+    seen: tuple[int, int]
+    scored: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of equal length, none across two documents.
+
+    Attributes:
+        text: what they are cut from.
+        length: tokens of each.
+        starts: (N,) where each begins.
+        clusters: (N,) what goes together: the document that each is from. Where documents are
+            not known, the number of whole windows before its start, so that those which overlap
+            half or more are mostly in one cluster.
+    """
+
+    text: TokenText
+    length: int
+    starts: Places
+    clusters: Places
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, first: int, stop: int) -> Ids:
+        """Ids of some windows, (stop - first, length)."""
+        ids: Ids = self.text.ids[self.starts[first:stop, None] + np.arange(self.length)]
+        return ids
+
+
+def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Windows:
+    """All windows that begin at a multiple of `step` tokens of a document and fit into it.
+
+    Args:
+        text: the documents.
+        length: tokens of a window.
+        step: tokens from one start to the next.
+        count: how many of them, spread evenly; 0: all.
+    """
+    fitting = np.maximum(0, (text.ends - text.starts - length) // step + 1)
+    documents = np.repeat(np.arange(len(fitting)), fitting)
+    before = np.repeat(np.cumsum(fitting) - fitting, fitting)
+    within = step * (np.arange(len(documents)) - before)
+    starts = text.starts[documents] + within
+    clusters = documents if text.bounded else within // length
+    if 0 < count < len(starts):
+        chosen = np.arange(count) * len(starts) // count
+        starts, clusters = starts[chosen], clusters[chosen]
+    return Windows(text, length, starts, clusters)
+
+
+def ratio(numerators: Numbers, denominators: Numbers, clusters: Places) -> tuple[float, float]:
+    """A sum over another one, of (N,) numbers each in clusters (N,), and its standard error.
+
+    The error is that of a ratio of cluster sums, nan for a single cluster. With one window in each
+    cluster it is the usual one.
+    """
+    above, below = _sums(clusters, numerators, denominators)
+    n = len(above)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value = above.sum() / below.sum()
+        squares = ((above - value * below) ** 2).sum()
+        spread = np.sqrt(squares * n / (n - 1)) / below.sum() if n > 1 else np.nan
+    return float(value), float(spread)
+
+
+def interval(
+    numerators: Numbers, denominators: Numbers, clusters: Places
+) -> tuple[float, float] | None:
+    """The 95 % interval of a ratio by resampling whole clusters; None where there is only one."""
+    sums = np.stack(_sums(clusters, numerators, denominators), axis=1)
+    n = len(sums)
+    if n < 2:
+        return None
+    random = np.random.default_rng(SEED)
+    times = (random.multinomial(n, np.full(n, 1 / n)) for _ in range(RESAMPLES))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        draws = np.array([some @ sums for some in times])
+        low, high = np.percentile(draws[:, 0] / draws[:, 1], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _sums(clusters: Places, *columns: Numbers) -> list[npt.NDArray[np.float64]]:
+    """Each column summed within each cluster."""
+    _, index = np.unique(clusters, return_inverse=True)
+    sums = [np.bincount(index, column.astype(np.float64)) for column in columns]
+    return [column.astype(np.float64) for column in sums]
+
+
+def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
+    """What is measured of each window, under both definitions that go by the name of perplexity.
+
+    Subset `test`: every token of windows of each length, and, under names that begin with "tail_",
+    the last `stride` of them. Subset `position`: tokens of the longest windows up to an offset,
+    from half of it on. Subset `context`: the last `stride` tokens of the longest windows, given
+    more and more of what comes before.
+
+    Args:
+        lengths: ascending.
+        stride: at most the shortest length.
+    """
+    longest = lengths[-1]
+    edges = [0, *sorted({longest >> i for i in range(OCTAVES)} - {0})]
+    whole = (0, longest)
+    return [
+        *(Span("test", "", n, (0, n), (0, n)) for n in lengths),
+        *(Span("test", "tail_", n, (0, n), (n - stride, n)) for n in lengths),
+        *(Span("position", "", end, whole, (a, end)) for a, end in itertools.pairwise(edges)),
+        *(
+            Span("context", "", n, (longest - n, longest), (longest - stride, longest))
+            for n in lengths
+        ),
+    ]

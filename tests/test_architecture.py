@@ -1,0 +1,116 @@
+"""Which package may import which: arrows run one way, and the quick commands stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pe_bench"
+
+# From the ground up. A unit imports from units on lines above its own, and from its own line only
+# where it is the same unit.
+LEVELS = [
+    {"errors"},
+    {"system", "config"},
+    {"results", "registry"},
+    {"encoding"},
+    {"wrapper", "decoder", "text"},
+    {"task"},
+    {"sequences", "checks"},
+    {"running", "reporting"},
+    {"commands"},
+    {"api"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+LEVEL = {unit: level for level, units in enumerate(LEVELS) for unit in units}
+PLUGINS = ("encodings", "tasks")
+
+
+def engine() -> list[Path]:
+    """Every file of the engine; the folders of plugins are links and are not entered."""
+    found = PACKAGE.rglob("*.py")
+    return sorted(path for path in found if path.relative_to(PACKAGE).parts[0] not in PLUGINS)
+
+
+def imported(source: str) -> set[str]:
+    """Every module that a file imports, wherever in it, with the names that may be modules."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def units(source: str) -> set[str]:
+    """The units of the engine that a file imports: a top-level module, or a package."""
+    parts = [name.split(".") for name in imported(source)]
+    return {p[1] for p in parts if p[0] == "pe_bench" and len(p) > 1 and p[1] != "__version__"}
+
+
+def modules(path: Path) -> set[str]:
+    """The modules of the file's own package that it imports."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    names = imported(path.read_text(encoding="utf-8"))
+    inner = [name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}.")]
+    return {name.partition(".")[0] for name in inner}
+
+
+def test_every_unit_has_a_level() -> None:
+    present = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in engine()}
+    assert present == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", engine(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_arrows_run_one_way(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    used = units(path.read_text(encoding="utf-8"))
+    assert used.isdisjoint(PLUGINS), "the engine imports a plugin"
+    wrong = {unit for unit in used - {own} if LEVEL[unit] >= LEVEL[own]}
+    assert not wrong, f"{own} may not import {', '.join(sorted(wrong))}"
+
+
+def test_no_circle_within_a_package() -> None:
+    packages = {path.parent for path in engine()} - {PACKAGE}
+    for package in packages:
+        waiting = {path.stem: modules(path) for path in package.glob("*.py")}
+        waiting = {name: used & set(waiting) - {name} for name, used in waiting.items()}
+        while free := {name for name, used in waiting.items() if not used}:
+            waiting = {name: used - free for name, used in waiting.items() if name not in free}
+        assert not waiting, f"{package.name}: {', '.join(waiting)} import each other"
+
+
+def test_reporting_never_imports_torch() -> None:
+    light = [path for path in engine() if path.parent.name in ("reporting", "results", "system")]
+    for path in light:
+        names = {name.partition(".")[0] for name in imported(path.read_text(encoding="utf-8"))}
+        assert path.name == "environment.py" or "torch" not in names, path
+
+
+@pytest.mark.parametrize("command", ["list", "list tasks", "run --help", "report --results {}"])
+def test_quick_commands_import_neither_torch_nor_datasets(command: str, tmp_path: Path) -> None:
+    arguments = command.format(tmp_path).split()
+    program = (
+        "import sys\n"
+        "from pe_bench.cli import main\n"
+        "try:\n"
+        f"    main({arguments!r})\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print('HEAVY', {'torch', 'datasets'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY set()"
+
+
+def test_the_rules_can_be_broken() -> None:
+    assert units("def f():\n    from pe_bench.running.cell import Cell") == {"running"}
+    assert units("import pe_bench.tasks.probes") == {"tasks"}
+    assert units("from pe_bench import cli, __version__") == {"cli"}

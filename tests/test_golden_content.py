@@ -173,9 +173,9 @@ def test_path_is_its_definition_with_gradients(monkeypatch: pytest.MonkeyPatch) 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("spread", "tolerance"), [(1.0, 2e-6), (0.05, 1e-5)])
+@pytest.mark.parametrize(("spread", "tolerance"), [(1.0, 2e-6), (0.05, 3e-5)])
 def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None:
-    """Measured: 6e-7 for random w; 5e-6 if they nearly coincide and beta is nearly 2."""
+    """Measured: 6e-7 for random w; 5e-6 (Xeon) or 1.2e-5 (EPYC) if they nearly coincide."""
     encoding, length = PaTH(ModelConfig(heads=1, width=64)), 2048
     common = 0 if spread == 1 else random(1, 1, 1, 64)
     w = F.normalize(common + spread * random(1, 1, length, 64, seed=1), dim=-1)

@@ -263,7 +263,7 @@ def test_options_of_the_parents_arrive(put: Put) -> None:
 
 ADDING = """
 from pe_bench.encoding import Encoding
-from pe_bench.plugins import EncodingSpec
+from pe_bench.api import EncodingSpec
 
 class Adding(Encoding):
     def __init__(self, model, layer=0, *, base: EncodingSpec{none} = {default}, size: int = 3):

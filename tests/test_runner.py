@@ -1,12 +1,14 @@
 """The grid: what is done stays done, what fails is recorded, and the rest goes on."""
 
 import json
+import os
 import re
 
 import pytest
 
 from pe_bench.cli import main
-from pe_bench.results import schema as results_module
+from pe_bench.results.reading import read_measurements
+from pe_bench.results.schema import COLUMNS
 
 TASK = '''
 """A task whose evaluation counts its calls."""
@@ -15,7 +17,7 @@ from pathlib import Path
 import torch
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import InputError
-from pe_bench.results import Measurement
+from pe_bench.api import Measurement
 from pe_bench.task import Batch, Headline, Preset, Task
 
 class Toy(Task):
@@ -91,12 +93,12 @@ def record(tmp_path, encoding="nope", seed=0):
 def test_a_run_leaves_rows_and_how_they_came_about(toy, tmp_path, capsys):
     assert toy() == (0, ["batch", "batch", "a", "b"])
     run, folder = record(tmp_path)
-    rows = results_module.read_measurements(folder / "rows.csv")
+    rows = read_measurements(folder / "rows.csv")
     assert [(r.subset, r.metric, r.n) for r in rows] == [
         ("a", "right", 5), ("b", "right", 5), ("all", "score", 2),
     ]  # fmt: skip
     header = (folder / "rows.csv").read_text().splitlines()[0]
-    assert header == ",".join(results_module.COLUMNS)
+    assert header == ",".join(COLUMNS)
     assert run["status"] == "done"
     assert run["subsets"] == ["a", "b"]
     assert run["settings"]["train"]["steps"] == 2
@@ -130,14 +132,14 @@ def test_evaluation_is_averaged_over_the_draws_of_an_encoding(toy, tmp_path, mon
     code, log = toy(encodings=("./drawing.py",))
     assert (code, log) == (0, ["batch", "batch", *"aaabbb"])
     _, folder = record(tmp_path, "drawing.py")
-    averaged = results_module.read_measurements(folder / "rows.csv")[0]
+    averaged = read_measurements(folder / "rows.csv")[0]
     values = []
     for draw in range(3):
         code = DRAWING.replace("draws = 3", "draws = 1").replace("self.draw", str(draw))
         (tmp_path / f"one{draw}.py").write_text(code)
         toy(encodings=(f"./one{draw}.py",))
         _, folder = record(tmp_path, f"one{draw}.py")
-        values.append(results_module.read_measurements(folder / "rows.csv")[0].value)
+        values.append(read_measurements(folder / "rows.csv")[0].value)
     assert len(set(values)) == 3
     assert averaged.value == pytest.approx(sum(values) / 3)
     assert (averaged.n, averaged.stderr) == (5, pytest.approx(0.1))
@@ -147,9 +149,9 @@ def test_seeds_and_encodings_make_a_grid(toy, tmp_path):
     code, log = toy("--seeds", "1", "2", encodings=("nope", "rope"))
     assert (code, log.count("a")) == (0, 4)
     values = {
-        (encoding, seed): results_module.read_measurements(
-            record(tmp_path, encoding, seed)[1] / "rows.csv"
-        )[0].value
+        (encoding, seed): read_measurements(record(tmp_path, encoding, seed)[1] / "rows.csv")[
+            0
+        ].value
         for encoding in ("nope", "rope")
         for seed in (1, 2)
     }
@@ -164,7 +166,7 @@ def test_a_failed_part_is_retried_and_nothing_else(toy, tmp_path, failure):
         run, folder = record(tmp_path)
         assert run["status"] == "failed"
         assert "ZeroDivisionError: broken on purpose" in run["reason"]
-        assert len(results_module.read_measurements(folder / "subsets/a.csv")) == 1
+        assert len(read_measurements(folder / "subsets/a.csv")) == 1
     assert toy() == (0, ["b"])  # neither trained nor measured a again
     assert record(tmp_path)[0]["status"] == "done"
 
@@ -239,7 +241,7 @@ def test_a_full_disk_stops_everything_with_a_sentence(toy, monkeypatch, capsys):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     code, _ = toy(encodings=("nope", "rope"))
     assert code == 1
     errors = capsys.readouterr().err.strip()

@@ -150,7 +150,7 @@ def test_evaluate_loads_the_module_offline_both_ways(tmp_path: Path) -> None:
     """
     offline = {f"HF_{name}_OFFLINE": "1" for name in ("HUB", "DATASETS", "EVALUATE")}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(ROOT / "pe_bench" / "evaluate_metric.py")],
+        [sys.executable, "-c", script, str(ROOT / "tasks" / "scrolls" / "evaluate_metric.py")],
         env={**os.environ, **offline, "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """The scores of `text_metrics` as a module for Hugging Face `evaluate`, usable offline.
 
-    metric = evaluate.load("/path/to/pe_bench/evaluate_metric.py", "rgm")
+    metric = evaluate.load("/path/to/tasks/scrolls/evaluate_metric.py", "rgm")
     metric.compute(predictions=["a summary"], references=[["one reference", "another"]])
 
 `evaluate` copies this file and reads its import lines with regular expressions, so each import

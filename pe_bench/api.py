@@ -13,13 +13,13 @@ from pe_bench.encoding import Encoding, Pairs, State, distances, random_ids
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
+from pe_bench.results.schema import Figure, Headline, Measurement
 from pe_bench.results.statistics import exact_match_rows, mean
 from pe_bench.sequences.length_generalization import GeneratedTask
 from pe_bench.sequences.rows import END, FIRST, PAD, Ids, Mask, Part, Sequences, join, stack
 from pe_bench.sequences.scoring import answer, decoding_tokens
 from pe_bench.system.console import progress
-from pe_bench.task import Batch, Figure, Headline, Preset, Setup, Task
+from pe_bench.task import Batch, Preset, Setup, Task
 from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids

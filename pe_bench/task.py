@@ -8,7 +8,7 @@ checkpoints, resumes, writes rows.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
+from pe_bench.results.schema import Figure, Headline, Measurement
 from pe_bench.text.tokenizer import Tokenizer
 
 
@@ -48,15 +48,6 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The one number by which a table is sorted: a metric of a subset, and which way is better."""
-
-    metric: str
-    subset: str
-    higher_is_better: bool
-
-
-@dataclass(frozen=True)
 class Setup:
     """What the command line decided for one task, the same for every encoding.
 
@@ -77,28 +68,6 @@ class Setup:
     tokenizer: str
     cache: Path
     subsets: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture that the report draws of some rows, besides that of the shown metrics.
-
-    Attributes:
-        kind: of each encoding, in one picture for all and in one for each. "gallery": the metric
-            against `aux`, a number, a curve for each length; "heatmap": the metric, a percentage,
-            for each length (upwards) and `aux` (to the right).
-        subset, metric: which rows.
-        title: what is to be seen.
-        value: label of the metric, with its unit.
-        trained: up to where a heatmap's `aux` and length were trained; None: not such an axis.
-    """
-
-    kind: Literal["gallery", "heatmap"]
-    subset: str
-    metric: str
-    title: str
-    value: str
-    trained: tuple[float | None, float | None] = (None, None)
 
 
 class Task:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError
+from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import Measurement
 from pe_bench.system.files import write_atomic
 
@@ -38,6 +39,24 @@ def read_measurements(path: Path) -> list[Measurement]:
             )
             for row in csv.DictReader(file)
         ]
+
+
+def read_records(results: Path) -> list[RunRecord]:
+    """Return the records of all runs in a results folder, each with its folder.
+
+    Raises:
+        InputError: a file that is not the record of a run.
+    """
+    records = []
+    for path in sorted((results / "runs").glob("*/*/*/run.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            records.append(RunRecord.from_json(content, path.parent))
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{path} is not the record of a run ({error}): remove that run's folder"
+            ) from None
+    return records
 
 
 def read_runs(results: Path) -> list[dict[str, Any]]:

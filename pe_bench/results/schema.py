@@ -10,6 +10,7 @@ One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 COLUMNS = (
     *("task", "encoding", "seed", "preset", "protocol", "data"),
@@ -38,3 +39,34 @@ class Measurement:
     stderr: float = math.nan
     length: int | None = None
     aux: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one number by which a table is sorted: a metric of a subset, and which way is better."""
+
+    metric: str
+    subset: str
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture that the report draws of some rows, besides that of the shown metrics.
+
+    Attributes:
+        kind: of each encoding, in one picture for all and in one for each. "gallery": the metric
+            against `aux`, a number, a curve for each length; "heatmap": the metric, a percentage,
+            for each length (upwards) and `aux` (to the right).
+        subset, metric: which rows.
+        title: what is to be seen.
+        value: label of the metric, with its unit.
+        trained: up to where a heatmap's `aux` and length were trained; None: not such an axis.
+    """
+
+    kind: Literal["gallery", "heatmap"]
+    subset: str
+    metric: str
+    title: str
+    value: str
+    trained: tuple[float | None, float | None] = (None, None)

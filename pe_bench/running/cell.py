@@ -6,7 +6,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -16,6 +16,7 @@ from pe_bench.errors import InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements, write_rows
+from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import COLUMNS, Measurement
 from pe_bench.results.statistics import average
 from pe_bench.running.stage import Stage
@@ -23,8 +24,6 @@ from pe_bench.running.training import Trained, train
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import read_json, slug, write_json
-
-Status = Literal["done", "skipped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Cell:
         model = self.stage.make_model(self.encoding, self.seed)
         self._record(
             status,
-            subsets=list(parts),
+            subsets=tuple(parts),
             reason="\n".join([*complaints, *errors]) or None,
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
@@ -211,27 +210,28 @@ class Cell:
 
     def _record(self, status: Status, **more: Any) -> None:
         stage, task = self.stage, self.stage.task
-        record = {
-            "status": status,
-            "task": stage.label,
-            "encoding": self.encoding.label,
-            "encoding_source": self.encoding.source,
-            "seed": self.seed,
-            "preset": task.setup.preset,
-            "protocol": task.setup.protocol,
-            "data": task.provenance(),
-            "settings_digest": stage.digest(),
-            "settings": stage.settings,
-            "headline": asdict(task.headline),
-            "shown": dict(task.shown),
-            "curves": dict(task.curves),
-            "axes": dict(task.axes),
-            "figures": [asdict(figure) for figure in task.figures],
-            "trained_to": task.trained_to,
-            "train_length": stage.model.train_length,
-            "fine_tune_length": stage.train.length if stage.start else None,
-            "missing": dict(task.missing),
-            "environment": environment.describe(self.device),
-            "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        }
-        write_json(self.folder / "run.json", record | more)
+        record = RunRecord(
+            status=status,
+            task=stage.label,
+            encoding=self.encoding.label,
+            encoding_source=self.encoding.source,
+            seed=self.seed,
+            preset=task.setup.preset,
+            protocol=task.setup.protocol,
+            data=task.provenance(),
+            settings_digest=stage.digest(),
+            settings=stage.settings,
+            headline=task.headline,
+            shown=dict(task.shown),
+            curves=dict(task.curves),
+            axes=dict(task.axes),
+            figures=task.figures,
+            trained_to=task.trained_to,
+            train_length=stage.model.train_length,
+            fine_tune_length=stage.train.length if stage.start else None,
+            missing=dict(task.missing),
+            environment=environment.describe(self.device),
+            finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **more,
+        )
+        write_json(self.folder / "run.json", record.to_json())

@@ -1,0 +1,111 @@
+"""The record of a run, `run.json`: how its numbers came about."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from pe_bench.results.schema import Figure, Headline
+
+Status = Literal["done", "skipped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The content of run.json.
+
+    Attributes:
+        status: "done", "skipped" (the task cannot be run with the encoding) or "failed".
+        task, encoding: labels, the canonical specs.
+        encoding_source: fingerprint of the encoding's code.
+        seed: of weights, batches and evaluation.
+        preset, protocol: names.
+        data: provenance of the data, with a short name under "label".
+        settings: everything that decides a number except encoding and seed.
+        settings_digest: eight characters that stand for `settings`; tables never mix two of them.
+        headline: the number by which a table is sorted.
+        shown, curves: metric of each subset for tables and plots, and for plots only.
+        axes: meaning of the columns `length` and `aux`.
+        figures: further pictures of the report.
+        trained_to: largest value of the axis `length` in training.
+        train_length: tokens of the longest training sequence.
+        fine_tune_length: the same of the second phase where the task starts from another one.
+        missing: subsets that cannot be evaluated, each with the reason.
+        environment: device, versions of packages, commit of the code.
+        finished: time of the record, ISO 8601, UTC.
+        subsets: those that have been measured.
+        reason: why the run was skipped or failed, one sentence a line, the first cause first.
+        traceback: Python's own account of each failure.
+        parameters, encoding_parameters: of the whole model, and of its encoding.
+        seconds: wall time of the call that finished the run.
+        peak_memory_bytes: most memory in use.
+        pretraining: cost of the phase that the task starts from.
+        costs: by subset, cost of its training and evaluation.
+        folder: of the run; not part of the file.
+    """
+
+    status: Status
+    task: str
+    encoding: str
+    seed: int
+    settings_digest: str
+    encoding_source: str = ""
+    preset: str = ""
+    protocol: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    headline: Headline | None = None
+    shown: Mapping[str, str] = field(default_factory=dict)
+    curves: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, str] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    trained_to: float | None = None
+    train_length: int | None = None
+    fine_tune_length: int | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    finished: str = ""
+    subsets: tuple[str, ...] = ()
+    reason: str | None = None
+    traceback: str | None = None
+    parameters: int | None = None
+    encoding_parameters: int | None = None
+    seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    pretraining: Mapping[str, Any] | None = None
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of run.json."""
+        content = asdict(self)
+        del content["folder"]
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> "RunRecord":
+        """Return the record that a run.json holds; keys that this version lacks are ignored.
+
+        Raises:
+            ValueError: a key is missing, or the content is no object.
+        """
+        if not isinstance(content, Mapping):
+            raise ValueError("it is not a JSON object")
+        known = {f.name: f for f in fields(cls) if f.name != "folder"}
+        absent = [n for n, f in known.items() if _is_required(f) and n not in content]
+        if absent:
+            raise ValueError(f"it lacks {', '.join(absent)}")
+        given = {name: value for name, value in content.items() if name in known}
+        if given.get("headline"):
+            given["headline"] = Headline(**given["headline"])
+        given["figures"] = tuple(_figure(**figure) for figure in given.get("figures", ()))
+        given["subsets"] = tuple(given.get("subsets", ()))
+        return cls(**given, folder=folder)
+
+
+def _figure(*, trained: Any, **more: Any) -> Figure:
+    return Figure(**more, trained=tuple(trained))  # a list in JSON
+
+
+def _is_required(one: Any) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING

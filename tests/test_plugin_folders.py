@@ -26,7 +26,7 @@ try (nobody 2025).
 
 More about it."""
 
-from pe_bench.encoding import Encoding
+from pe_bench.api import Encoding
 
 
 class Mine(Encoding):
@@ -139,14 +139,14 @@ def test_a_fingerprint_is_of_code_and_that_of_the_parents(
 
 
 IMPORTING = """
-from pe_bench.encoding import Encoding
+from pe_bench.api import Encoding
 from pe_bench.encodings.{other} import Mine
 
 class Importing(Encoding):
     inner = Mine
 """
 NAMING = """
-from pe_bench.encoding import Encoding
+from pe_bench.api import Encoding
 from pe_bench.api import EncodingSpec
 
 class Naming(Encoding):

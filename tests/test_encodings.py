@@ -6,9 +6,7 @@ import re
 import pytest
 
 from pe_bench.checks.encodings import CHECKS, CONFIG, NotApplicable, Subject
-from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
 SPECS = [
@@ -51,20 +49,3 @@ def test_every_option_is_among_the_variants(name: str) -> None:
     assert options - tried == set()
     documented = set(re.findall(r"^ +(\w+):", inspect.getdoc(cls) or "", re.MULTILINE))
     assert options - documented == set()
-
-
-@pytest.mark.parametrize(
-    ("spec", "shape", "message"),
-    [
-        ("rope:base=1", {}, "greater than 1, not 1.0"),
-        ("rope", {"width": 12}, "even head_dim; .* is 3"),
-        ("tape:position_size=-1", {}, "position_size must be at least 1, not -1"),
-        ("tape", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
-        ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
-        ("sinusoidal:layout=sines", {}, "one of interleaved, concat, t2t"),
-    ],
-)
-def test_options_out_of_range(spec: str, shape: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plugin = plugins.load("encoding", spec)
-        plugin.cls(ModelConfig(**shape), 0, **plugin.options)

@@ -494,30 +494,3 @@ def test_far_positions_keep_their_distances(spec: str) -> None:
     near, far = (bias_of(encoding, 30, first).tril() for first in (0, FAR))
     assert torch.equal(near, far)
     assert near.tril(-1).std() > 0.001
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("alibi:slope_scale=0", "slope_scale must be greater than 0, not 0.0"),
-        ("alibi:slope_scale=inf", "slope_scale must be greater than 0, not inf"),
-        ("t5:buckets=1", "buckets must be at least 2, not 1"),
-        ("t5:max_distance=16", "greater than half of the 32 buckets, not 16"),
-        ("kerple:form=cubic", "one of log, power, power-weighted"),
-        ("fire:width=0", "width must be at least 1, not 0"),
-        ("fire:c=0", "c must be greater than 0, not 0.0"),
-        ("fire:threshold=-1", "threshold must be greater than 0, not -1.0"),
-        ("fire:eps=0", "eps must be greater than 0, not 0.0"),
-        ("sandwich:dim=7", "dim must be even and at least 2, not 7"),
-        ("sandwich:first=2", "one of 0, 1"),
-        ("dape:hidden=0", "hidden must be at least 1, not 0"),
-        ("dape:base=rope", "one of alibi, kerple, fire"),
-        ("learned:rows=255", "at least 256, as many as there are position ids in training"),
-        ("learned:train_ids=random,id_limit=2049", "at least 2049, as many as"),
-        ("learned:rows=0,past=clamp", "rows must be at least 1, not 0"),
-    ],
-)
-def test_options_out_of_range(spec: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plugin = plugins.load("encoding", spec)
-        plugin.cls(ModelConfig(train_length=256), 0, **plugin.options)

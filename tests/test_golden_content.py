@@ -19,7 +19,6 @@ from pe_bench.encodings.cable import CABLE
 from pe_bench.encodings.cope import CoPE
 from pe_bench.encodings.fox import FoX
 from pe_bench.encodings.path import PaTH
-from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
 Open = Callable[[str], Any]
@@ -363,25 +362,3 @@ def test_declared(name: str) -> None:
     count = sum(p.numel() for p in cls(config).parameters())
     sizes = {"C": 24, "H": 3, "D": 8, "L": 50}
     assert eval(cls.parameters_per_layer, sizes) == count
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("cope:npos=1", "npos must be at least 2, not 1"),
-        ("cope:npos=0", "npos must be at least 2, not 0"),
-        ("path:rank=0", "rank must be at least 1, not 0"),
-        ("fox:bias_init=inf", "bias_init must be a finite number"),
-        ("fox:shortest=2", "go together"),
-        ("fox:longest=2", "go together"),
-        ("fox:shortest=2,longest=3,bias_init=1", "take the place of fox:bias_init"),
-        ("fox:shortest=3,longest=2", "not 3.0 and 2.0"),
-        ("fox:shortest=0,longest=2", "positive numbers"),
-        ("fox:shortest=2,longest=inf", "positive numbers"),
-        ("cable:bias_init=1", "no option 'bias_init'"),
-    ],
-)
-def test_options_out_of_range(spec: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plugin = plugins.load("encoding", spec)
-        plugin.cls(SHAPE, 0, **plugin.options)

@@ -329,30 +329,7 @@ def test_counting_goes_on_while_decoding(spec: str) -> None:
     torch.testing.assert_close(steps, model(tokens))
 
 
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("spec", "model", "says"),
-    [
-        ("randpe:max=11", DIGITS, "max must be at least the training length 12, not 11"),
-        ("randpe:count=0", DIGITS, "count must be at least 1, not 0"),
-        ("randpe:evaluation=even,count=2", DIGITS, "no effect with evaluation=even"),
-        ("randpe:evaluation=odd", DIGITS, "must be one of frozen, even"),
-        ("randpe:train_ids=random", DIGITS, "leave train_ids out"),
-        ("abacus", ModelConfig(), "needs tokens that are one digit each"),
-        ("abacus:offset=0", DIGITS, "offset must be at least 1, .* not 0"),
-        ("abacus:rows=100", DIGITS, "rows must be more than its offset 100, not 100"),
-        ("abacus:init_std=-1", DIGITS, "init_std must not be negative, not -1"),
-        ("bipe", ModelConfig(), "needs tokens that end a sentence or line"),
-        ("bipe:train_scale=0", DIGITS, "train_scale must be at least 1, not 0"),
-        ("bipe:form=fire", DIGITS, "must be one of rope, alibi"),
-    ],
-)
-def test_what_cannot_be(spec: str, model: ModelConfig, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        make(spec, model)
-    assert "\n" not in str(caught.value)
+# Limits and facts
 
 
 def test_a_sequence_that_outgrows_the_pool_is_refused() -> None:

@@ -1,7 +1,6 @@
 """The rotary encodings against numbers that public implementations computed."""
 
 import math
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -491,59 +490,8 @@ def test_decoding_far_beyond_training(spec: str) -> None:
     torch.testing.assert_close(steps, model(tokens), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("rope:factor=2", "factor has no effect with scaling=none"),
-        ("rope:scaling=dynamic-pi,factor=2", "factor has no effect with scaling=dynamic-pi"),
-        ("rope:scaling=pi,factor=2,original_length=9", "original_length has no effect"),
-        ("rope:scaling=ntk,factor=2,beta_fast=9", "beta_fast has no effect with scaling=ntk"),
-        ("rope:beta_slow=2", "beta_slow has no effect with scaling=none"),
-        ("rope:scaling=llama3,ramp=rotations", "ramp has no effect with scaling=llama3"),
-        ("rope:scaling=llama3,truncate=false", "truncate has no effect with scaling=llama3"),
-        ("rope:scaling=llama3,attention_factor=2", "attention_factor has no effect"),
-        ("rope:scaling=pi,factor=2,factors=1;1", "factors has no effect with scaling=pi"),
-        ("rope:short_factors=1;1", "short_factors has no effect with scaling=none"),
-        ("rope:scaling=dynamic-yarn,truncate=false,ramp=rotations", "no effect with ramp="),
-        ("rope:scaling=yarn", "scaling=yarn needs a factor"),
-        ("rope:scaling=longrope,factors=1;1", "scaling=longrope needs a factor"),
-        ("rope:scaling=pi,factor=0.5", "factor must be at least 1, not 0.5"),
-        ("rope:scaling=pi,factor=inf", "factor must be at least 1, not inf"),
-        ("rope:scaling=dynamic-pi,original_length=1", "original_length must be at least 2"),
-        ("rope:scaling=dynamic-yarn,attention_factor=-1", "attention_factor must be at least 0"),
-        ("rope:scaling=yarn,factor=2,beta_fast=0", "beta_slow=1.0 must be above 0 and below"),
-        ("rope:scaling=llama3,beta_slow=5", "beta_slow=5.0 must be .* below beta_fast=4.0"),
-        ("rope:scaling=longrope,factor=2", "are 8 positive numbers .* not ''"),
-        ("rope:scaling=longrope,factor=2,factors=1;2", "are 8 positive numbers .* not '1;2'"),
-        ("rope:scaling=longrope,factor=2,factors=no/file", "8 positive numbers .* 'no/file'"),
-        ("rope:scaling=longrope,factor=2,factors=1;1;1;1;1;1;1;0", "8 positive numbers"),
-        ("rope:rotary=0", "rotary=0.0 and proportional=1.0 are shares"),
-        ("rope:rotary=1.5", "rotary=1.5 and proportional=1.0 are shares"),
-        ("rope:rotary=0.1", "too few of 8 planes"),
-        ("rope:proportional=0.1", "too few of 8 planes"),
-        ("rope:scaling=ntk,factor=2,rotary=0.125", "too few of 8 planes"),
-        ("rope:base=1", "greater than 1, not 1.0"),
-        ("xpos:scale_base=0.5", "scale_base must be at least 1, not 0.5"),
-        ("xpos:factor=2", "factor has no effect with scaling=none"),
-        ("selective-rope:rank=0", "rank must be at least 1, not 0"),
-        ("selective-rope:base=1", "greater than 1, not 1.0"),
-    ],
-)
-def test_bad_options(spec: str, message: str) -> None:
-    plugin = plugins.load("encoding", spec)
-    with pytest.raises(InputError, match=message):
-        plugin.make(ModelConfig(width=64, heads=4), 0)
-
-
-@pytest.mark.parametrize("name", ["rope", "xpos", "selective-rope"])
-def test_shapes_that_do_not_rotate(name: str) -> None:
-    make = plugins.load("encoding", name).make
-    with pytest.raises(InputError, match=r"even head_dim; .* is 3"):
-        make(ModelConfig(width=12, heads=4), 0)
+@pytest.mark.parametrize("name", ["rope", "xpos"])
+def test_rotation_with_grouped_queries(name: str) -> None:
     grouped = ModelConfig(width=64, heads=4, kv_heads=2)
-    if name == "selective-rope":
-        with pytest.raises(InputError, match=re.escape("as many kv_heads as heads (4), not 2")):
-            make(grouped, 0)
-    else:
-        model = Decoder(grouped, make)
-        assert model(torch.zeros(1, 9).long()).isfinite().all()
+    model = Decoder(grouped, plugins.load("encoding", name).make)
+    assert model(torch.zeros(1, 9).long()).isfinite().all()

@@ -16,7 +16,6 @@ from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import State
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.tape import TAPE
-from pe_bench.errors import InputError
 
 FILES = ["tape_1layer_f64", "tape_1layer_f32", "tape_3layer_f64", "tape_3layer_f32"]
 WEIGHTS = {
@@ -440,20 +439,3 @@ def test_which_layers_change_the_state(layers: int, half: Any, expected: list[in
         assert (encoding.extra_values(z) is not None) == (encoding.layer in expected)
         if encoding.layer not in expected:
             assert encoding.update(z, None, z, z) is z
-
-
-@pytest.mark.parametrize(
-    ("options", "layers", "message"),
-    [
-        ({"position_size": 0}, 4, "at least 1, not 0"),
-        ({"mlp_mix": False, "post_mix": "off"}, 4, "use rope"),
-        ({"mlp_mix": False, "gate_input": "mlp_in"}, 4, "leave them out"),
-        ({"mlp_mix": False, "position_size": 4}, 4, "leave them out"),
-        ({"mlp_mix": False, "mixing": "all"}, 4, "leave them out"),
-        ({"layers": "later-half"}, 2, "layers=later-half leaves none of 2 layers"),
-        ({"layers": "earlier-half"}, 1, "layers=earlier-half leaves none of 1 layers"),
-    ],
-)
-def test_options_without_effect(options: dict[str, Any], layers: int, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        TAPE(ModelConfig(layers=layers), **options)

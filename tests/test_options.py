@@ -1,0 +1,123 @@
+"""Options out of their range: every spec here is refused in one sentence before anything trains."""
+
+from typing import Any
+
+import pytest
+
+from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+
+MODEL: dict[str, Any] = {
+    "layers": 4,
+    "width": 64,
+    "heads": 4,
+    "train_length": 256,
+    "digit_ids": tuple(range(10)),
+    "separator_ids": (50, 51),
+}
+
+# Spec, and what its sentence says (a regular expression).
+ENCODINGS = [
+    ("abacus:init_std=-1", "init_std must not be negative, not -1"),
+    ("abacus:offset=0", "offset must be at least 1, .* not 0"),
+    ("abacus:rows=100", "rows must be more than its offset 100, not 100"),
+    ("alibi:slope_scale=0", "slope_scale must be greater than 0, not 0.0"),
+    ("alibi:slope_scale=inf", "slope_scale must be greater than 0, not inf"),
+    ("bipe:form=fire", "must be one of rope, alibi"),
+    ("bipe:train_scale=0", "train_scale must be at least 1, not 0"),
+    ("cable:bias_init=1", "no option 'bias_init'"),
+    ("cope:npos=0", "npos must be at least 2, not 0"),
+    ("cope:npos=1", "npos must be at least 2, not 1"),
+    ("dape:base=rope", "one of alibi, kerple, fire"),
+    ("dape:hidden=0", "hidden must be at least 1, not 0"),
+    ("fire:c=0", "c must be greater than 0, not 0.0"),
+    ("fire:eps=0", "eps must be greater than 0, not 0.0"),
+    ("fire:threshold=-1", "threshold must be greater than 0, not -1.0"),
+    ("fire:width=0", "width must be at least 1, not 0"),
+    ("fox:bias_init=inf", "bias_init must be a finite number"),
+    ("fox:longest=2", "go together"),
+    ("fox:shortest=0,longest=2", "positive numbers"),
+    ("fox:shortest=2", "go together"),
+    ("fox:shortest=2,longest=3,bias_init=1", "take the place of fox:bias_init"),
+    ("fox:shortest=2,longest=inf", "positive numbers"),
+    ("fox:shortest=3,longest=2", "not 3.0 and 2.0"),
+    ("kerple:form=cubic", "one of log, power, power-weighted"),
+    ("learned:rows=0,past=clamp", "rows must be at least 1, not 0"),
+    ("learned:rows=255", "at least 256, as many as there are position ids in training"),
+    ("learned:train_ids=random,id_limit=2049", "at least 2049, as many as"),
+    ("path:rank=0", "rank must be at least 1, not 0"),
+    ("randpe:count=0", "count must be at least 1, not 0"),
+    ("randpe:evaluation=even,count=2", "no effect with evaluation=even"),
+    ("randpe:evaluation=odd", "must be one of frozen, even"),
+    ("randpe:max=255", "max must be at least the training length 256, not 255"),
+    ("randpe:train_ids=random", "leave train_ids out"),
+    ("rope:base=1", "greater than 1, not 1.0"),
+    ("rope:beta_slow=2", "beta_slow has no effect with scaling=none"),
+    ("rope:factor=2", "factor has no effect with scaling=none"),
+    ("rope:proportional=0.1", "too few of 8 planes"),
+    ("rope:rotary=0", "rotary=0.0 and proportional=1.0 are shares"),
+    ("rope:rotary=0.1", "too few of 8 planes"),
+    ("rope:rotary=1.5", "rotary=1.5 and proportional=1.0 are shares"),
+    ("rope:scaling=dynamic-pi,factor=2", "factor has no effect with scaling=dynamic-pi"),
+    ("rope:scaling=dynamic-pi,original_length=1", "original_length must be at least 2"),
+    ("rope:scaling=dynamic-yarn,attention_factor=-1", "attention_factor must be at least 0"),
+    ("rope:scaling=dynamic-yarn,truncate=false,ramp=rotations", "no effect with ramp="),
+    ("rope:scaling=llama3,attention_factor=2", "attention_factor has no effect"),
+    ("rope:scaling=llama3,beta_slow=5", "beta_slow=5.0 must be .* below beta_fast=4.0"),
+    ("rope:scaling=llama3,ramp=rotations", "ramp has no effect with scaling=llama3"),
+    ("rope:scaling=llama3,truncate=false", "truncate has no effect with scaling=llama3"),
+    ("rope:scaling=longrope,factor=2", "are 8 positive numbers .* not ''"),
+    ("rope:scaling=longrope,factor=2,factors=1;1;1;1;1;1;1;0", "8 positive numbers"),
+    ("rope:scaling=longrope,factor=2,factors=1;2", "are 8 positive numbers .* not '1;2'"),
+    ("rope:scaling=longrope,factor=2,factors=no/file", "8 positive numbers .* 'no/file'"),
+    ("rope:scaling=longrope,factors=1;1", "scaling=longrope needs a factor"),
+    ("rope:scaling=ntk,factor=2,beta_fast=9", "beta_fast has no effect with scaling=ntk"),
+    ("rope:scaling=ntk,factor=2,rotary=0.125", "too few of 8 planes"),
+    ("rope:scaling=pi,factor=0.5", "factor must be at least 1, not 0.5"),
+    ("rope:scaling=pi,factor=2,factors=1;1", "factors has no effect with scaling=pi"),
+    ("rope:scaling=pi,factor=2,original_length=9", "original_length has no effect"),
+    ("rope:scaling=pi,factor=inf", "factor must be at least 1, not inf"),
+    ("rope:scaling=yarn", "scaling=yarn needs a factor"),
+    ("rope:scaling=yarn,factor=2,beta_fast=0", "beta_slow=1.0 must be above 0 and below"),
+    ("rope:short_factors=1;1", "short_factors has no effect with scaling=none"),
+    ("sandwich:dim=7", "dim must be even and at least 2, not 7"),
+    ("sandwich:first=2", "one of 0, 1"),
+    ("selective-rope:base=1", "greater than 1, not 1.0"),
+    ("selective-rope:rank=0", "rank must be at least 1, not 0"),
+    ("sinusoidal:layout=sines", "one of interleaved, concat, t2t"),
+    ("t5:buckets=1", "buckets must be at least 2, not 1"),
+    ("t5:max_distance=16", "greater than half of the 32 buckets, not 16"),
+    ("tape:mlp_mix=false,gate_input=mlp_in", "leave them out"),
+    ("tape:mlp_mix=false,mixing=all", "leave them out"),
+    ("tape:mlp_mix=false,position_size=4", "leave them out"),
+    ("tape:mlp_mix=false,post_mix=off", "use rope"),
+    ("tape:position_size=-1", "position_size must be at least 1, not -1"),
+    ("tape:position_size=0", "position_size must be at least 1, not 0"),
+    ("xpos:factor=2", "factor has no effect with scaling=none"),
+    ("xpos:scale_base=0.5", "scale_base must be at least 1, not 0.5"),
+]
+
+# The same of a model that the encoding does not fit.
+SHAPES: list[tuple[str, dict[str, Any], str]] = [
+    ("abacus", {"digit_ids": ()}, "needs tokens that are one digit each"),
+    ("bipe", {"separator_ids": ()}, "needs tokens that end a sentence or line"),
+    ("rope", {"width": 12}, "even head_dim; .* is 3"),
+    ("selective-rope", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
+    ("selective-rope", {"width": 12}, "even head_dim; .* is 3"),
+    ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
+    ("tape", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
+    ("tape:layers=earlier-half", {"layers": 1}, "layers=earlier-half leaves none of 1 layers"),
+    ("tape:layers=later-half", {"layers": 2}, "layers=later-half leaves none of 2 layers"),
+    ("xpos", {"width": 12}, "even head_dim; .* is 3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "sentence"),
+    [*((spec, {}, sentence) for spec, sentence in ENCODINGS), *SHAPES],
+)
+def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        plugins.load("encoding", spec).make(ModelConfig(**MODEL | shape), 0)
+    assert "\n" not in str(caught.value)

@@ -6,23 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import END, PAD, Sequences
-from pe_bench.task import Setup
 from pe_bench.tasks.addition import EQUALS, PLUS, SYMBOLS, ZERO, Addition
 
 
 def make(
     tmp_path: Path, preset: str = "quick", protocol: str = "strict", **options: Any
 ) -> Addition:
-    train = Addition.presets[preset].train
-    setup = Setup(preset, protocol, train, None, "bytes", tmp_path)
-    return Addition(setup, None, **{**Addition.presets[preset].options, **options})
+    return make_task(Addition, tmp_path, preset, protocol=protocol, **options)
 
 
 def texts(sequences: Sequences) -> list[str]:
@@ -84,37 +80,25 @@ def test_training_draws_lengths_evenly_and_scores_what_follows_the_equals_sign(
     assert not torch.equal(same.tokens, task.batch(None, 4, 5).tokens)
 
 
-class Oracle(torch.nn.Module):
-    """Answers rightly where neither operand is longer than `digits`, but for one cell."""
+def adder(digits: int) -> Oracle:
+    """Adds numbers of up to `digits` digits; elsewhere, and in one cell, the end is wrong."""
 
-    def __init__(self, digits: int) -> None:
-        super().__init__()
-        self.digits = digits
-        self.encoding = type("Plain", (), {"prefix_consistent": True})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        text = "".join(SYMBOLS[i - ZERO] for i in ids if i >= ZERO)
+        question = text.split("=")[0]
+        a, b = question.split("+")
+        total = str(int(a[::-1]) + int(b[::-1]))[::-1]
+        right = max(len(a), len(b)) <= digits and (len(a), len(b)) != (2, 1)
+        written = [ZERO + int(digit) for digit in total]
+        return answer_after(len(question) + 1, [*written, END if right else PLUS])
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, ZERO + len(SYMBOLS))
-        for row, ids in enumerate(tokens.tolist()):
-            text = "".join(SYMBOLS[i - ZERO] for i in ids if i >= ZERO)
-            question = text.split("=")[0]
-            a, b = question.split("+")
-            total = str(int(a[::-1]) + int(b[::-1]))[::-1]
-            good = max(len(a), len(b)) <= self.digits and (len(a), len(b)) != (2, 1)
-            right = [*(ZERO + int(digit) for digit in total), END if good else PLUS]
-            for offset, token in enumerate(right):
-                if len(question) + offset < tokens.shape[1]:
-                    logits[row, len(question) + offset, token] = 1
-        return logits
+    return Oracle(answer)
 
 
-def summary(task: Addition, model: Any, tmp_path: Path) -> dict[tuple[str, str], Measurement]:
-    rows = task.evaluate(model, "grid", 0, Journal(tmp_path / "journal"))
+def summary(task: Addition, model: Oracle, folder: Path) -> dict[tuple[str, str], Measurement]:
+    rows = measure(task, model, folder)
     cells = [row for row in rows if row.metric == "exact_match"]
     assert len(cells) == task.longest_operand**2 and len(rows) == 3 * len(cells)
-    again = task.evaluate(None, "grid", 0, Journal(tmp_path / "journal"))  # type: ignore[arg-type]
-    assert again == rows  # all of it from the journal
     return {
         (row.subset, row.metric): row for row in task.summarize(rows) if row.subset != "diagonal"
     }
@@ -122,7 +106,7 @@ def summary(task: Addition, model: Any, tmp_path: Path) -> dict[tuple[str, str],
 
 def test_means_and_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = make(tmp_path, digits=2, samples=10, gate=70.0)
-    found = summary(task, Oracle(2), tmp_path / "a")
+    found = summary(task, adder(2), tmp_path / "a")
     # Three of the four cells inside are right, none outside.
     values = {subset: row.value for (subset, metric), row in found.items()}
     assert values == {
@@ -130,10 +114,10 @@ def test_means_and_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     }  # fmt: skip
     assert set(metric for _, metric in found) == {"exact_match"}
     assert found["inside", "exact_match"].n == 40 and found["beyond", "exact_match"].n == 120
-    strict = summary(replace_gate(task, 80.0), Oracle(2), tmp_path / "b")
+    strict = summary(replace_gate(task, 80.0), adder(2), tmp_path / "b")
     assert ("beyond", "unsolved_exact_match") in strict and ("beyond", "exact_match") not in strict
     assert strict["inside", "exact_match"].value == 75
-    better = summary(task, Oracle(3), tmp_path / "c")
+    better = summary(task, adder(3), tmp_path / "c")
     assert better["one-longer", "exact_match"].value == pytest.approx(100 * 4 / 8)
     assert better["both-longer", "exact_match"].value == pytest.approx(100 * 1 / 4)
     assert "decoding without a cache takes" in capsys.readouterr().out
@@ -146,7 +130,7 @@ def replace_gate(task: Addition, gate: float) -> Addition:
 
 def test_the_diagonal_has_lengths(tmp_path: Path) -> None:
     task = make(tmp_path, digits=2, samples=5)
-    rows = task.summarize(task.evaluate(Oracle(2), "grid", 0, Journal(tmp_path / "j")))  # type: ignore[arg-type]
+    rows = task.summarize(measure(task, adder(2), tmp_path))
     diagonal = {row.length: row.value for row in rows if row.subset == "diagonal"}
     assert diagonal == {1: 100, 2: 100, 3: 0, 4: 0}
 

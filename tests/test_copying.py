@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import PAD, Sequences
-from pe_bench.task import Batch, Setup
+from pe_bench.task import Batch
 from pe_bench.tasks.copying import SYMBOL, VARIANTS, Copying
 
 NAMES = ("END", "COPY", "REVERSE", "REPLACE", "WITH", "IN", "SEP", "NEXT")
@@ -28,9 +26,7 @@ def make(
     protocol: str = "strict",
     **options: Any,
 ) -> Copying:
-    train = Copying.presets[preset].train
-    setup = Setup(preset, protocol, train, None, "bytes", tmp_path, subsets)
-    return Copying(setup, None, **{**Copying.presets[preset].options, **options})
+    return make_task(Copying, tmp_path, preset, protocol=protocol, subsets=subsets, **options)
 
 
 def words(ids: list[int]) -> list[str]:
@@ -155,53 +151,31 @@ def test_protocol_paper_goes_through_its_sequences_again(
     assert [sizes.count(size) for size in range(2, 11)] == [10] * 9
 
 
-class Oracle(torch.nn.Module):
-    """Answers rightly up to a length of each variant, but for one, where the end comes late."""
+def copier(longest: int, but: int) -> Oracle:
+    """Answers rightly up to a length, but for one, where the end comes late."""
 
-    def __init__(self, longest: int, but: int) -> None:
-        super().__init__()
-        self.longest, self.but = longest, but
-        self.encoding = type("Plain", (), {"prefix_consistent": True})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        text = words([i for i in ids if i != PAD])
+        question = text[: text.index("SEP") + 1]
+        name = "mc" if text[0] == "REVERSE" else "cmc"
+        right = right_answer(name, question)
+        size = size_of(name, text)
+        if size > longest or size == but:
+            right[-1] = "NEXT"
+        return answer_after(len(question), [id_of(word) for word in right])
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, 100)
-        for row, ids in enumerate(tokens.tolist()):
-            text = words([i for i in ids if i != PAD])
-            question = text[: text.index("SEP") + 1]
-            name = "mc" if text[0] == "REVERSE" else "cmc"
-            right = right_answer(name, question)
-            size = size_of(name, text)
-            if size > self.longest or size == self.but:
-                right[-1] = "NEXT"
-            for offset, word in enumerate(right):
-                if len(question) - 1 + offset < tokens.shape[1]:
-                    logits[row, len(question) - 1 + offset, IDS.get(word) or sym(word)] = 1
-        return logits
+    return Oracle(answer)
 
 
-IDS = {word: i for i, word in WORDS.items()}
-
-
-def sym(word: str) -> int:
-    return SYMBOL + int(word[1:])
-
-
-def measure(task: Copying, models: dict[str, Any], folder: Path) -> list[Measurement]:
-    rows = []
-    for name, model in models.items():
-        found = task.evaluate(model, name, 0, Journal(folder / name))
-        assert task.evaluate(None, name, 0, Journal(folder / name)) == found  # type: ignore[arg-type]
-        assert len(found) == 3 * len(task.lengths)  # with the ends of the intervals
-        rows += found
-    return rows
+def id_of(word: str) -> int:
+    return NAMES.index(word) + 1 if word in NAMES else SYMBOL + int(word[1:])
 
 
 @pytest.mark.parametrize("gate", [75.0, 76.0])
 def test_means_and_the_gate(tmp_path: Path, gate: float) -> None:
     task = make(tmp_path, ("cmc", "mc"), shortest=1, longest=4, samples=5, gate=gate)
-    rows = measure(task, {"cmc": Oracle(6, but=0), "mc": Oracle(5, but=2)}, tmp_path)
+    rows = measure(task, {"cmc": copier(6, but=0), "mc": copier(5, but=2)}, tmp_path)
+    assert len(rows) == 2 * 3 * len(task.lengths)  # with the ends of the intervals
     curve = {row.length: row.value for row in rows if row.metric == "exact_match"}
     assert curve == {n: 100.0 * (n <= 5 and n != 2) for n in range(1, 9)}  # mc, which came last
     summary = {(row.subset, row.metric): row for row in task.summarize(rows)}

@@ -1,29 +1,23 @@
 """Flip-flop: texts obey the definition, reads are counted, means and the gate are what they say."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import Sequences
-from pe_bench.task import Setup
 from pe_bench.tasks.flipflop import ONE, READ, SHARES, SKIP, WRITE, ZERO, FlipFlop
 
 LETTERS = {WRITE: "w", READ: "r", SKIP: "i", ZERO: "0", ONE: "1"}
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> FlipFlop:
-    train = FlipFlop.presets[preset].train
-    setup = Setup(preset, "strict", train, None, "bytes", tmp_path)
-    return FlipFlop(setup, None, **{**FlipFlop.presets[preset].options, **options})
+    return make_task(FlipFlop, tmp_path, preset, **options)
 
 
 def texts(sequences: Sequences) -> list[str]:
@@ -80,30 +74,24 @@ def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) ->
     assert not torch.equal(tokens, task.batch(None, 3, 6).tokens)
 
 
-class Forgetful(torch.nn.Module):
-    """Knows the bit last written for so many pairs, then takes it for the other one."""
+def forgetful(span: int) -> Oracle:
+    """Knows the bit last written for `span` pairs, then takes it for the other one."""
 
-    def __init__(self, span: int) -> None:
-        super().__init__()
-        self.span = span
-        self.encoding = type("Plain", (), {"prefix_consistent": True})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        written, since = ZERO, 0
+        bits = []
+        for place, token in enumerate(ids):
+            if token == WRITE:
+                written, since = ids[place + 1], place
+            known = place - since <= 2 * span
+            bits.append(written if known else ZERO + ONE - written)
+        return bits
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, ONE + 1)
-        for row, ids in enumerate(tokens.tolist()):
-            written, since = ZERO, 0
-            for place, token in enumerate(ids):
-                if token == WRITE:
-                    written, since = ids[place + 1], place
-                known = place - since <= 2 * self.span
-                logits[row, place, written if known else ZERO + ONE - written] = 1
-        return logits
+    return Oracle(answer)
 
 
 def counted(task: FlipFlop, subset: str, pairs: int, span: int) -> tuple[float, float]:
-    """Per cent of reads and of texts that `Forgetful` gets right, counted by hand."""
+    """Per cent of reads and of texts that `forgetful` gets right, counted by hand."""
     right, whole = [], []
     for text in texts(task.items(subset, pairs)):
         good = [place - 1 - text.rindex("w", 0, place) <= 2 * span for place in reads(text)]
@@ -112,21 +100,10 @@ def counted(task: FlipFlop, subset: str, pairs: int, span: int) -> tuple[float, 
     return 100 * float(np.mean(right)), 100 * float(np.mean(whole))
 
 
-def measure(task: FlipFlop, span: int, folder: Path) -> list[Measurement]:
-    rows: list[Measurement] = []
-    model: Any = Forgetful(span)
-    for subset in task.subsets:
-        found = task.evaluate(model, subset, 0, Journal(folder / subset))
-        again = task.evaluate(None, subset, 0, Journal(folder / subset))  # type: ignore[arg-type]
-        assert again == found  # all of it from the journal
-        rows += found
-    return rows
-
-
 def test_reads_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=4, samples=40, gate=0.0)
     assert (task.train_length, task.trained_to, task.longest) == (16, 16, 64)
-    rows = measure(task, 5, tmp_path)
+    rows = measure(task, forgetful(5), tmp_path)
     cells = {(r.subset, r.length, r.metric): r for r in rows}
     for subset in SHARES:
         for pairs in (8, 16, 32):
@@ -152,7 +129,7 @@ def test_reads_and_means(tmp_path: Path) -> None:
 
 def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=16, times=2, samples=200, gate=0.0)
-    rows = measure(task, 3, tmp_path)
+    rows = measure(task, forgetful(3), tmp_path)
     row = next(r for r in rows if (r.subset, r.length, r.metric) == ("ignore-0.8", 32, "accuracy"))
     reads_, right = [], []
     for text in texts(task.items("ignore-0.8", 16)):
@@ -167,13 +144,13 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
 
 def test_the_gate_and_missing_parts(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=2, samples=20)
-    bad = measure(task, 1, tmp_path / "bad")
+    bad = measure(task, forgetful(1), tmp_path / "bad")
     metrics = {row.subset: row.metric for row in task.summarize(bad)}
     assert metrics == {
         "in-distribution": "accuracy", "sparse": "accuracy", "dense": "accuracy",
         "longer": "accuracy", "beyond": "unsolved_accuracy",
     }  # fmt: skip
-    good = task.summarize(measure(task, 99, tmp_path / "good"))
+    good = task.summarize(measure(task, forgetful(99), tmp_path / "good"))
     assert {(r.subset, r.metric): r.value for r in good}["beyond", "accuracy"] == 100
     part = [row for row in bad if row.subset != "ignore-0.98"]
     assert [r.subset for r in task.summarize(part)] == ["in-distribution", "dense", "longer"]
@@ -194,9 +171,8 @@ def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
 
 
 def test_parts_that_there_are_not(tmp_path: Path) -> None:
-    setup = replace(make(tmp_path).setup, subsets=("dense",))
     with pytest.raises(InputError, match="there is no subset 'dense'"):
-        FlipFlop(setup, None)
+        make(tmp_path, subsets=("dense",))
 
 
 def test_presets_train_on_rows_as_long_as_they_say(tmp_path: Path) -> None:

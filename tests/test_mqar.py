@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import FIRST
-from pe_bench.task import Setup
 from pe_bench.tasks.mqar import MQAR, Rows, _distinct, _places, _right
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
-    setup = Setup(preset, "strict", MQAR.presets[preset].train, None, "bytes", tmp_path)
-    return MQAR(setup, None, **{**MQAR.presets[preset].options, **options})
+    return make_task(MQAR, tmp_path, preset, **options)
 
 
 def read(task: MQAR, row: list[int], pairs: int) -> dict[int, int]:
@@ -121,41 +117,23 @@ def test_gaps_follow_a_power_law() -> None:
     assert (np.sort(all_) == np.arange(6)).all()
 
 
-class Recall(torch.nn.Module):
+def recall(task: MQAR, span: int = 10**6) -> Oracle:
     """Finds a key that is not too far back, else says something wrong."""
 
-    def __init__(self, task: MQAR, span: int = 10**6) -> None:
-        super().__init__()
-        self.task, self.span = task, span
-        self.seen: list[tuple[int, ...]] = []
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        first: dict[int, int] = {}
+        found = []
+        for place, token in enumerate(ids):
+            back = place - first.setdefault(token, place)
+            found.append(ids[first[token] + 1] if 0 < back <= span else 0)
+        return found
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        self.seen.append(tuple(tokens.shape))
-        logits = torch.zeros(*tokens.shape, self.task.vocab_size)
-        for row, ids in enumerate(tokens.tolist()):
-            first: dict[int, int] = {}
-            for place, token in enumerate(ids):
-                back = place - first.setdefault(token, place)
-                good = 0 < back <= self.span
-                logits[row, place, ids[first[token] + 1] if good else 0] = 1
-        return logits
-
-
-def measure(task: MQAR, model: Any, folder: Path) -> list[Measurement]:
-    rows: list[Measurement] = []
-    for subset in task.subsets:
-        found = task.evaluate(model, subset, 0, Journal(folder / subset))
-        again = task.evaluate(None, subset, 0, Journal(folder / subset))  # type: ignore[arg-type]
-        assert again == found  # all of it from the journal
-        rows += found
-    return rows
+    return Oracle(answer, vocab_size=task.vocab_size)
 
 
 def test_cells_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, samples=8, gate=10.0)
-    rows = measure(task, Recall(task, span=40), tmp_path)
+    rows = measure(task, recall(task, span=40), tmp_path)
     cells = {(r.length, r.aux): r for r in rows if (r.subset, r.metric) == ("grid", "accuracy")}
     expected: dict[tuple[int, int], float] = {}
     for length, pairs, _ in task.cells("grid"):
@@ -190,12 +168,12 @@ def test_cells_and_means(tmp_path: Path) -> None:
 
 def test_the_gate(tmp_path: Path) -> None:
     task = make(tmp_path, samples=4)
-    bad = task.summarize(measure(task, Recall(task, span=8), tmp_path / "bad"))
+    bad = task.summarize(measure(task, recall(task, span=8), tmp_path / "bad"))
     assert {r.subset: r.metric for r in bad} == {
         "inside": "accuracy", "longer": "accuracy", "more-pairs": "accuracy",
         "beyond": "unsolved_accuracy",
     }  # fmt: skip
-    good = measure(task, Recall(task), tmp_path / "good")
+    good = measure(task, recall(task), tmp_path / "good")
     assert all(r.value == 100 for r in task.summarize(good))
     assert [r.metric for r in task.summarize(good)] == ["accuracy"] * 4
     assert task.summarize([r for r in good if r.subset == "gap"]) == []
@@ -203,7 +181,7 @@ def test_the_gate(tmp_path: Path) -> None:
 
 def test_forward_passes_are_bounded(tmp_path: Path) -> None:
     task = make(tmp_path, samples=30)
-    model: Any = Recall(task)
+    model = recall(task)
     assert _right(model, task.items(64, 4), budget=700) == [4] * 30
     assert model.seen == [(10, 64)] * 3
     model.seen.clear()

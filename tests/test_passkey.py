@@ -1,21 +1,19 @@
 """Passkey: prompts have exactly so many tokens and say what they should, means are means."""
 
 import re
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import Sequences
-from pe_bench.task import Setup
 from pe_bench.tasks.passkey.hidden_numbers import FILLER
 from pe_bench.tasks.passkey.task import Passkey
 
@@ -35,10 +33,18 @@ def make(
     data: Path | None = None,
     **options: Any,
 ) -> Passkey:
-    train = Passkey.presets[preset].train
-    train = replace(train, length=length or train.length, batch_size=min(train.batch_size, 32))
-    setup = Setup(preset, protocol, train, data, tokenizer, tmp_path)
-    return Passkey(setup, None, **{**Passkey.presets[preset].options, **options})
+    batch_size = min(Passkey.presets[preset].train.batch_size, 32)
+    train = {"batch_size": batch_size} | ({"length": length} if length else {})
+    return make_task(
+        Passkey,
+        tmp_path,
+        preset,
+        protocol=protocol,
+        tokenizer=tokenizer,
+        data=data,
+        train=train,
+        **options,
+    )
 
 
 @pytest.fixture
@@ -212,40 +218,21 @@ def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: 
     assert in_bytes.longest == longest.lengths.max() > 7168 + len(HEAD)
 
 
-class Oracle(torch.nn.Module):
+def reader(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
     """Reads the prompt and answers rightly, but for the last digit where it is told not to."""
 
-    def __init__(self, task: Passkey, fails: Any) -> None:
-        super().__init__()
-        self.task, self.fails = task, fails
-        self.encoding = type("Plain", (), {"prefix_consistent": True})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        text = task.tokenizer.decode(ids)
+        prompt = text[: text.rindex(" is") + 3]
+        kind = "keyvalue" if "Once" in prompt else "multikey"
+        kind = "passkey" if "Remember it" in prompt else kind
+        length = 1 + len(task.tokenizer.encode(prompt))
+        number, depth = read(kind, prompt)
+        written = task.tokenizer.encode(number).tolist()
+        written[-1] += fails(kind, length, depth)
+        return answer_after(length, written)
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, self.task.vocab_size)
-        for row, ids in enumerate(tokens.tolist()):
-            text = self.task.tokenizer.decode(ids)
-            prompt = text[: text.rindex(" is") + 3]
-            kind = "keyvalue" if "Once" in prompt else "multikey"
-            kind = "passkey" if "Remember it" in prompt else kind
-            length = 1 + len(self.task.tokenizer.encode(prompt))
-            answer, depth = read(kind, prompt)
-            right = self.task.tokenizer.encode(answer).tolist()
-            right[-1] += self.fails(kind, length, depth)
-            for i, token in enumerate(right):
-                logits[row, length - 1 + i, token] = 1
-        return logits
-
-
-def measure(task: Passkey, fails: Any, folder: Path) -> list[Measurement]:
-    rows: list[Measurement] = []
-    for kind in task.subsets:
-        journal = folder / kind
-        rows += task.evaluate(Oracle(task, fails), kind, 0, Journal(journal))  # type: ignore[arg-type]
-        again = task.evaluate(None, kind, 0, Journal(journal))  # type: ignore[arg-type]
-        assert again == rows[-len(again) :]  # all of it from the journal
-    return rows
+    return Oracle(answer, vocab_size=task.vocab_size)
 
 
 def test_cells_and_means(tmp_path: Path) -> None:
@@ -256,7 +243,7 @@ def test_cells_and_means(tmp_path: Path) -> None:
             return length > 256 or (length == 256 and depth == 0)
         return kind == "multikey" and length >= 128
 
-    rows = measure(task, fails, tmp_path)
+    rows = measure(task, reader(task, fails), tmp_path)
     cells = {(row.subset, row.length, row.aux): row for row in rows if row.metric == "exact_match"}
     lengths = [96, 128, 192, 256, 384, 512, 768, 1024]
     depths = [f"{i / 10:.1f}" for i in range(11)]
@@ -303,7 +290,8 @@ def test_cells_and_means(tmp_path: Path) -> None:
 
 def test_the_gate(tmp_path: Path) -> None:
     task = make(tmp_path, samples=1, gate=60.0)
-    rows = measure(task, lambda kind, length, depth: length < 128, tmp_path / "a")
+    model = reader(task, lambda kind, length, depth: length < 128)
+    rows = measure(task, model, tmp_path / "a")
     names = {(row.subset, row.metric) for row in task.summarize(rows)}
     assert {("beyond", "unsolved_exact_match"), ("passkey-beyond", "unsolved_exact_match")} < names
     task.gate = 50.0

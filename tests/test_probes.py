@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import PAD, Sequences
-from pe_bench.task import Setup
 from pe_bench.tasks.probes import ASK, MARK, PROBES, REACH, START, SYMBOL, SYMBOLS, Probes
 
 LETTERS = "abcdefghijklmnop"
@@ -26,9 +23,7 @@ def make(
     subsets: tuple[str, ...] | None = PROBES,
     **options: Any,
 ) -> Probes:
-    train = Probes.presets[preset].train
-    setup = Setup(preset, "strict", train, None, "bytes", tmp_path, subsets)
-    return Probes(setup, None, **{**Probes.presets[preset].options, **options})
+    return make_task(Probes, tmp_path, preset, subsets=subsets, **options)
 
 
 def text(ids: list[int]) -> str:
@@ -123,41 +118,23 @@ def test_training_draws_lengths_evenly(tmp_path: Path, probe: str) -> None:
     assert not torch.equal(same, task.batch(probe, 4, 5).tokens)
 
 
-class Solver(torch.nn.Module):
-    """Answers rightly on lists of no more than so many symbols, for each probe."""
+def solver(probe: str, most: int = 10**6) -> Oracle:
+    """Answers a probe rightly on lists of up to `most` symbols."""
 
-    def __init__(self, **most: int) -> None:
-        super().__init__()
-        self.most = most
-        self.probe = ""
-        self.encoding = type("Plain", (), {"prefix_consistent": True})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        letter, size, _ = solve(probe, text(ids).rstrip("_"))
+        return answer_after(len(ids), [SYMBOL + LETTERS.index(letter) if size <= most else 0])
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, SYMBOL + SYMBOLS)
-        for row, ids in enumerate(tokens.tolist()):
-            answer, size, _ = solve(self.probe, text(ids).rstrip("_"))
-            good = size <= self.most.get(self.probe, 10**6)
-            logits[row, -1, SYMBOL + LETTERS.index(answer) if good else 0] = 1
-        return logits
+    return Oracle(answer)
 
 
-def measure(task: Probes, folder: Path, **most: int) -> list[Measurement]:
-    rows: list[Measurement] = []
-    model: Any = Solver(**most)
-    for subset in task.subsets:
-        model.probe = subset
-        found = task.evaluate(model, subset, 0, Journal(folder / subset))
-        again = task.evaluate(None, subset, 0, Journal(folder / subset))  # type: ignore[arg-type]
-        assert again == found  # all of it from the journal
-        rows += found
-    return rows
+def solvers(**most: int) -> dict[str, Oracle]:
+    return {probe: solver(probe, most.get(probe, 10**6)) for probe in PROBES}
 
 
 def test_means_and_the_gate_of_each_probe(tmp_path: Path) -> None:
     task = make(tmp_path, samples=5)
-    rows = measure(task, tmp_path / "a", index=16, after=32, before=8)
+    rows = measure(task, solvers(index=16, after=32, before=8), tmp_path / "a")
     curves = {(r.subset, r.length): r.value for r in rows if r.metric == "exact_match"}
     lengths = (4, 8, 16, 24, 32, 64, 128)
     assert [curves["after", n] for n in lengths] == [100, 100, 100, 100, 100, 0, 0]
@@ -174,7 +151,7 @@ def test_means_and_the_gate_of_each_probe(tmp_path: Path) -> None:
         ("halves-beyond", "exact_match"): 100,
         ("beyond", "unsolved_exact_match"): 37.5,
     }
-    solved = task.summarize(measure(task, tmp_path / "b", index=16))
+    solved = task.summarize(measure(task, solvers(index=16), tmp_path / "b"))
     assert {(r.subset, r.metric): r.value for r in solved}["beyond", "exact_match"] == 75
     assert sum(r.n for r in solved if r.subset == "beyond") == 4 * 4 * 5
     quick = make(tmp_path, subsets=None, samples=5)

@@ -7,21 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from torch import Tensor
+from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
 from pe_bench.sequences.rows import END, Sequences
-from pe_bench.task import Setup
 from pe_bench.tasks.selective_copy import BLANK, SEP, START, SYMBOL, SelectiveCopy
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> SelectiveCopy:
-    preset_ = SelectiveCopy.presets[preset]
-    setup = Setup(preset, "strict", preset_.train, None, "bytes", tmp_path)
-    return SelectiveCopy(setup, None, **{**preset_.options, **options})
+    return make_task(SelectiveCopy, tmp_path, preset, **options)
 
 
 def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols: int) -> list[int]:
@@ -66,38 +61,23 @@ def test_training_scatters_the_blanks_evenly(tmp_path: Path) -> None:
     assert not torch.equal(same.tokens, task.batch(None, 4, 5).tokens)
 
 
-class Oracle(torch.nn.Module):
+def copier(right: tuple[int, ...], prefix_consistent: bool = True) -> Oracle:
     """Answers rightly with these numbers of blanks, elsewhere but for the second symbol."""
 
-    def __init__(self, right: tuple[int, ...], consistent: bool = True) -> None:
-        super().__init__()
-        self.right = right
-        self.encoding = type("Plain", (), {"prefix_consistent": consistent})()
-        self.lm_head = torch.nn.Identity()
-        self.lm_head.weight = torch.zeros(1)  # type: ignore[assignment]
+    def answer(ids: list[int]) -> list[int]:
+        end = ids.index(SEP)
+        symbols = [i for i in ids[1:end] if i != BLANK]
+        if ids[1:end].count(BLANK) not in right:
+            symbols[1] = BLANK
+        return answer_after(end + 1, [*symbols, END])
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, 100)
-        for row, ids in enumerate(tokens.tolist()):
-            end = ids.index(SEP)
-            answer = [i for i in ids[1:end] if i != BLANK] + [END]
-            if ids[1:end].count(BLANK) not in self.right:
-                answer[1] = BLANK
-            for offset, token in enumerate(answer[: tokens.shape[1] - end]):
-                logits[row, end + offset, token] = 1
-        return logits
-
-
-def measure(task: SelectiveCopy, model: Any, journal: Path) -> list[Measurement]:
-    rows = task.evaluate(model, "by-blanks", 0, Journal(journal))
-    assert task.evaluate(None, "by-blanks", 0, Journal(journal)) == rows  # type: ignore[arg-type]
-    return rows
+    return Oracle(answer, prefix_consistent=prefix_consistent)
 
 
 @pytest.mark.parametrize("right", [(8, 16, 32), (4, 8), (2, 4, 16, 32)])
 def test_settings_means_and_the_gate(tmp_path: Path, right: tuple[int, ...]) -> None:
     task = make(tmp_path, blanks=8, tokens=3, samples=10)
-    rows = measure(task, Oracle(right), tmp_path / "journal")
+    rows = measure(task, copier(right), tmp_path / "journal")
     curve = {row.length: row.value for row in rows if row.metric == "exact_match"}
     assert curve == {n: 100.0 * (n in right) for n in (2, 4, 8, 16, 32)}
     share = {row.length: row.value for row in rows if row.metric == "token_accuracy"}
@@ -126,7 +106,7 @@ def test_token_accuracy_is_after_right_tokens_whatever_the_path(
         return np.zeros(some.ids.shape, dtype=np.bool_), 0
 
     monkeypatch.setattr("pe_bench.sequences.scoring._generated", nothing)
-    rows = measure(task, Oracle((8,), consistent=False), tmp_path / "journal")
+    rows = measure(task, copier((8,), prefix_consistent=False), tmp_path / "journal")
     found = {(row.metric, row.length): row.value for row in rows}
     assert found["exact_match", 8] == 0 and found["token_accuracy", 8] == 100
     assert sum(calls) == 5 * 4

@@ -1,0 +1,118 @@
+"""Shared by the tests of tasks: make a task, a model that knows the answers, measure it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.task import Setup, Task
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+def make_task(
+    cls: type[AnyTask],
+    folder: Path,
+    preset: str = "quick",
+    *,
+    protocol: str = "strict",
+    tokenizer: str = "bytes",
+    data: Path | None = None,
+    subsets: tuple[str, ...] | None = None,
+    train: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AnyTask:
+    """Make a task as the command line would.
+
+    Args:
+        cls: the task's class.
+        folder: its cache.
+        preset, protocol, tokenizer, data, subsets: as in `Setup`.
+        train: values that differ from the preset's training phase.
+        **options: values that differ from the preset's options.
+    """
+    chosen = cls.presets[preset]
+    setup = Setup(
+        preset=preset,
+        protocol=protocol,
+        train=replace(chosen.train, **train or {}),
+        data=data,
+        tokenizer=tokenizer,
+        cache=folder,
+        subsets=subsets,
+    )
+    return cls(setup, None, **{**chosen.options, **options})
+
+
+class Oracle(Decoder):
+    """A decoder that knows the answers.
+
+    Args:
+        answer: maps the ids of a row to the id that the model writes after each of them; ids
+            beyond the row are ignored, and 0 is written where the list ends early.
+        vocab_size: larger than all ids.
+        prefix_consistent: what its encoding declares.
+
+    Attributes:
+        seen: shape of the tokens of every forward pass.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[list[int]], list[int]],
+        *,
+        vocab_size: int = 512,
+        prefix_consistent: bool = True,
+    ) -> None:
+        super().__init__(
+            ModelConfig(layers=1, heads=1, width=vocab_size, mlp_width=1, vocab_size=vocab_size),
+            Encoding,
+        )
+        self.answer = answer
+        self.encoding.prefix_consistent = prefix_consistent
+        self.seen: list[tuple[int, ...]] = []
+        nn.init.eye_(self.lm_head.weight)
+
+    def hidden(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Return the answers, one-hot: (B, T, vocab_size)."""
+        self.seen.append(tuple(tokens.shape))
+        ids = torch.zeros_like(tokens)
+        for row, given in enumerate(tokens.tolist()):
+            written = torch.tensor(self.answer(given)[: len(given)], dtype=torch.long)
+            ids[row, : len(written)] = written
+        return F.one_hot(ids, self.config.vocab_size).float()  # (B, T, V)
+
+
+def answer_after(prompt: int, answer: list[int]) -> list[int]:
+    """Return what an oracle writes that answers after a prompt of this many tokens."""
+    return [0] * (prompt - 1) + answer
+
+
+def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) -> list[Measurement]:
+    """Return the rows of all subsets, and check that an interrupted run finds all of them.
+
+    Args:
+        task: what is measured.
+        model: one for all subsets, or one for each.
+        folder: of the journals.
+    """
+    rows: list[Measurement] = []
+    for subset in task.subsets:
+        trained = model if isinstance(model, Decoder) else model[subset]
+        found = task.evaluate(trained, subset, 0, Journal(folder / subset))
+        assert found == task.evaluate(Oracle(_refuse), subset, 0, Journal(folder / subset))
+        rows += found
+    return rows
+
+
+def _refuse(_: list[int]) -> list[int]:
+    raise AssertionError("what is in the journal was measured again")

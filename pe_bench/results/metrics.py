@@ -1,0 +1,50 @@
+"""What the names of metrics mean: title, unit, direction."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One kind of number.
+
+    Attributes:
+        title: name in tables and plots.
+        unit: of its values; empty: a plain number.
+        higher_is_better: its direction; None: it has none.
+    """
+
+    title: str
+    unit: str = ""
+    higher_is_better: bool | None = None
+
+
+METRICS = {
+    "exact_match": Metric("exact match", "%", higher_is_better=True),
+    "accuracy": Metric("accuracy", "%", higher_is_better=True),
+    "token_accuracy": Metric("token accuracy", "%", higher_is_better=True),
+    "accuracy_per_byte": Metric("accuracy per byte", "%", higher_is_better=True),
+    "f1": Metric("F1", "%", higher_is_better=True),
+    "em": Metric("exact match", "%", higher_is_better=True),
+    "rgm": Metric("ROUGE geometric mean", "%", higher_is_better=True),
+    "rouge1": Metric("ROUGE-1", "%", higher_is_better=True),
+    "rouge2": Metric("ROUGE-2", "%", higher_is_better=True),
+    "rougeL": Metric("ROUGE-L", "%", higher_is_better=True),
+    "score": Metric("score", "%", higher_is_better=True),
+    "bits_per_byte": Metric("bits per byte", higher_is_better=False),
+    "tail_bits_per_byte": Metric("bits per byte of the tail", higher_is_better=False),
+    "perplexity": Metric("perplexity", higher_is_better=False),
+    "tail_perplexity": Metric("perplexity of the tail", higher_is_better=False),
+    "prompt_tokens": Metric("prompt", "tokens"),
+    "mean_logit": Metric("mean attention logit"),
+    "parameters": Metric("parameters", higher_is_better=False),
+    "failed": Metric("failed checks", higher_is_better=False),
+    "extra_flops_per_token": Metric("extra operations per token", higher_is_better=False),
+    "extra_cache_per_token": Metric("extra cached numbers per token", higher_is_better=False),
+    "flops_overhead_percent": Metric("operations added", "%", higher_is_better=False),
+    "cache_overhead_percent": Metric("cache added", "%", higher_is_better=False),
+}
+
+
+def describe_metric(name: str) -> Metric:
+    """Return a metric's entry in `METRICS`, or one made from its name."""
+    return METRICS.get(name, Metric(name.replace("_", " ")))

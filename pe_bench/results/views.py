@@ -1,0 +1,107 @@
+"""What a task wants shown of its rows: columns of the table, panels, maps.
+
+`run.json` keeps them, so that a report needs no task: `to_json` and `from_json`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The number by which a table is sorted; the metric says which direction is better."""
+
+    metric: str
+    subset: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table, left out where it has no rows.
+
+    Attributes:
+        subset, metric: the rows.
+        title: heading; empty: made from subset and metric.
+        chance: value that guessing reaches.
+    """
+
+    subset: str
+    metric: str
+    title: str = ""
+    chance: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A panel with the metric against `length`, a curve for each encoding.
+
+    Attributes:
+        subset, metric: the rows.
+        title: of the panel; empty: the subset.
+        x: label of the axis; empty: that of the task's lengths.
+        chance: value that guessing reaches.
+        log_x: whether the axis is logarithmic.
+    """
+
+    subset: str
+    metric: str
+    title: str = ""
+    x: str = ""
+    chance: float | None = None
+    log_x: bool = True
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """A map of a percentage over length (upwards) and the second axis (to the right).
+
+    Attributes:
+        subset, metric: the rows.
+        title: what is shown.
+        trained: largest trained value of the second axis and of the length; None: not such an axis.
+    """
+
+    subset: str
+    metric: str
+    title: str
+    trained: tuple[float | None, float | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A panel for each encoding: the metric against the second axis, a curve for each length.
+
+    Attributes:
+        subset, metric: the rows.
+        title: what is shown.
+        y: label of the metric's axis.
+    """
+
+    subset: str
+    metric: str
+    title: str
+    y: str
+
+
+View = Column | Curve | Heatmap | Gallery
+
+KINDS: dict[str, type[View]] = {
+    "column": Column,
+    "curve": Curve,
+    "heatmap": Heatmap,
+    "gallery": Gallery,
+}
+
+
+def to_json(view: View) -> dict[str, Any]:
+    """Return a view as `run.json` keeps it."""
+    return {"kind": type(view).__name__.lower(), **asdict(view)}
+
+
+def from_json(record: Mapping[str, Any]) -> View:
+    """Return the view that `to_json` has written."""
+    fields = {name: value for name, value in record.items() if name != "kind"}
+    if "trained" in fields:
+        fields["trained"] = tuple(fields["trained"])
+    return KINDS[record["kind"]](**fields)

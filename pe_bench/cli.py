@@ -95,24 +95,24 @@ def _run(args: argparse.Namespace) -> int:
 
     from pe_bench.reporting.report import summary
     from pe_bench.running.grid import run_grid
-    from pe_bench.running.stage import Request
+    from pe_bench.running.options import RunOptions
     from pe_bench.system.console import warn
-    from pe_bench.system.environment import cache_folder
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
-    request = Request(
+    options = RunOptions(
         preset=args.preset,
         protocol=args.protocol,
         tokenizer=args.tokenizer,
         precision=args.precision,
-        cache=cache_folder(),
         data=data,
         subsets=tuple(args.subsets) if args.subsets else None,
-        **overrides,
+        train=overrides["train"],
+        pretrain=overrides["pretrain"],
+        model=overrides["model"],
     )
     outcomes = run_grid(
-        request,
+        options,
         list(dict.fromkeys(_expand(args.encoding, "encoding"))),
         list(dict.fromkeys(_expand(args.task, "task"))),
         list(dict.fromkeys(args.seeds)),

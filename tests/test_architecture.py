@@ -111,6 +111,6 @@ def test_quick_commands_import_neither_torch_nor_datasets(command: str, tmp_path
 
 
 def test_the_rules_can_be_broken() -> None:
-    assert units("def f():\n    from pe_bench.running.cell import Cell") == {"running"}
+    assert units("def f():\n    from pe_bench.running.run import Cell") == {"running"}
     assert units("import pe_bench.tasks.probes") == {"tasks"}
     assert units("from pe_bench import cli, __version__") == {"cli"}

@@ -186,7 +186,7 @@ def test_a_failure_does_not_stop_the_grid(toy, tmp_path, capsys):
     assert "crash.py · toy.py · seed 0 failed" in errors
     assert "Traceback" not in errors
     assert record(tmp_path, "short.py")[0]["status"] == "skipped"
-    assert "Traceback" in record(tmp_path, "crash.py")[0]["reason"]
+    assert "Traceback" in record(tmp_path, "crash.py")[0]["traceback"]
 
 
 def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, capsys):

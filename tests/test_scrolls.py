@@ -14,7 +14,8 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
-from pe_bench.running.stage import Request, resolve
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
 from pe_bench.tasks.scrolls import task as scrolls
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.task import SUBSETS
@@ -22,14 +23,14 @@ from pe_bench.text.tokenizer import ByteTokenizer
 
 TOKENS = ByteTokenizer()
 BOS, EOS, SEP = TOKENS.bos, TOKENS.eos, TOKENS.sep
-REQUEST = Request("quick", "strict", "bytes", "fp32", Path(), {}, {}, {}, {"layers": 1})
+OPTIONS = RunOptions(model={"layers": 1})
 
 
 @pytest.fixture
 def stage(cache_folder):
     def make(spec="scrolls", **changes):
         changes = {"cache": cache_folder} | changes
-        return resolve(dataclasses.replace(REQUEST, **changes), spec)
+        return resolve(dataclasses.replace(OPTIONS, **changes), spec)
 
     return make
 

@@ -12,7 +12,8 @@ from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.results.statistics import mean
-from pe_bench.running.stage import Request, Stage, resolve
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.length_generalization import GeneratedTask
 
 TASKS = plugins.names("task")
@@ -20,15 +21,15 @@ GENERATED = [n for n in TASKS if issubclass(plugins.load("task", n).cls, Generat
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 
 
-def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> Stage:
+def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> ResolvedTask:
     """A task with its quick preset, a tiny model and `few` items of a kind."""
-    request = Request("quick", "strict", "bytes", "fp32", tmp_path, {}, train, {}, TINY)
+    request = RunOptions(cache=tmp_path, train=train, model=TINY)
     options = [p.name for p in plugins.options_of(plugins.load("task", name).cls)]
     size = next((f":{option}={few}" for option in ("samples", "windows") if option in options), "")
     return resolve(request, f"{name}{size}")
 
 
-def parts(task: Stage) -> list[str | None]:
+def parts(task: ResolvedTask) -> list[str | None]:
     """What `batch` is called with."""
     return [*task.task.subsets[:2]] if task.task.trains_each_subset else [None]
 
@@ -113,7 +114,7 @@ def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Pa
         for preset, content in cls.presets.items():
             if option.name not in content.options:
                 continue
-            request = Request(preset, "strict", "bytes", "fp32", tmp_path, {}, {}, {}, {})
+            request = RunOptions(preset=preset, cache=tmp_path)
             for value in (option.default, content.options[option.name]):
                 try:
                     made = resolve(request, f"{name}:{option.name}={value}")

@@ -8,13 +8,14 @@ from pathlib import Path
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.running.cell import Cell, Outcome
-from pe_bench.running.stage import Request, Stage, check_used, resolve
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import ResolvedTask, check_used, resolve
+from pe_bench.running.run import Busy, Outcome, Run
 from pe_bench.system.console import info, warn
 
 
 def run_grid(
-    request: Request,
+    options: RunOptions,
     encodings: list[str],
     tasks: list[str],
     seeds: list[int],
@@ -25,7 +26,7 @@ def run_grid(
     """Runs every combination; what fails is recorded and the rest goes on.
 
     Args:
-        request: settings common to all.
+        options: settings common to all.
         encodings, tasks: specs.
         seeds: of weights, batches and draws.
         results: folder to write to.
@@ -40,29 +41,29 @@ def run_grid(
     """
     outcomes: list[Outcome] = []
     loaded: list[Plugin] = []
-    stages: list[Stage] = []
+    resolved: list[ResolvedTask] = []
     for spec in encodings:
         with _complaining(spec, outcomes):
             loaded.append(plugins.load("encoding", spec))
     for spec in tasks:
         with _complaining(spec, outcomes):
-            stages.append(resolve(request, spec))
-    if len(stages) == len(tasks):
-        check_used(request, stages)
-    for stage in stages:
-        for part, why in stage.task.missing.items():
-            title = f"{stage.label} · {part}"
+            resolved.append(resolve(options, spec))
+    if len(resolved) == len(tasks):
+        check_used(options, resolved)
+    for task in resolved:
+        for part, why in task.task.missing.items():
+            title = f"{task.label} · {part}"
             outcomes.append(Outcome(title, "skipped", (warn(f"{title}: {why}"),)))
-    cells = [
-        Cell(stage, encoding, seed, results, device, request.precision)
-        for stage in stages
+    runs = [
+        Run(task, encoding, seed, results, device, options.precision)
+        for task in resolved
         for seed in seeds
         for encoding in loaded
     ]
-    for number, cell in enumerate(cells, 1):
-        info(f"[{number}/{len(cells)}] {cell.title}")
-        with _complaining(cell.title, outcomes):
-            outcomes.append(cell.run())
+    for number, run in enumerate(runs, 1):
+        info(f"[{number}/{len(runs)}] {run.title}")
+        with _complaining(run.title, outcomes):
+            outcomes.append(run.execute())
     return outcomes
 
 
@@ -72,6 +73,9 @@ def _complaining(title: str, outcomes: list[Outcome]) -> Iterator[None]:
         yield
     except InputError as error:
         outcomes.append(Outcome(title, "failed", (warn(f"{title}: {error}"),)))
+    except Busy:
+        sentence = f"{title}: another process is working on it: wait for it or stop it"
+        outcomes.append(Outcome(title, "failed", (warn(sentence),)))
     except SavingError:
         raise
     except Exception as error:  # a plugin's constructor, say; where it happened is what helps

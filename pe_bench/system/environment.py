@@ -1,6 +1,5 @@
 """Where and with what a number was measured."""
 
-import os
 import platform
 import resource
 import subprocess
@@ -25,13 +24,6 @@ def describe(device: str) -> dict[str, Any]:
         "versions": {name: _version(name) for name in PACKAGES},
         "git": _git(),
     }
-
-
-def cache_folder() -> Path:
-    """Where downloads, tokenizers and checkpoints are kept between runs."""
-    if given := os.environ.get("PE_BENCH_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"
 
 
 def reset_peak_memory(device: str) -> None:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, JSON, names."""
+"""Files: atomic writes, JSON, names, the cache folder."""
 
 import contextlib
 import json
@@ -63,3 +63,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def slug(label: str) -> str:
     """A label as a directory name that every file system takes."""
     return re.sub(r"[^\w.=,+-]", "_", label)
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads, tokenizers and checkpoints."""
+    if given := os.environ.get("PE_BENCH_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"

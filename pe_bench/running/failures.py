@@ -1,0 +1,78 @@
+"""Failures of a run: said when they happen, kept in order, retried only where that can help."""
+
+import traceback
+
+import torch
+
+from pe_bench.errors import InputError, describe_error, place_of
+from pe_bench.system.console import info, warn
+
+
+class SharedFailure(Exception):
+    """A phase that all subsets share has failed, for the reason in `__cause__`."""
+
+
+class FirstStepFailure(Exception):
+    """The training of one subset failed before its first step, for the reason in `__cause__`."""
+
+
+class Failures:
+    """What failed in one run, the first cause first.
+
+    Args:
+        title: of the run.
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.errors: list[BaseException] = []
+        self.causes: list[str] = []
+
+    def add(self, subset: str, error: BaseException) -> None:
+        """Say and keep a failure of one subset; "" if it concerns all of them."""
+        where = f"{subset}: " if subset else ""
+        self.errors.append(error)
+        if isinstance(error, InputError):
+            self.causes.append(f"{where}{error}")
+            warn(f"{self.title}: {self.causes[-1]}")
+        else:
+            self.causes.append(f"{where}{describe_error(error)}")
+            info(f"{self.title}: failed, {self.causes[-1]}")
+
+    def will_recur(self, failure: SharedFailure | FirstStepFailure) -> bool:
+        """Tell whether the other subsets would end as this one has."""
+        error = failure.__cause__
+        if isinstance(failure, SharedFailure) or _is_out_of_memory(error):
+            return True
+        return any(_alike(error, earlier) for earlier in self.errors)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Those that the user can mend, one sentence each."""
+        pairs = zip(self.errors, self.causes, strict=True)
+        return tuple(
+            f"{self.title}: {cause}" for error, cause in pairs if isinstance(error, InputError)
+        )
+
+    @property
+    def cause(self) -> str | None:
+        """The first failure that is not bad input, in one line."""
+        for error, cause in zip(self.errors, self.causes, strict=True):
+            if not isinstance(error, InputError):
+                return cause
+        return None
+
+    @property
+    def traceback(self) -> str | None:
+        """Python's account of each failure that is not bad input."""
+        crashes = [error for error in self.errors if not isinstance(error, InputError)]
+        return "\n".join("".join(traceback.format_exception(error)) for error in crashes) or None
+
+
+def _alike(one: BaseException | None, other: BaseException) -> bool:
+    return one is not None and type(one) is type(other) and place_of(one) == place_of(other)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    # On the CPU torch has no type of its own for that.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error)

@@ -1,0 +1,161 @@
+"""From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from pe_bench import __version__
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.running.options import RunOptions
+from pe_bench.task import Preset, Setup, Task
+
+# How often a phase saves and how it slices a batch change no number beyond rounding.
+IRRELEVANT = ("save_every", "micro_batch")
+
+
+@dataclass(frozen=True)
+class ResolvedTask:
+    """A task with its data, ready to be trained and evaluated with any encoding.
+
+    Attributes:
+        label: canonical spec.
+        task: the task itself, its data opened.
+        model: shape of the decoder.
+        train: training phase.
+        settings: everything that decides a number except encoding and seed. A table never mixes
+            two of them, and their digest is part of a run's folder name.
+        start: task whose trained model this one starts from, or None.
+    """
+
+    label: str
+    task: Task
+    model: ModelConfig
+    train: TrainConfig
+    settings: Mapping[str, Any]
+    start: "ResolvedTask | None"
+
+    def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
+        """Return an instance of an encoding for one layer of this task's model."""
+        made: Encoding = encoding.make(self.model, layer)
+        return made
+
+    def make_model(self, encoding: Plugin, seed: int) -> Decoder:
+        """Return an untrained decoder; all but the encoding depends on the seed alone."""
+        torch.manual_seed(seed)
+        return Decoder(self.model, encoding.make)
+
+    def digest(self, *more: Any) -> str:
+        """Return eight characters that stand for the settings and for `more`."""
+        return digest(self.settings, *more)
+
+
+def digest(*parts: Any) -> str:
+    """Return eight hexadecimal digits of the SHA-256 of the parts as JSON."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTask:
+    """Return the task of a spec with its data opened, and the task that it starts from.
+
+    Args:
+        options: those of the command.
+        spec: name or file of the task, with options.
+        asked: False for a task that only provides the start of another one.
+
+    Raises:
+        InputError: anything that the user can mend.
+    """
+    plugin = plugins.load("task", spec, options.preset)
+    preset = _preset(options, plugin, asked)
+    start = _start(options, plugin.cls)
+    setup = _setup(options, plugin, preset, asked)
+    task_options = {**preset.options, **plugin.options}
+    task: Task = plugin.cls(setup, start.task if start else None, **task_options)
+    model = start.model if start else _shape(options, preset, task)
+    settings = {
+        "task": plugin.label,
+        "source": plugin.source,
+        "options": task_options,
+        "preset": setup.preset,
+        "protocol": setup.protocol,
+        "data": task.fingerprint,
+        "precision": options.precision,
+        "model": asdict(model),
+        "train": {k: v for k, v in asdict(setup.train).items() if k not in IRRELEVANT},
+        "start": start.settings if start else None,
+        "version": __version__,
+    }
+    return ResolvedTask(plugin.label, task, model, setup.train, settings, start)
+
+
+def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
+    """Check that every option of the command has an effect on some task.
+
+    Raises:
+        InputError: one has none.
+    """
+    starts = [task.start for task in tasks if task.start]
+    if options.pretrain and not starts:
+        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
+    names = dict.fromkeys(task.label.partition(":")[0] for task in (*tasks, *starts))
+    for name in options.data:
+        if name and name not in names:
+            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
+
+
+def _preset(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
+    cls: type[Task] = plugin.cls
+    if options.preset not in cls.presets:
+        raise InputError(
+            f"{plugin.label} has no preset '{options.preset}'; it has {', '.join(cls.presets)}"
+        )
+    if asked and options.protocol not in cls.protocols:
+        raise InputError(
+            f"{plugin.label} has no protocol '{options.protocol}'; it has "
+            f"{', '.join(cls.protocols)}"
+        )
+    return cls.presets[options.preset]
+
+
+def _start(options: RunOptions, cls: type[Task]) -> ResolvedTask | None:
+    return resolve(options, cls.starts_from, asked=False) if cls.starts_from else None
+
+
+def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> Setup:
+    """Return the part of the options that a task is constructed with."""
+    try:
+        train = replace(preset.train, **(options.train if asked else options.pretrain))
+    except InputError as error:
+        raise InputError(str(error) if asked else f"pre{error}") from None
+    name = plugin.label.partition(":")[0]
+    return Setup(
+        preset=options.preset,
+        protocol=options.protocol if asked else "strict",
+        train=train,
+        data=options.data.get(name, options.data.get("") if asked else None),
+        tokenizer=options.tokenizer,
+        cache=options.cache,
+        subsets=options.subsets if asked else None,
+    )
+
+
+def _shape(options: RunOptions, preset: Preset, task: Task) -> ModelConfig:
+    """Return the decoder's shape: preset, overrides, then facts of the task's data."""
+    shape = replace(preset.model or ModelConfig(), **options.model)
+    return replace(
+        shape,
+        vocab_size=task.vocab_size,
+        train_length=task.train_length,
+        digit_ids=task.digit_ids,
+        separator_ids=task.separator_ids,
+    )

@@ -1,0 +1,306 @@
+"""One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError, SavingError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.journal import Journal
+from pe_bench.results.reading import read_measurements, write_rows
+from pe_bench.results.record import RunRecord, Status
+from pe_bench.results.schema import COLUMNS, Measurement
+from pe_bench.results.statistics import average
+from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.training import Trained, train
+from pe_bench.system import environment
+from pe_bench.system.console import info, warn
+from pe_bench.system.files import read_json, slug, write_json
+from pe_bench.task import Batch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended.
+
+    Attributes:
+        title: encoding, task and seed.
+        status: "done" also where subsets are missing for a reason that the user knows.
+        complaints: sentences about input that the user can mend.
+        folder: of the run; None where it did not get that far.
+        cause: first failure that is not bad input, in one line.
+    """
+
+    title: str
+    status: Status
+    complaints: tuple[str, ...] = ()
+    folder: Path | None = None
+    cause: str | None = None
+
+
+class Busy(Exception):
+    """Another process is working on the run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One encoding on one task under one seed."""
+
+    task: ResolvedTask
+    encoding: Plugin
+    seed: int
+    results: Path
+    device: str
+    precision: str
+
+    @property
+    def title(self) -> str:
+        """Encoding, task and seed, for people."""
+        return f"{self.encoding.label} · {self.task.label} · seed {self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Run directory. Its digest changes with every setting and plugin source that can change a
+        result.
+        """
+        identity = self.task.digest(self.encoding.label, self.encoding.source)
+        place = self.results / "runs" / slug(self.task.label) / slug(self.encoding.label)
+        return place / f"seed{self.seed}-{identity}"
+
+    def execute(self, *, wait: bool = False) -> Outcome:
+        """Do what is not done yet, under a lock: two processes never share a run.
+
+        Args:
+            wait: until another process that is working on this run has ended.
+
+        Raises:
+            Busy: another process is working on this run.
+            InputError: something that the user can mend.
+            SavingError: a result could not be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / "lock", timeout=-1 if wait else 0):
+                return self._execute()
+        except Timeout:
+            raise Busy from None
+        except (InputError, SavingError):
+            raise
+        except Exception as error:
+            failures = Failures(self.title)
+            failures.add("", error)
+            return self._failed(failures)
+
+    def _execute(self) -> Outcome:
+        reason = self.task.task.skip(self.task.make_encoding(self.encoding))
+        if reason is not None:
+            return self.skip(reason)
+        if self._is_done():
+            info(f"done already, in {self.folder}")
+            return Outcome(self.title, "done", (), self.folder)
+        started = time.monotonic()
+        environment.reset_peak_memory(self.device)
+        failures = Failures(self.title)
+        self._measure_all(failures)
+        measured = self._measured()
+        self._summarize(measured, failures)
+        seconds = round(time.monotonic() - started, 3)
+        if failures.errors:
+            return self._failed(failures, subsets=tuple(measured), seconds=seconds)
+        return self._done(tuple(measured), seconds)
+
+    def skip(self, reason: str) -> Outcome:
+        """Record that the task cannot be run with the encoding."""
+        self._record("skipped", reason=reason)
+        complaint = warn(f"{self.title}: skipped, {reason}")
+        return Outcome(self.title, "skipped", (complaint,), self.folder)
+
+    def _measure_all(self, failures: Failures) -> None:
+        """Train and measure every subset that is not measured yet."""
+        for subset in self.task.task.subsets:
+            rows = self.folder / "subsets" / f"{slug(subset)}.csv"
+            if rows.exists():
+                continue
+            try:
+                self._write(rows, self._measure(subset))
+            except SavingError:
+                raise
+            except (SharedFailure, FirstStepFailure) as failure:
+                assert failure.__cause__ is not None
+                stop = failures.will_recur(failure)
+                shared = isinstance(failure, SharedFailure)
+                failures.add("" if shared else subset, failure.__cause__)
+                if stop:
+                    break
+            except Exception as error:
+                failures.add(subset, error)
+
+    def _summarize(self, by_subset: dict[str, list[Measurement]], failures: Failures) -> None:
+        """Write the rows of all subsets and their summary."""
+        measured = [row for rows in by_subset.values() for row in rows]
+        summary: list[Measurement] = []
+        if measured:
+            try:
+                summary = self.task.task.summarize(measured)
+            except Exception as error:
+                failures.add("summary", error)
+        self._write(self.folder / "rows.csv", [*measured, *summary])
+
+    def _done(self, subsets: tuple[str, ...], seconds: float) -> Outcome:
+        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        model = self.task.make_model(self.encoding, self.seed)
+        start = self.task.start
+        files = {name: self.folder / "subsets" / f"{slug(name)}.json" for name in subsets}
+        self._record(
+            "done",
+            subsets=subsets,
+            parameters=sum(p.numel() for p in model.parameters()),
+            encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
+            seconds=seconds,
+            peak_memory_bytes=environment.peak_memory(self.device),
+            pretraining=read_json(self._checkpoint(start) / "final.json") if start else None,
+            costs={name: read_json(file) for name, file in files.items()},
+        )
+        return Outcome(self.title, "done", (), self.folder)
+
+    def _failed(self, failures: Failures, **more: Any) -> Outcome:
+        reason = "\n".join(failures.causes)
+        self._record("failed", reason=reason, traceback=failures.traceback, **more)
+        return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
+
+    def _is_done(self) -> bool:
+        record = read_json(self.folder / "run.json")
+        done = set(record.get("subsets", ()))
+        return record.get("status") == "done" and done >= set(self.task.task.subsets)
+
+    def _measured(self) -> dict[str, list[Measurement]]:
+        """Return the rows of every subset that has been measured, now or in an earlier call."""
+        folder = self.folder / "subsets"
+        paths = {name: folder / f"{slug(name)}.csv" for name in self.task.task.subsets}
+        return {name: read_measurements(path) for name, path in paths.items() if path.exists()}
+
+    def _measure(self, subset: str) -> list[Measurement]:
+        """Return the rows of one subset, its model trained before where it is not yet."""
+        task = self.task.task
+        model, trained = self._trained(self.task, subset if task.trains_each_subset else None)
+        started = time.monotonic()
+        model.eval()
+        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
+        evaluations = []
+        for draw in range(model.encoding.draws):
+            model.use_draw(draw)
+            name = f"{slug(subset)}-{draw}" if draw else slug(subset)
+            journal = Journal(self.folder / "journal" / f"{name}.jsonl")
+            with torch.inference_mode(), autocast:
+                evaluations.append(task.evaluate(model, subset, self.seed, journal))
+        seconds = round(time.monotonic() - started, 3)
+        write_json(
+            self.folder / "subsets" / f"{slug(subset)}.json",
+            {"training": asdict(trained), "evaluation_seconds": seconds},
+        )
+        return average(evaluations)
+
+    def _trained(self, task: ResolvedTask, subset: str | None) -> tuple[Decoder, Trained]:
+        """Return the model after a phase: trained now, or read from where it was trained before.
+
+        Args:
+            task: the phase's task, this run's or the one that it starts from.
+            subset: the one that the phase is for; None: it serves all of them.
+
+        Raises:
+            SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
+            FirstStepFailure: the phase of one subset failed before its first step.
+        """
+        steps: list[int] = []
+
+        def batch(step: int) -> Batch:
+            steps.append(step)
+            return task.task.batch(subset, self.seed, step)
+
+        try:
+            model = task.make_model(self.encoding, self.seed)
+            folder = self._checkpoint(task)
+            if subset is not None:
+                folder = self.folder / "work" / slug(subset)
+            folder.mkdir(parents=True, exist_ok=True)
+        except Exception as error:
+            raise SharedFailure from error
+        with FileLock(folder / "lock"):
+            if task.start is not None and not (folder / "final.json").exists():
+                start, _ = self._trained(task.start, None)
+                model.load_state_dict(start.state_dict())
+            try:
+                trained = train(
+                    model,
+                    batch,
+                    task.train,
+                    folder=folder,
+                    title=f"{self.encoding.label} · {subset or task.label} · train",
+                    seed=self.seed,
+                    device=self.device,
+                    precision=self.precision,
+                )
+            except SavingError:
+                raise
+            except Exception as error:
+                if subset is None:
+                    raise SharedFailure from error
+                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
+                    raise FirstStepFailure from error
+                raise
+        return model.to(self.device), trained
+
+    def _checkpoint(self, task: ResolvedTask) -> Path:
+        """Return the folder of a phase that serves all subsets, for this run and later ones."""
+        key = task.digest(self.encoding.label, self.encoding.source, self.seed)
+        return task.task.setup.cache / "checkpoints" / key
+
+    def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
+        setup = self.task.task.setup
+        identity = {
+            "task": self.task.label,
+            "encoding": self.encoding.label,
+            "seed": self.seed,
+            "preset": setup.preset,
+            "protocol": setup.protocol,
+            "data": self.task.task.data_label,
+            "run": self.folder.name,
+        }
+        write_rows(path, [identity | asdict(row) for row in measured], COLUMNS)
+
+    def _record(self, status: Status, **more: Any) -> None:
+        task = self.task.task
+        record = RunRecord(
+            status=status,
+            task=self.task.label,
+            encoding=self.encoding.label,
+            encoding_source=self.encoding.source,
+            seed=self.seed,
+            preset=task.setup.preset,
+            protocol=task.setup.protocol,
+            data=task.provenance(),
+            settings_digest=self.task.digest(),
+            settings=self.task.settings,
+            headline=task.headline,
+            shown=dict(task.shown),
+            curves=dict(task.curves),
+            axes=dict(task.axes),
+            figures=task.figures,
+            trained_to=task.trained_to,
+            train_length=self.task.model.train_length,
+            fine_tune_length=self.task.train.length if self.task.start else None,
+            missing=dict(task.missing),
+            environment=environment.describe(self.device),
+            finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **more,
+        )
+        write_json(self.folder / "run.json", record.to_json())

@@ -1,0 +1,63 @@
+"""Files for visitors of the repository: they parse, and agree with the package."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import pe_bench
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_one_version_everywhere() -> None:
+    citation = load(ROOT / "CITATION.cff")
+    assert citation["version"] == PROJECT["version"] == pe_bench.__version__
+    assert citation["license"] == PROJECT["license"]
+    assert citation["authors"] == PROJECT["authors"]
+    assert set(citation) >= {"cff-version", "message", "title", "abstract"}
+    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_issue_forms_ask_something(path: Path) -> None:
+    form = load(path)
+    assert form["name"] and form["description"]
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    names = [field["id"] for field in fields]
+    assert len(names) == len(set(names)) > 0
+    assert all(field["attributes"]["label"] for field in fields)
+    assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+def test_a_bug_report_has_the_run() -> None:
+    form = load(ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml")
+    assert "run" in [field["id"] for field in form["body"]]
+
+
+def test_hosted_ci_runs_everything_on_the_oldest_python() -> None:
+    jobs = load(ROOT / ".github" / "workflows" / "test.yml")["jobs"]
+    steps = [step.get("run") for step in jobs["test"]["steps"]]
+    assert ".ci/run" in steps
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert oldest in jobs["test"]["strategy"]["matrix"]["python-version"]
+
+
+def test_local_hooks_are_the_checks_of_ci() -> None:
+    hooks = [
+        hook
+        for repo in load(ROOT / ".pre-commit-config.yaml")["repos"]
+        if repo["repo"] == "local"
+        for hook in repo["hooks"]
+    ]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert [hook["name"] for hook in hooks] == ["ruff check", "ruff format", "mypy"]
+    assert all(f'"{hook["name"]}' in script for hook in hooks)

@@ -1,6 +1,7 @@
 """Shared by all tests: a cache of their own, real documents, golden numbers."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # One thread: the models are tiny, and threads that wait for each other on a busy machine cost
@@ -16,7 +17,7 @@ DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared"
 
 
 @pytest.fixture(autouse=True, scope="session")
-def cache_folder(tmp_path_factory: pytest.TempPathFactory):
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Nothing is read from the user's cache or written to it."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:

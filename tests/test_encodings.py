@@ -35,7 +35,7 @@ def test_what_shipped_encodings_claim() -> None:
     assert absolute == {"bipe", "fire", "learned", "sinusoidal"}
     assert {n for n, e in loaded.items() if e.max_position} == {"learned", "randpe", "xpos"}
     assert {n for n, e in loaded.items() if e.overrides("logits")} == {"cope", "dape", "path"}
-    rotary = {"rope", "xpos", "randpe", "tape"}
+    rotary = {"rope", "xpos", "randpe", "tape", "tape-ablations"}
     assert {n for n, e in loaded.items() if e.rotation_equivariant} == {*rotary, "bipe"}
     assert all(e.permutation_equivariant for e in loaded.values())
 

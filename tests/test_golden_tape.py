@@ -16,6 +16,7 @@ from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import State
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.tape import TAPE
+from pe_bench.encodings.tape_ablations import TAPEAblations
 
 FILES = ["tape_1layer_f64", "tape_1layer_f32", "tape_3layer_f64", "tape_3layer_f32"]
 WEIGHTS = {
@@ -178,9 +179,15 @@ def test_a_global_shift_of_the_published_model(golden: Any, shift: int) -> None:
 SMALL = ModelConfig(layers=3, heads=3, width=24, mlp_width=20, vocab_size=11, init_std=0.2)
 
 
+def kind_of(options: dict[str, Any]) -> type[TAPE]:
+    """TAPE itself wherever it has the options."""
+    own = {"position_size", "scaling", "factor", "ramp", "trainable", "original_length"}
+    return TAPE if own.issuperset(options) else TAPEAblations
+
+
 def decoder(noise: float = 0.0, shape: ModelConfig = SMALL, **options: Any) -> Decoder:
     torch.manual_seed(5)
-    model = Decoder(shape, partial(TAPE, **options)).double().eval()
+    model = Decoder(shape, partial(kind_of(options), **options)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
@@ -413,7 +420,8 @@ def test_the_random_half_starts_as_the_trunk() -> None:
 )
 def test_parameters(heads: int, width: int, options: dict[str, Any], expected: int) -> None:
     shape = ModelConfig(layers=3, heads=heads, width=width)
-    counts = [sum(p.numel() for p in TAPE(shape, i, **options).parameters()) for i in (0, 1, 2)]
+    made = [kind_of(options)(shape, i, **options) for i in (0, 1, 2)]
+    counts = [sum(p.numel() for p in encoding.parameters()) for encoding in made]
     assert counts == [expected, expected, 0]
     if not options:
         assert eval(TAPE.parameters_per_layer, {"C": width, "H": heads}) == expected
@@ -432,10 +440,19 @@ def test_parameters(heads: int, width: int, options: dict[str, Any], expected: i
 )
 def test_which_layers_change_the_state(layers: int, half: Any, expected: list[int]) -> None:
     shape = ModelConfig(layers=layers)
-    made = [TAPE(shape, i, layers=half) for i in range(layers)]
+    made = [TAPEAblations(shape, i, layers=half) for i in range(layers)]
     assert [i for i, encoding in enumerate(made) if list(encoding.parameters())] == expected
     z = torch.randn(1, 4, 6, 32)
     for encoding in made:
         assert (encoding.extra_values(z) is not None) == (encoding.layer in expected)
         if encoding.layer not in expected:
             assert encoding.update(z, None, z, z) is z
+
+
+@torch.no_grad()
+def test_ablations_without_options_are_tape() -> None:
+    torch.manual_seed(5)
+    ablations = Decoder(SMALL, TAPEAblations).double().eval()
+    model = decoder(0.2)
+    ablations.load_state_dict(model.state_dict())
+    assert torch.equal(ablations(tokens_of(model)), model(tokens_of(model)))

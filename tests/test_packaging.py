@@ -76,7 +76,8 @@ def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path])
         names = set(wheel.namelist())
         code = {name for name in names if ".dist-info/" not in name}
         assert code == modules() | {"pe_bench/py.typed", "pe_bench/reporting/published.csv"}
-        assert wheel.read("pe_bench/encodings/rope.py") == (ROOT / "encodings/rope.py").read_bytes()
+        nope = (ROOT / "encodings/nope.py").read_bytes()
+        assert wheel.read("pe_bench/encodings/nope.py") == nope
         (licence,) = (name for name in names if name.endswith("LICENSE"))
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
 

@@ -56,7 +56,8 @@ def card(name: str) -> Card:
     path = plugins.path_of("encoding", name)
     lineage = list(_lineage(path, None))
     classes = [cls for _, cls in lineage]
-    own = [cls for file, cls in lineage if file.parent == path.parent]  # not what hands hooks on
+    folder = plugins.PACKAGE / "encodings"
+    own = [cls for file, cls in lineage if file.is_relative_to(folder)]  # not what hands hooks on
     hooks = {m.name for cls in own for m in cls.body if isinstance(m, ast.FunctionDef)}
     places = dict.fromkeys(place for hook, place in PLACES.items() if hook in hooks)
     return Card(
@@ -142,7 +143,9 @@ def _lineage(file: Path, name: str | None) -> Iterator[tuple[Path, ast.ClassDef]
         module, original = imports.get(base.id, ("", ""))
         package, *rest = module.split(".")
         if package == plugins.PACKAGE.name and rest != ["encoding"]:
-            yield from _lineage(plugins.PACKAGE.joinpath(*rest).with_suffix(".py"), original)
+            place = plugins.PACKAGE.joinpath(*rest)
+            file = place / "encoding.py" if place.is_dir() else place.with_suffix(".py")
+            yield from _lineage(file, original)
 
 
 def _attribute(classes: list[ast.ClassDef], name: str, default: str) -> str:

@@ -41,7 +41,7 @@ def _imported(tree: ast.Module, package: Path) -> list[Path]:
         _, folder, *inner = [*module.split("."), ""]
         if folder in FOLDERS:
             place = package.joinpath(folder, *filter(None, inner))
-            files.append(place.with_suffix(".py"))
+            files += [place.with_suffix(".py"), place / "__init__.py"]
     return [file for file in files if file.is_file()]  # the others are names in a module
 
 

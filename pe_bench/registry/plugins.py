@@ -7,6 +7,7 @@ and a plugin that does not import hurts only those who ask for it.
 """
 
 import ast
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -17,7 +18,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -105,7 +106,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
             )
         cls = _plugin_class(kind, _import_shipped(kind, where), where)
         label = where
-    options = _convert(where, cls, given)
+    options = _convert(kind, where, cls, given)
     defaults = {p.name: p.default for p in options_of(cls)}
     if preset in getattr(cls, "presets", {}):
         defaults |= cls.presets[preset].options
@@ -264,9 +265,11 @@ def _plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]
 def options_of(cls: type[Any]) -> list[inspect.Parameter]:
     """A plugin's options, annotations resolved: the keyword-only parameters of its constructor.
 
-    Where it hands `**options` on to its parent, the parent's follow.
+    Where it hands `**options` on to its parent, the parent's follow. Where the class attribute
+    `option_tables` has dataclasses for an option's values, their fields with a default follow it.
     """
     found: dict[str, inspect.Parameter] = {}
+    tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
     for ancestor in cls.__mro__:
         constructor = vars(ancestor).get("__init__")
         if constructor is None:
@@ -276,17 +279,37 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
         for p in parameters:
             if p.kind is inspect.Parameter.KEYWORD_ONLY:
                 found.setdefault(p.name, p.replace(annotation=hints.get(p.name, str)))
+                for choice in tables.get(p.name, {}).values():
+                    for field in _fields(choice):
+                        found.setdefault(field.name, field)
         if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters):
             break
     return list(found.values())
 
 
-def _convert(where: str, cls: type[Any], given: dict[str, str]) -> dict[str, Any]:
+def _fields(cls: type[Any]) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass that have a default, as parameters."""
+    hints = typing.get_type_hints(cls)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    ]
+
+
+def _convert(kind: Kind, where: str, cls: type[Any], given: dict[str, str]) -> dict[str, Any]:
     known = {p.name: p for p in options_of(cls)}
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key not in known:
             has = ", ".join(f"{n}={_show(p.default)}" for n, p in known.items()) or "none"
+            if other := _related(kind, where, key):
+                raise InputError(f"{where} has no option '{key}': write {other}:{key}={text}")
             hint = suggest(key, list(known))
             raise InputError(f"{where} has no option '{key}'{hint}; its options are: {has}")
         try:
@@ -294,6 +317,16 @@ def _convert(where: str, cls: type[Any], given: dict[str, str]) -> dict[str, Any
         except ValueError as error:
             raise InputError(f"{where}:{key} must be {error}, not '{text}'") from None
     return options
+
+
+def _related(kind: Kind, where: str, key: str) -> str:
+    """Return the shipped plugin that extends `where`, by its name, and has this option, or ''."""
+    for name in names(kind):
+        if name.startswith(f"{where}-"):
+            cls = _plugin_class(kind, _import_shipped(kind, name), name)
+            if any(option.name == key for option in options_of(cls)):
+                return name
+    return ""
 
 
 def _same(value: Any, default: Any) -> bool:

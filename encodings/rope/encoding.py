@@ -1,0 +1,150 @@
+"""Rotary: q and k turn by angles that grow with position (Su et al. 2021, arXiv 2104.09864)."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pe_bench.api import Encoding, InputError, ModelConfig, State
+from pe_bench.encodings.rope.scalings import SCALINGS, make_scaling, take_options
+
+ScalingName = Literal[
+    "none", "pi", "ntk", "yarn", "llama3", "longrope", "dynamic-pi", "dynamic-ntk", "dynamic-yarn"
+]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate channel pairs (m, m + D/2), the LLaMA layout, by angles given as cos and sin.
+
+    x is (B, H, T, D); cos and sin broadcast to (B, H, T, D/2).
+    """
+    first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def geometric(base: float, planes: int, device: torch.device | None = None) -> Tensor:
+    """Return base^(-m/planes) for m = 0, 1, ..., planes - 1 in float32."""
+    exponents = torch.arange(planes, device=device).float() / planes
+    return 1 / base**exponents
+
+
+class RoPE(Encoding):
+    """Channel pair m of the token at position p turns by the angle p theta_m.
+
+    Plain: theta_m = base^(-2m/D). Frequencies are rounded to float32, as in the published
+    checkpoints, and angles are taken in float64: in float32 they would be off by 0.01 rad at
+    position 10^5.
+
+    A scaling changes theta for sequences s times as long as the original length L0. Each has
+    options of its own, see `SCALINGS` in scalings.py:
+
+    | scaling | theta becomes | s |
+    |---|---|---|
+    | pi | theta / s | factor |
+    | ntk | that of the base times s^(D/(D-2)) | factor |
+    | yarn, llama3 | theta / s if slow, theta if fast | factor |
+    | longrope | theta / a factor for each m | factor |
+    | dynamic-pi, dynamic-yarn | as above | S / L0 |
+    | dynamic-ntk | as above | factor S / L0 - (factor - 1) |
+
+    The dynamic ones follow the number of tokens S, are plain RoPE up to L0, and have no KV cache,
+    whose keys would keep the frequencies of shorter sequences. YaRN and LongRoPE also multiply
+    cos and sin by an attention factor, and so the logits by its square.
+
+    With `rotary` below 1 the frequencies are spread over the first planes and the others stand
+    still. GPT-NeoX pairs the first channels of a head instead: the same in another order.
+
+    Args:
+        base: what the wavelengths grow with; the longest is 2 pi base^(1 - 2/D) tokens.
+        scaling: see above.
+        rotary: share of the channels that turn.
+        proportional: share of the frequencies that are kept, the fastest; the others become 0
+            (p-RoPE, Barbero et al. 2024, arXiv 2410.06205).
+        trainable: theta is learned, starting as above, and scaled as above.
+    """
+
+    shift_invariant = True
+    rotation_equivariant = True
+    option_tables = {"scaling": SCALINGS}
+    variants: ClassVar[tuple[str, ...]] = (
+        "base=500000,rotary=0.5,trainable=true",
+        "scaling=yarn,factor=4,beta_fast=8,beta_slow=2,truncate=false,attention_factor=1.3",
+        "scaling=dynamic-yarn,original_length=16,ramp=rotations,train_ids=offset",
+        "scaling=dynamic-ntk,factor=2,proportional=0.75",
+        "scaling=llama3,factor=4,beta_slow=0.5",
+        "scaling=longrope,factor=2,factors=1;1;1;1.2;1.5;2;2;2,short_factors=1;1;1;1;1;1;1;1.5",
+    )
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        base: float = 10_000.0,
+        scaling: ScalingName = "none",
+        rotary: float = 1.0,
+        proportional: float = 1.0,
+        trainable: bool = False,
+        **options: Any,
+    ) -> None:
+        of_scaling = take_options(options)
+        super().__init__(model, layer, **options)
+        if base <= 1:
+            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        if model.head_dim % 2:
+            raise InputError(
+                f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
+            )
+        self.base = base
+        self.planes = int(rotary * model.head_dim) // 2
+        self.moving = int(proportional * self.planes)
+        in_range = 0 < rotary <= 1 and 0 < proportional <= 1
+        if not in_range or self.moving < SCALINGS[scaling].min_planes:
+            raise InputError(
+                f"rotary={rotary} and proportional={proportional} are shares of 1 and leave too "
+                f"few of {model.head_dim // 2} planes that turn: raise them"
+            )
+        self.scaling = make_scaling(
+            scaling,
+            of_scaling,
+            base=base,
+            planes=self.planes,
+            train_length=model.train_length,
+        )
+        if self.scaling.dynamic:
+            self.prefix_consistent = False
+        # Only the first layer's `begin` is called: parameters elsewhere would get no gradient.
+        learned = trainable and layer == 0
+        self.theta = nn.Parameter(geometric(base, self.planes)) if learned else None
+
+    def frequencies(self, device: torch.device, length: int = 0) -> Tensor:
+        """Return the angle per position of each plane that turns, in a sequence of `length`.
+
+        (D/2,) float32, or fewer with `rotary` below 1.
+        """
+        plain = geometric(self.base, self.planes, device) if self.theta is None else self.theta
+        theta = self.scaling.frequencies(plain.double(), length)
+        theta = theta * (torch.arange(self.planes, device=device) < self.moving)
+        return theta.to(plain.dtype)
+
+    def begin(self, x: Tensor, positions: Tensor) -> State:
+        """Return cos and sin of the angles, each (B or 1, 1, T, D/2)."""
+        length = positions.shape[1]
+        theta = self.frequencies(x.device, length).double()  # (D/2,)
+        gain = self.scaling.gain(length)
+        angles = positions.double()[:, None, :, None] * theta  # (B or 1, 1, T, D/2)
+        still = self.model.head_dim // 2 - self.planes
+        cos = F.pad(gain * angles.cos(), (0, still), value=1.0)
+        sin = F.pad(gain * angles.sin(), (0, still))
+        return cos.to(x.dtype), sin.to(x.dtype)
+
+    def rotate(
+        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        cos, sin = state
+        return rotate(q, cos, sin), rotate(k, cos, sin)
+
+    def turn(self, state: State, angles: Tensor) -> State:
+        turned = rotate(torch.cat(state, dim=-1), angles.cos(), angles.sin())
+        return turned.chunk(2, dim=-1)

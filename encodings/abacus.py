@@ -28,7 +28,8 @@ class Abacus(Wrapper):
     ends a run.
 
     Args:
-        base: spec of the encoding that it adds to, with one option at most: base=rope:base=5e5.
+        base: spec of the encoding that it adds to, colons between its options:
+            base=rope:base=5e5:rotary=0.5.
         offset: the random number in training is at least 0 and below this, the paper's 100;
             1 turns it off.
         rows: length of the table.

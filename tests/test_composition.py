@@ -243,3 +243,15 @@ def test_a_base_with_an_option() -> None:
     made = plugin.make(CONFIG, 0)
     assert isinstance(made, Abacus) and made.base.base == 500 and made.offset == 5
     assert plugins.load("encoding", "abacus:base=nope").label == "abacus"
+
+
+def test_a_base_with_several_options() -> None:
+    plugin = plugins.load("encoding", "abacus:offset=5,base=rope:rotary=0.50:base=5e5")
+    assert plugin.label == "abacus:base=rope:base=500000:rotary=0.5,offset=5"
+    assert plugins.load("encoding", plugin.label).label == plugin.label
+    made = plugin.make(CONFIG, 0)
+    base = plugins.load("encoding", "rope:base=5e5,rotary=0.5").make(CONFIG, 0)
+    assert isinstance(made, Abacus) and made.offset == 5
+    assert (made.base.base, made.base.planes) == (base.base, base.planes)
+    with pytest.raises(InputError, match="write name:key=value:key=value"):
+        plugins.load("encoding", "abacus:base=rope:base=5e5:rotary")

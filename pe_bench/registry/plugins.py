@@ -60,7 +60,10 @@ class Plugin:
 
 
 class EncodingSpec(str):
-    """Type of an option that names an encoding, for one that adds to another."""
+    """Type of an option that names an encoding, for one that adds to another.
+
+    Colons are between its options, where a spec has commas: `abacus:base=rope:base=5e5:rotary=0.5`.
+    """
 
     kind: Kind = "encoding"
 
@@ -171,10 +174,12 @@ def _split(spec: str) -> tuple[str, dict[str, str]]:
     # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
     match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
     where, options = (match["where"], match["options"]) if match else (spec, None)
-    pairs = [pair.partition("=") for pair in (options or "").split(",") if pair]
+    separator = ":" if isinstance(spec, EncodingSpec) else ","
+    pairs = [pair.partition("=") for pair in (options or "").split(separator) if pair]
     for key, equals, value in pairs:
         if not (key and equals and value):
-            raise InputError(f"'{spec}' is not a spec: write name:key=value,key=value")
+            example = f"name:key=value{separator}key=value"
+            raise InputError(f"'{spec}' is not a spec: write {example}")
     return where, {key.strip(): value.strip() for key, _, value in pairs}
 
 
@@ -339,7 +344,8 @@ def _same(value: Any, default: Any) -> bool:
 
 def _show(value: Any) -> str:
     if isinstance(value, EncodingSpec):
-        return load(value.kind, value).label  # as canonical as the rest of a label
+        # As canonical as the rest of a label, colons between the options.
+        return load(value.kind, value).label.replace(",", ":")
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)

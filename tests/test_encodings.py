@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import MISSING, fields
 
 import pytest
 
@@ -45,7 +46,13 @@ def test_every_option_is_among_the_variants(name: str) -> None:
     cls = plugins.load("encoding", name).cls
     own = inspect.signature(vars(cls).get("__init__", Encoding.__init__)).parameters.values()
     options = {p.name for p in own if p.kind is p.KEYWORD_ONLY}
+    documentation = [inspect.getdoc(cls)]
+    for table in vars(cls).get("option_tables", {}).values():
+        for choice in table.values():
+            options |= {field.name for field in fields(choice) if field.default is not MISSING}
+            documentation += [inspect.getdoc(part) for part in choice.__mro__]
     tried = set(re.findall(r"(\w+)=", ",".join(cls.variants)))
     assert options - tried == set()
-    documented = set(re.findall(r"^ +(\w+):", inspect.getdoc(cls) or "", re.MULTILINE))
+    text = "\n".join(filter(None, documentation))
+    documented = set(re.findall(r"^ +(\w+):", text, re.MULTILINE))
     assert options - documented == set()

@@ -1,10 +1,11 @@
 """Shared by the tests of tasks: make a task, a model that knows the answers, measure it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,14 @@ from pe_bench.results.schema import Measurement
 from pe_bench.task import Setup, Task
 
 AnyTask = TypeVar("AnyTask", bound=Task)
+KINDS = {"nope", "rope", "alibi", "cope", "randpe", "tape"}
+"""Encodings that act at different places; a test of all encodings is slow beyond these."""
+
+
+def some_slow(names: Iterable[str], everyday: Iterable[str] = KINDS) -> list[Any]:
+    """Return parameters for a test, those that are not for every day marked as slow."""
+    kept = set(everyday)
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def make_task(

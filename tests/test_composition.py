@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from helpers import some_slow
 from torch import Tensor
 
 from pe_bench.checks.encodings import CONFIG, Subject
@@ -62,7 +63,7 @@ def test_a_table_of_zeros_changes_nothing_about_the_base(base: str) -> None:
     torch.testing.assert_close(both(tokens, positions=ids), alone(tokens, positions=ids))
 
 
-@pytest.mark.parametrize("base", [base for base in BASES if make(base).prefix_consistent])
+@pytest.mark.parametrize("base", some_slow(base for base in BASES if make(base).prefix_consistent))
 @torch.no_grad()
 def test_any_base_still_decodes_with_a_cache(base: str) -> None:
     model, tokens = subject(f"abacus:base={base}").model(), subject(base).tokens(24)
@@ -72,7 +73,7 @@ def test_any_base_still_decodes_with_a_cache(base: str) -> None:
     torch.testing.assert_close(decoded, model(tokens))
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", some_slow(BASES))
 def test_any_base_is_trained_too(base: str) -> None:
     model = subject(f"abacus:base={base}").model().train()
     model(subject(base).tokens(80)).square().mean().backward()

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from pe_bench.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -13,6 +15,7 @@ def blocks(file: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_encoding_of_contributing_passes_its_checks_and_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("CONTRIBUTING.md", "python")

@@ -5,20 +5,22 @@ import re
 from dataclasses import MISSING, fields
 
 import pytest
+from helpers import some_slow
 
 from pe_bench.checks.encodings import CHECKS, CONFIG, NotApplicable, Subject
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
 
+NAMES = plugins.names("encoding")
 SPECS = [
     ":".join(filter(None, (name, options)))
-    for name in plugins.names("encoding")
+    for name in NAMES
     for options in ("", *plugins.load("encoding", name).cls.variants)
 ]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", some_slow(SPECS, everyday=NAMES))
 def test_shipped_encodings(spec: str, check: str) -> None:
     subject = Subject(plugins.load("encoding", spec).make)
     try:

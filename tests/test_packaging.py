@@ -71,6 +71,7 @@ def modules() -> set[str]:
     return {str(file) for file in engine} | {f"pe_bench/{file}" for file in outside}
 
 
+@pytest.mark.slow
 def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
@@ -82,6 +83,7 @@ def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path])
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_module_is_in_the_source_distribution_once(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as sdist:
         files = [name.partition("/")[2] for name in sdist.getnames()]
@@ -92,6 +94,7 @@ def test_every_module_is_in_the_source_distribution_once(built: tuple[Path, Path
     )
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_runs_from_another_folder(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:

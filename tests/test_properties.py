@@ -76,6 +76,7 @@ def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
     assert max(logits(task, Loud).values()) < 10
 
 
+@pytest.mark.slow
 def test_checks_and_costs_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idle.py").write_text(

@@ -11,6 +11,8 @@ import pytest
 
 from pe_bench.cli import main
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [
     *(sys.executable, "-m", "pe_bench", "run", "--encoding", "tape", "--task", "scrolls"),
     *("--subsets", "qasper", "quality", "--model.layers", "2", "--model.width", "32"),

@@ -129,6 +129,7 @@ def test_bad_input(metric: Any, predictions: Any, references: Any, message: str)
         score(metric, predictions, references)
 
 
+@pytest.mark.slow
 def test_evaluate_loads_the_module_offline_both_ways(tmp_path: Path) -> None:
     script = """if True:
         import json, sys

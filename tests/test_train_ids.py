@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import some_slow
 from torch import Tensor
 
 from pe_bench.checks.encodings import CONFIG, Subject
@@ -155,7 +156,9 @@ def test_every_encoding_with_position_ids_can_be_trained_on_drawn_ones(name: str
     assert takes_train_ids(name) is moved
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if takes_train_ids(n) and n != "randpe"])
+@pytest.mark.parametrize(
+    "name", some_slow(n for n in NAMES if takes_train_ids(n) and n != "randpe")
+)
 @pytest.mark.parametrize("how", ["offset", "random"])
 @torch.no_grad()
 def test_training_ids_of_shipped_encodings(name: str, how: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import some_slow
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import IGNORE, Decoder
@@ -115,7 +116,7 @@ def test_it_learns(tmp_path):
     assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
 
 
-@pytest.mark.parametrize("spec", plugins.names("encoding"))
+@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding")))
 def test_bf16_trains_and_keeps_float32_weights(tmp_path, spec):
     model = make_model(spec)
     where = {"folder": tmp_path, "title": "test", "seed": 5, "device": "cpu"}

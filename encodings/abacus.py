@@ -7,6 +7,7 @@ from pe_bench.api import (
     EncodingSpec,
     InputError,
     ModelConfig,
+    Positions,
     Wrapper,
     join_ids,
     make_base,
@@ -77,10 +78,11 @@ class Abacus(Wrapper):
         before = torch.where(self.is_digit[tokens], -1, index).cummax(dim=1).values
         return join_ids(super().positions(tokens), index - before)
 
-    def draw_ids(self, positions: Tensor) -> Tensor:
-        ids, digits = split_ids(super().draw_ids(positions))
+    def sample_train_positions(self, positions: Tensor) -> Tensor:
+        ids, digits = split_ids(super().sample_train_positions(positions))
         return join_ids(ids, digits + (digits > 0) * int(torch.randint(self.offset, ())))
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        digits = split_ids(positions)[1].clamp(max=self.rows - 1)
-        return super().embed(x + self.table(digits), positions)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        _, digits = split_ids(positions.query)
+        added = self.table(digits.clamp(max=self.rows - 1))  # (B, T, C)
+        return super().embed(x + added, positions)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.api import Encoding, InputError, ModelConfig
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 def slopes(heads: int) -> list[float]:
@@ -32,7 +32,7 @@ class ALiBi(Encoding):
     """
 
     shift_invariant = True
-    variants = ("slope_scale=96", "train_ids=random,id_limit=512")
+    variants = ("slope_scale=96", "train_positions=random,max_train_position=512")
 
     def __init__(
         self, model: ModelConfig, layer: int = 0, *, slope_scale: float = 1.0, **options: Any
@@ -42,8 +42,7 @@ class ALiBi(Encoding):
             raise InputError(f"alibi:slope_scale must be greater than 0, not {slope_scale}")
         self.slope_scale = slope_scale
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> Tensor:
-        per_token = self.slope_scale * torch.tensor(
-            slopes(self.model.heads), dtype=torch.float64, device=positions.device
-        )
-        return -per_token[:, None] * positions[:, None, :]
+    def separable_bias(self, positions: Positions) -> Tensor:
+        per_head = torch.tensor(slopes(self.model.heads), dtype=torch.float64)
+        per_token = self.slope_scale * per_head.to(positions.key.device)  # (H,)
+        return -per_token[:, None] * positions.key[:, None, :]  # (B or 1, H, S)

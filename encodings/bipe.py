@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import InputError, ModelConfig, Wrapper, join_ids, split_ids
+from pe_bench.api import InputError, ModelConfig, Positions, Wrapper, join_ids, split_ids
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.rope import RoPE
 
@@ -65,5 +65,6 @@ class BiPE(Wrapper):
         intra = (index - starts).clamp(max=self.train_scale - 1)
         return join_ids(ends.cumsum(dim=1) - ends.long(), intra)
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return super().embed(x + self.table(split_ids(positions)[1]), positions)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        _, intra = split_ids(positions.query)
+        return super().embed(x + self.table(intra), positions)

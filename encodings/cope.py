@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Pairs
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class CoPE(Encoding):
@@ -47,14 +47,12 @@ class CoPE(Encoding):
         self.divide = divide
         self.table = nn.Parameter(torch.zeros(model.head_dim, self.npos))
 
-    def logits(
-        self, scores: Tensor, q: Tensor, k: Tensor, features: Tensor | None, pairs: Pairs
-    ) -> Tensor:
-        gates = scores.sigmoid().masked_fill(~pairs.causal, 0)
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        gates = scores.sigmoid().masked_fill(~positions.causal, 0)  # (B, H, T, S)
         # From the query backwards, where a sum is still small when it is exact to the last digit.
-        counts = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.npos - 1)
+        counts = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.npos - 1)  # (B, H, T, S)
         below = counts.detach().long()
         embedded = q @ self.table  # (B, H, T, npos)
-        steps = embedded.diff(dim=-1, append=embedded[..., -1:])
+        steps = embedded.diff(dim=-1, append=embedded[..., -1:])  # (B, H, T, npos)
         added = embedded.gather(-1, below) + (counts - below) * steps.gather(-1, below)
         return scores + (added / math.sqrt(q.shape[-1]) if self.divide == "sum" else added)

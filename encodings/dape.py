@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Pairs
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.fire import FIRE
 from pe_bench.encodings.kerple import Kerple
@@ -58,19 +58,10 @@ class DAPE(Encoding):
             nn.Linear(hidden, model.heads),
         )
 
-    def logits(
-        self, scores: Tensor, q: Tensor, k: Tensor, features: Tensor | None, pairs: Pairs
-    ) -> Tensor:
-        bias = self.base_bias(pairs).to(scores.dtype).expand_as(scores)
-        adapted: Tensor = self.mlp(torch.cat([scores, bias], dim=1).movedim(1, -1))
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        bias = self.base.bias_matrix(positions)  # (B or 1, H, T, S)
+        assert bias is not None  # every base has one
+        bias = bias.to(scores.dtype).expand_as(scores)
+        pairs = torch.cat([scores, bias], dim=1).movedim(1, -1)  # (B, T, S, 2 H)
+        adapted: Tensor = self.mlp(pairs)  # (B, T, S, H)
         return scores + bias + adapted.movedim(-1, 1)
-
-    def base_bias(self, pairs: Pairs) -> Tensor:
-        """What the base adds to the logits, (B or 1, H, T, S)."""
-        bias = self.base.bias(pairs.query_positions, pairs.key_positions)
-        at_query = self.base.decay(None, pairs.query_positions)
-        at_key = self.base.decay(None, pairs.key_positions)
-        if at_query is not None and at_key is not None:
-            bias = at_query[..., :, None] - at_key[..., None, :]
-        assert bias is not None  # every base has one of the two
-        return bias

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pe_bench.api import Encoding, InputError, ModelConfig, distances
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 HIDDEN = 2**24
 """Largest number of hidden values of the MLP in memory at once."""
@@ -42,7 +42,7 @@ class FIRE(Encoding):
     variants = (
         "width=8,c=0.5,threshold=24,eps=0.001,shared=true",
         "activation=leaky-relu,init=normal",
-        "train_ids=random",
+        "train_positions=random",
     )
 
     def __init__(
@@ -83,10 +83,10 @@ class FIRE(Encoding):
                 else:
                     nn.init.zeros_(parameter)
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        distance = distances(query_positions, key_positions).to(self.c.dtype)
+    def bias(self, positions: Positions) -> Tensor:
+        distance = positions.distance.to(self.c.dtype)  # (B or 1, T, S)
         threshold = (self.multiplier * self.threshold).abs()
-        furthest = query_positions.to(self.c.dtype).maximum(threshold)
+        furthest = positions.query.to(self.c.dtype).maximum(threshold)  # (B or 1, T)
         share = self.psi(distance) / (self.psi(furthest)[..., None] + self.eps)
         rows = max(1, HIDDEN // (self.width * share[:, 0].numel()))  # queries at a time
         pieces = [

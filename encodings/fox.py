@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, State
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class FoX(Encoding):
     """logit_ij += c_i - c_j, with c_t = sum_{s <= t} ln f_s and the gate f = sigmoid(W x + b).
 
-    W is (H, C) and b (H,), anew in every layer; W starts from N(0, init_std). Neither queries nor
+    W is (H, C) and b (H,), in every layer; W starts from N(0, init_std). Neither queries nor
     keys are rotated, as in the authors' default. Their "Pro" block also shifts keys and values by
     a token and normalises and gates the output: that is architecture and left out.
 
@@ -81,15 +81,15 @@ class FoX(Encoding):
             heads = F.linear(x, self.gate_weight, self.gate_bias)
         return heads.mT[..., None]
 
-    def key_features(self, x: Tensor, state: State) -> Tensor:
-        """ln f, (B, H, T, 1)."""
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
+        """Return ln f, (B, H, T, 1)."""
         return F.logsigmoid(self.gate_logits(x))
 
-    def accumulate(self, features: Tensor) -> Tensor:
+    def scan_features(self, features: Tensor) -> Tensor:
         # After 10^5 tokens the sum is in the ten thousands, where neighbours in float32 are
         # 1/128 apart: more than ln f of a head that remembers.
         return features.double().cumsum(dim=2)
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> Tensor:
-        assert features is not None  # `key_features` made them
-        return features[..., 0]
+    def separable_bias(self, positions: Positions) -> Tensor:
+        assert positions.features is not None  # `token_features` made them
+        return positions.features[..., 0]  # (B, H, S)

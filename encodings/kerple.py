@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, ModelConfig, Pairs, distances
+from pe_bench.api import Encoding, ModelConfig, Positions
 
 SMALLEST = 0.01
 
@@ -58,20 +58,19 @@ class Kerple(Encoding):
         d, p, a = distance[:, None].to(a.dtype), p[:, None, None], a[:, None, None]
         return p * (a * d).log1p() if self.form == "log" else a * d**p
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+    def bias(self, positions: Positions) -> Tensor | None:
         if self.form == "power-weighted":
-            return None  # `logits` adds it after multiplying
-        return -self.penalty(distances(query_positions, key_positions), self.p, self.a)
+            return None  # `rewrite_logits` adds it after multiplying
+        return -self.penalty(positions.distance, self.p, self.a)
 
-    def logits(
-        self, scores: Tensor, q: Tensor, k: Tensor, features: Tensor | None, pairs: Pairs
-    ) -> Tensor:
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         if self.form != "power-weighted":
             return scores
-        distance = distances(pairs.query_positions, pairs.key_positions)
+        distance = positions.distance
         weight = (-self.penalty(distance, self.weight_p, self.weight_a)).exp()
         return weight * scores - self.penalty(distance, self.p, self.a)
 
     def overrides(self, hook: str) -> bool:
         """Two of the three forms leave the logits alone and keep the fused path."""
-        return super().overrides(hook) and (hook != "logits" or self.form == "power-weighted")
+        rewrites = self.form == "power-weighted"
+        return super().overrides(hook) and (hook != "rewrite_logits" or rewrites)

@@ -5,14 +5,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class Learned(Encoding):
     """x = token + table[p], the table starting as N(0, init_std).
 
     Rows from the training length on are never trained and stay the noise they start as: longer
-    sequences run, and mean nothing. `train_ids=random` or `offset` trains them all.
+    sequences run, and mean nothing. `train_positions=random` or `offset` trains them all.
 
     Args:
         rows: positions that there are; 2048 as in the comparison of decoders by Kazemnejad et al.
@@ -22,7 +22,7 @@ class Learned(Encoding):
 
     max_position: int | None = 2048
     parameters_per_layer = "2048*C once"
-    variants = ("rows=64", "rows=64,past=clamp", "train_ids=random")
+    variants = ("rows=64", "rows=64,past=clamp", "train_positions=random")
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class Learned(Encoding):
         **options: Any,
     ) -> None:
         super().__init__(model, layer, **options)
-        needed = model.train_length if self.train_ids == "plain" else self.id_limit
+        sampled = self.train_positions != "contiguous"
+        needed = self.max_train_position if sampled else model.train_length
         if rows < (needed if past == "error" else 1):
             raise InputError(
                 f"learned:rows must be at least {needed}, as many as there are position ids in "
@@ -45,5 +46,5 @@ class Learned(Encoding):
         self.max_position = rows if past == "error" else None
         self.table = nn.Parameter(model.init_std * torch.randn(rows, model.width))
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + self.table[positions.clamp(max=len(self.table) - 1)]
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.table[positions.query.clamp(max=len(self.table) - 1)]

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Pairs, State
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 CHUNK = 64
 """Tokens whose reflections are multiplied out together; decides speed, not results."""
@@ -62,47 +62,45 @@ class PaTH(Encoding):
             else:
                 nn.init.normal_(parameter, std=model.init_std)
 
-    def key_features(self, x: Tensor, state: State) -> Tensor:
-        """W_up W_down x, beta and, with a gate, ln f: (B, H, T, D + 1 or D + 2)."""
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
+        """Return W_up W_down x, beta and, with a gate, ln f: (B, H, T, D + 1 or D + 2)."""
         low_rank = self.up(self.down(x)).unflatten(-1, (self.model.heads, -1)).transpose(1, 2)
         features = [low_rank, 2 * self.strength(x).sigmoid().mT[..., None]]
         if self.forget is not None:
             features.append(F.logsigmoid(self.forget(x)).mT[..., None])
         return torch.cat(features, dim=-1)
 
-    def accumulate(self, features: Tensor) -> Tensor:
-        """Puts w where W_up W_down x was."""
+    def scan_features(self, features: Tensor) -> Tensor:
+        """Put w where W_up W_down x was."""
         low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
         windows = F.pad(low_rank, (0, 0, 2, 0)).unfold(2, 3, 1)  # (B, H, S, D, 3)
         w = F.normalize(F.silu((windows * self.taps).sum(-1)), dim=-1)
         return torch.cat([w, rest], dim=-1)
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> Tensor | None:
-        if self.gate == "none" or features is None:
+    def separable_bias(self, positions: Positions) -> Tensor | None:
+        if self.gate == "none" or positions.features is None:
             return None
-        summed = features[..., -1].double().cumsum(dim=-1)  # see FoX
+        summed = positions.features[..., -1].double().cumsum(dim=-1)  # (B, H, S), see FoX
         return summed / math.sqrt(self.model.head_dim) if self.gate == "fla" else summed
 
-    def logits(
-        self, scores: Tensor, q: Tensor, k: Tensor, features: Tensor | None, pairs: Pairs
-    ) -> Tensor:
-        assert features is not None  # `key_features` made them
-        dim, keys = k.shape[-1], k.shape[2]
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        assert positions.features is not None  # `token_features` made them
+        dim = k.shape[-1]
+        keys = k.shape[2]
+        causal = positions.causal  # (B or 1, 1, T, S)
         walked = q  # every query, changed by all tokens from its own down to the chunk's end
         changes: list[Tensor] = []
         for start in reversed(range(0, keys, CHUNK)):
             part = slice(start, start + CHUNK)
-            w, beta, key = (
-                features[:, :, part, :dim],
-                features[:, :, part, dim, None],
-                k[:, :, part],
-            )
+            w = positions.features[:, :, part, :dim]  # (B, H, chunk, D)
+            beta = positions.features[:, :, part, dim, None]  # (B, H, chunk, 1)
+            key = k[:, :, part]  # (B, H, chunk, D)
             passing = beta * torch.cat([w, (w @ key.mT).tril(-1)], dim=-1)
             solved = torch.linalg.solve_triangular(
                 (beta * (w @ w.mT)).tril(-1), passing, upper=False, unitriangular=True
             )
             # Queries inside the chunk have met its tokens up to themselves, later ones all.
-            met = (walked @ w.mT) * pairs.causal[..., part]
+            met = (walked @ w.mT) * causal[..., part]  # (B, H, T, chunk)
             changes.append((walked - q) @ key.mT - met @ solved[..., dim:])
             walked = walked - met @ solved[..., :dim]
         return scores + torch.cat(changes[::-1], dim=-1) / math.sqrt(dim)

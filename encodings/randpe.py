@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.api import InputError, ModelConfig, State, random_ids
-from pe_bench.encodings.rope import RoPE
+from pe_bench.api import InputError, ModelConfig, Positions, random_ids
+from pe_bench.encodings.rope import RoPE, rotate
 
 
 class RandPE(RoPE):
@@ -23,7 +23,7 @@ class RandPE(RoPE):
     pool no larger than the sequence where it matters, the arithmetic one always, the language
     model's in SCROLLS from 2048 tokens on. A full pool in order is 0 to S - 1, hence RandPE there
     is RoPE. Here a sequence that outgrows the pool is refused. Other encodings can be trained on
-    random ids too, by train_ids=random.
+    random ids too, by train_positions=random.
 
     Args:
         max: size of the pool, the paper's.
@@ -48,8 +48,8 @@ class RandPE(RoPE):
         **options: Any,
     ) -> None:
         super().__init__(model, layer, **options)
-        if self.train_ids != "plain":
-            raise InputError("randpe draws its ids itself: leave train_ids out, set randpe:max")
+        if self.train_positions != "contiguous":
+            raise InputError("randpe draws positions itself: leave train_positions out, set max")
         if max < model.train_length:
             raise InputError(
                 f"randpe:max must be at least the training length {model.train_length}, not {max}"
@@ -60,7 +60,7 @@ class RandPE(RoPE):
             raise InputError("randpe:count has no effect with evaluation=even: leave it out")
         self.max_position = max
         self.evaluation = evaluation
-        self.draws = count if evaluation == "frozen" else 1
+        self.eval_samples = count if evaluation == "frozen" else 1
         self.per_layer = per_layer
         self.shift_invariant = not per_layer
 
@@ -69,7 +69,7 @@ class RandPE(RoPE):
         return self.ids(rows, length, 0).to(tokens.device)
 
     def ids(self, rows: int, length: int, layer: int) -> Tensor:
-        """Ids of a layer, (rows, length) in training and (1, length) in evaluation.
+        """Return the ids of a layer, (rows, length) in training and (1, length) in evaluation.
 
         Raises:
             InputError: the pool is smaller than the sequence.
@@ -87,28 +87,12 @@ class RandPE(RoPE):
             steps = torch.arange(1, length + 1) * (limit + 1)
             return steps.div(length + 1, rounding_mode="floor")[None] - 1
         # One seed for all lengths. Torch keeps 32 bits of it: small numbers stay distinct.
-        seed = self.draw * self.model.layers + layer
+        seed = self.eval_sample * self.model.layers + layer
         return random_ids(1, length, limit, torch.Generator().manual_seed(seed))
 
-    def begin(self, x: Tensor, positions: Tensor) -> State:
-        """cos and sin as RoPE's; a tuple of these for all layers where each has its own."""
-        begin = super().begin
-        state = begin(x, positions)
-        if not self.per_layer:
-            return state
-        rows, length, _ = x.shape
-        later = [self.ids(rows, length, layer) for layer in range(1, self.model.layers)]
-        return state, *(begin(x, ids.to(x.device)) for ids in later)
-
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        return super().rotate(q, k, state[0] if self.per_layer else state, features)
-
-    def update(self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor) -> State:
-        return state[1:] if self.per_layer else state
-
-    def turn(self, state: State, angles: Tensor) -> State:
-        if isinstance(state, tuple) and isinstance(state[0], tuple):  # a state for each layer
-            return tuple(self.turn(of_layer, angles) for of_layer in state)
-        return super().turn(state, angles)
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        if not self.per_layer or positions.layer == 0:
+            return super().transform_qk(q, k, positions)
+        ids = self.ids(q.shape[0], q.shape[2], positions.layer).to(q.device)
+        cos, sin = self.tables(ids, q.dtype)
+        return rotate(q, cos, sin), rotate(k, cos, sin)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.api import Encoding, InputError, ModelConfig, distances
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class Sandwich(Encoding):
@@ -46,8 +46,8 @@ class Sandwich(Encoding):
         # The bias has its type: float32, in a float64 model float64.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        distance = distances(query_positions, key_positions)
+    def bias(self, positions: Positions) -> Tensor:
+        distance = positions.distance  # (B or 1, T, S)
         device = distance.device
         # Every distance there is once, in float64, rather than every pair with all its cosines.
         each = torch.arange(int(distance.max()) + 1, device=device)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, State
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 from pe_bench.encodings.rope import geometric, rotate
 
 
@@ -59,12 +59,13 @@ class SelectiveRoPE(Encoding):
             raise InputError(
                 f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
             )
-        if model.groups != model.heads:
+        if model.kv_heads != model.heads:
             raise InputError(
                 f"every head turns by angles of its own: use as many kv_heads as heads "
-                f"({model.heads}), not {model.groups}"
+                f"({model.heads}), not {model.kv_heads}"
             )
-        self.base, self.planes = base, model.head_dim // 2
+        self.base = base
+        self.planes = model.head_dim // 2
         width = model.heads * self.planes
         self.down = nn.Linear(model.width, rank, bias=False)
         self.up = nn.Linear(rank, width, bias=False)
@@ -78,8 +79,8 @@ class SelectiveRoPE(Encoding):
             if self.gate is not None:
                 nn.init.zeros_(self.gate.bias)
 
-    def key_features(self, x: Tensor, state: State) -> Tensor:
-        """W_2 W_1 u of each plane, (B, H, T, D/2), and what the gate is the sigmoid of, if any."""
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
+        """Return W_2 W_1 u, (B, H, T, D/2), and the gate before its sigmoid, (B, H, T, 1)."""
         heads = x.unflatten(-1, (self.model.heads, -1))
         u = (heads * (heads.square().sum(-1, keepdim=True) + 1e-6).rsqrt()).flatten(-2)
         features = self.up(self.down(u)).unflatten(-1, (self.model.heads, -1))
@@ -88,8 +89,8 @@ class SelectiveRoPE(Encoding):
         per_head: Tensor = features.transpose(1, 2)
         return per_head
 
-    def accumulate(self, features: Tensor) -> Tensor:
-        """The angles of all tokens so far, (B, H, S, D/2) float64."""
+    def scan_features(self, features: Tensor) -> Tensor:
+        """Return the angles of all tokens so far, (B, H, S, D/2) float64."""
         channels = features[..., : self.planes].transpose(2, 3).flatten(1, 2)
         phi = self.conv(F.pad(channels, (3, 0))).unflatten(1, (self.model.heads, -1)).mT
         if self.log_bias is not None:
@@ -99,9 +100,9 @@ class SelectiveRoPE(Encoding):
         total: Tensor = phi.double().cumsum(2)
         return total * geometric(self.base, self.planes, total.device).double()
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        assert features is not None
-        cos, sin = features.cos().to(q.dtype), features.sin().to(q.dtype)
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        angles = positions.query_features  # (B, H, T, D/2)
+        assert angles is not None  # `token_features` made them
+        cos = angles.cos().to(q.dtype)
+        sin = angles.sin().to(q.dtype)
         return rotate(q, cos, sin), rotate(k, cos, sin)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.api import Encoding, InputError, ModelConfig
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class Sinusoidal(Encoding):
@@ -23,7 +23,7 @@ class Sinusoidal(Encoding):
             several published baselines do.
     """
 
-    variants = ("layout=concat,scale=one", "layout=t2t", "train_ids=offset")
+    variants = ("layout=concat,scale=one", "layout=t2t", "train_positions=offset")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Sinusoidal(Encoding):
         self.scale = math.sqrt(model.width) if scale == "sqrt" else 1.0
 
     def table(self, positions: Tensor) -> Tensor:
-        """The embedding of each position in float64: (B or 1, T) -> (B or 1, T, C)."""
+        """Return the embedding of each position in float64: (B or 1, T) -> (B or 1, T, C)."""
         half = self.model.width // 2
         steps = half - 1 if self.layout == "t2t" else half
         exponents = torch.arange(half, device=positions.device).double() / steps
@@ -51,5 +51,5 @@ class Sinusoidal(Encoding):
             return torch.stack(waves, dim=-1).flatten(-2)
         return torch.cat(waves, dim=-1)
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return self.scale * x + self.table(positions).to(x.dtype)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return self.scale * x + self.table(positions.query).to(x.dtype)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, distances
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 def bucket_table(buckets: int, max_distance: int) -> Tensor:
@@ -34,7 +34,7 @@ class T5(Encoding):
     the same boundaries.
 
     T5 has one table for all layers and does not divide its scores by sqrt(D); decoders that took
-    over its biases do, and so does this one unless told otherwise. Its initial values are
+    over its biases do, and so does this one by default. Its initial values are
     N(0, init_std), like those of all weights here (there: N(0, 1/C) in Hugging Face's port).
     TAPE's baseline is `buckets=64,shared=false`.
 
@@ -71,17 +71,12 @@ class T5(Encoding):
                 f"not {max_distance}"
             )
         self.shared = shared
-        self.scaled = scaled
+        self.divide_scores = scaled
         self.table = nn.Parameter(model.init_std * torch.randn(buckets, model.heads))
         self.register_buffer("bucket_of", bucket_table(buckets, max_distance), persistent=False)
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: Any, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        return (q, k) if self.scaled else (math.sqrt(q.shape[-1]) * q, k)
-
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        distance = distances(query_positions, key_positions)
+    def bias(self, positions: Positions) -> Tensor:
+        distance = positions.distance  # (B or 1, T, S)
         buckets = self.bucket_of[distance.clamp(max=len(self.bucket_of) - 1)]
         # As an embedding: the gradient of plain indexing crawls on a GPU where millions of pairs
         # share a bucket. Keys go last in memory, which fused attention asks of a bias.

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import InputError, ModelConfig, State
+from pe_bench.api import InputError, ModelConfig, Positions, State, StatefulEncoding
 from pe_bench.encodings.rope import RoPE, rotate
 
 
-class TAPE(RoPE):
+class TAPE(StatefulEncoding, RoPE):
     """Every token carries a complex state z per head and channel pair, first RoPE's e^(ip theta).
 
     In each layer, with A the head's attention and m the MLP's output:
 
-        q, k -> q z, k z            `rotate`: the state rotates (and scales) queries and keys
+        q, k -> q z, k z            `transform_qk`: the state rotates (and scales) queries and keys
         z    -> z + sigma_h A z     `gather`: attention mixes the states of tokens, as it does v
         z    -> z + W_down diag(silu(W_gate m)) W_up z       `mix`: heads of one token mix
 
@@ -30,7 +30,7 @@ class TAPE(RoPE):
     | both halves of cos and sin, which are equal throughout | one of each: Re z and Im z |
     | z expanded to `position_size` heads per token | an H x H matrix per token |
     | an update of the last layer's state, which has no reader | none |
-    | a random shift in training, which changes rounding only | off; `train_ids=offset` |
+    | a random shift in training, which changes rounding only | off; `train_positions=offset` |
 
     Its ablations, and what the paper's text suggests, are options of `tape-ablations`.
 
@@ -57,10 +57,10 @@ class TAPE(RoPE):
         super().__init__(model, layer, **options)
         if position_size is not None and position_size < 1:
             raise InputError(f"tape:position_size must be at least 1, not {position_size}")
-        if model.groups != model.heads:
+        if model.kv_heads != model.heads:
             raise InputError(
                 f"every head has position states of its own: use as many kv_heads as heads "
-                f"({model.heads}), not {model.groups}"
+                f"({model.heads}), not {model.kv_heads}"
             )
         self.rows = position_size or 4 * model.heads
         self.updates = layer < model.layers - 1
@@ -72,22 +72,22 @@ class TAPE(RoPE):
             nn.init.normal_(self.down, std=model.init_std)
             nn.init.normal_(self.gate.weight, std=model.init_std)
 
-    def begin(self, x: Tensor, positions: Tensor) -> State:
+    def prepare(self, x: Tensor, positions: Positions) -> State:
         """Return the state z as [Re | Im], (B or 1, H, T, D)."""
-        cos, sin = super().begin(x, positions)  # (B or 1, 1, T, D/2) each
+        cos, sin = self.tables(positions.query, x.dtype)  # (B or 1, 1, T, D/2) each
         return torch.cat([cos, sin], dim=-1).expand(-1, self.model.heads, -1, -1)
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        cos, sin = state.chunk(2, dim=-1)  # (B, H, T, D/2) each
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        cos, sin = positions.state.chunk(2, dim=-1)  # (B, H, T, D/2) each
         return rotate(q, cos, sin), rotate(k, cos, sin)
 
     def extra_values(self, state: State) -> Tensor | None:
         z: Tensor | None = state if self.updates else None  # (B, H, T, D)
         return z
 
-    def update(self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor) -> State:
+    def update_state(
+        self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
+    ) -> State:
         if extra is None:
             return state
         return self.mix(self.gather(state, extra), mlp_out)
@@ -107,5 +107,5 @@ class TAPE(RoPE):
         change = torch.einsum("bthx,bxtpe->bhtpe", matrices, z)  # (B, H, T, 2, D/2)
         return state + change.flatten(-2)
 
-    def turn(self, state: State, angles: Tensor) -> State:
+    def rotate_state(self, state: State, angles: Tensor) -> State:
         return rotate(state, angles.cos(), angles.sin())

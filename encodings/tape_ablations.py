@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import InputError, ModelConfig, State
+from pe_bench.api import InputError, ModelConfig, Positions, State
 from pe_bench.encodings.tape import TAPE
 
 AXES = {
@@ -112,26 +112,26 @@ class TAPEAblations(TAPE):
             nn.init.normal_(self.down, std=self.model.init_std)
             nn.init.normal_(self.gate.weight, std=self.model.init_std)
 
-    def begin(self, x: Tensor, positions: Tensor) -> State:
+    def prepare(self, x: Tensor, positions: Positions) -> State:
         """Return z as [Re | Im], (B or 1, H, T, D), or as [cos | sin], (B or 1, H, T, 2 D)."""
-        state = super().begin(x, positions)
+        state = super().prepare(x, positions)
         if not self.whole:
             return state
         cos, sin = state.chunk(2, dim=-1)  # (B or 1, H, T, D/2) each
         return torch.cat([cos, cos, sin, sin], dim=-1)
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         if not self.whole:
-            return super().rotate(q, k, state, features)
-        cos, sin = state.chunk(2, dim=-1)  # (B, H, T, D) each
+            return super().transform_qk(q, k, positions)
+        cos, sin = positions.state.chunk(2, dim=-1)  # (B, H, T, D) each
         return rotate_whole(q, cos, sin), rotate_whole(k, cos, sin)
 
     def extra_values(self, state: State) -> Tensor | None:
         return None if self.post_mix == "off" else super().extra_values(state)
 
-    def update(self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor) -> State:
+    def update_state(
+        self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
+    ) -> State:
         if extra is not None:
             state = self.gather(state, extra)
         if self.updates and self.mlp_mix:
@@ -160,9 +160,9 @@ class TAPEAblations(TAPE):
             change = torch.einsum(f"btk,btk{rest},{mixed}k->bhtpe", gate, rows, self.down)
         return state + change.flatten(-2)
 
-    def turn(self, state: State, angles: Tensor) -> State:
+    def rotate_state(self, state: State, angles: Tensor) -> State:
         if not self.whole:
-            return super().turn(state, angles)
+            return super().rotate_state(state, angles)
         raise NotImplementedError(f"mixing={self.mixing} has no rotation of its states")
 
 

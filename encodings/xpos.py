@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.api import InputError, ModelConfig, State
+from pe_bench.api import InputError, ModelConfig, Positions
 from pe_bench.encodings.rope import RoPE, rotate
 
 
@@ -42,18 +42,16 @@ class XPos(RoPE):
         self.max_position = int(100 * math.log(2) / math.log(7 / 2) * scale_base)
         self.centre = min(model.train_length, self.max_position) // 2
 
-    def begin(self, x: Tensor, positions: Tensor) -> State:
-        """cos, sin and zeta^((p - c) / b), each (B or 1, 1, T, D/2)."""
+    def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return cos, sin and zeta^((p - c) / b), each (B or 1, 1, T, D/2)."""
+        cos, sin = super().tables(ids, dtype)
         dim = self.model.head_dim
-        zeta = (torch.arange(0, dim, 2, device=x.device).double() + 0.4 * dim) / (1.4 * dim)
-        exponents = (positions.double() - self.centre) / self.scale_base
-        return *super().begin(x, positions), (zeta ** exponents[:, None, :, None]).to(x.dtype)
+        planes = torch.arange(0, dim, 2, device=ids.device)
+        zeta = (planes.double() + 0.4 * dim) / (1.4 * dim)  # (D/2,)
+        exponents = (ids.double() - self.centre) / self.scale_base  # (B or 1, T)
+        scale = zeta ** exponents[:, None, :, None]  # (B or 1, 1, T, D/2)
+        return cos, sin, scale.to(dtype)
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        cos, sin, scale = state
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        cos, sin, scale = positions.once(self.tables, positions.query, q.dtype)
         return rotate(q, cos * scale, sin * scale), rotate(k, cos / scale, sin / scale)
-
-    def turn(self, state: State, angles: Tensor) -> State:
-        return *super().turn(state[:2], angles), state[2]

@@ -9,8 +9,9 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import IGNORE, Decoder
-from pe_bench.encoding import Encoding, Pairs, State, distances, random_ids
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Figure, Headline, Measurement
@@ -45,20 +46,20 @@ __all__ = [
     "Mask",
     "Measurement",
     "ModelConfig",
-    "Pairs",
     "Part",
+    "Positions",
     "Preset",
     "Sampling",
     "Sequences",
     "Setup",
     "State",
+    "StatefulEncoding",
     "Task",
     "Tokenizer",
     "TrainConfig",
     "Wrapper",
     "answer",
     "decoding_tokens",
-    "distances",
     "exact_match_rows",
     "folder_corpus",
     "generate",

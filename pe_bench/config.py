@@ -1,6 +1,6 @@
 """The two things every run decides: the model's shape and how it is trained."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pe_bench.errors import InputError
@@ -24,7 +24,7 @@ class ModelConfig:
 
     layers: int = option(4, "decoder layers")
     heads: int = option(4, "query heads")
-    kv_heads: int | None = option(None, "key and value heads, fewer for grouped-query attention")
+    kv_heads: int = option(0, "key and value heads, fewer for grouped queries; 0: as many as heads")
     width: int = option(128, "hidden size, a multiple of heads")
     mlp_width: int = option(384, "hidden size of the SwiGLU MLP")
     norm_eps: float = option(1e-5, "epsilon of RMSNorm")
@@ -43,7 +43,9 @@ class ModelConfig:
                 f"model.width must be a multiple of model.heads; {self.width} is not one of "
                 f"{self.heads}"
             )
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+        if self.kv_heads == 0:
+            object.__setattr__(self, "kv_heads", self.heads)
+        if self.kv_heads < 0 or self.heads % self.kv_heads:
             raise InputError(
                 f"model.kv_heads must divide model.heads; {self.kv_heads} does not divide "
                 f"{self.heads}"
@@ -54,10 +56,10 @@ class ModelConfig:
         """Channels per head."""
         return self.width // self.heads
 
-    @property
-    def groups(self) -> int:
-        """Key and value heads, with None resolved."""
-        return self.kv_heads or self.heads
+    def changed(self, **values: Any) -> "ModelConfig":
+        """Return a copy with other values. Where all heads have keys, they still do."""
+        kv_heads = 0 if self.kv_heads == self.heads else self.kv_heads
+        return replace(self, **{"kv_heads": kv_heads, **values})
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Properties(Task):
     def _logits(self, model: Decoder) -> list[Measurement]:
         attention: Any = model.layers[0].self_attn
         queries = attention.q_proj.weight.unflatten(
-            0, (model.config.groups, -1, model.config.head_dim)
+            0, (model.config.kv_heads, -1, model.config.head_dim)
         )
         attention.k_proj.weight.copy_(
             queries[:, 0].flatten(0, 1)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "pe_bench"
 LEVELS = [
     {"errors"},
     {"system", "config"},
-    {"results", "registry"},
+    {"results", "registry", "positions"},
     {"encoding"},
     {"wrapper", "decoder", "text"},
     {"task"},

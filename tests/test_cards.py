@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry import catalog as cards
 from pe_bench.registry import plugins
 from pe_bench.wrapper import Wrapper
@@ -27,8 +27,11 @@ def test_a_card_says_what_the_class_does(name: str) -> None:
         declared = "yes" if getattr(encoding, fact) else "no"
         assert getattr(found, fact) in ("by option", declared), fact
     # One that adds to another acts where that one does as well, which its own card cannot know.
-    parent = Wrapper if isinstance(encoding, Wrapper) else Encoding
-    own = [h for h in cards.PLACES if getattr(type(encoding), h) is not getattr(parent, h)]
+    parents = (Wrapper, StatefulEncoding, Encoding)
+    parent = next(cls for cls in parents if isinstance(encoding, cls))
+    own = [
+        h for h in cards.PLACES if getattr(type(encoding), h, None) is not getattr(parent, h, None)
+    ]
     places = dict.fromkeys(cards.PLACES[hook] for hook in own)
     assert found.acts_on == (", ".join(places) or "nothing")
 

@@ -186,7 +186,7 @@ def test_interrupting_says_how_to_go_on(
         (["list", "encodings"], ["name ", "rope "], ["tasks", "encodings"]),
         (["list", "tasks"], ["tasks", "  perplexity"], ["encodings"]),
         (["list", "alibi"], ["alibi: Linear", "Args:", "  slope_scale: float = 1.0"], ["tasks"]),
-        (["list", "xpos"], ["  scale_base:", "Options of RoPE:", "  train_ids: Literal"], []),
+        (["list", "xpos"], ["  scale_base:", "Options of RoPE:", "  train_positions: Literal"], []),
         (["list", "perplexity"], ["Trains on", "  windows:"], ["encodings"]),
     ],
 )

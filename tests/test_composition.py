@@ -1,7 +1,7 @@
 """One encoding added to another: whatever the other one does still happens."""
 
 import inspect
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -12,16 +12,19 @@ from pe_bench.checks.encodings import CONFIG, Subject
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.abacus import Abacus
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.wrapper import HOOKS as HANDED_ON
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 CLASSES = {name: plugins.load("encoding", name).cls for name in plugins.names("encoding")}
 WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, Wrapper)]
 BASES = [name for name in CLASSES if name not in WRAPPERS]
-HOOKS = [name for name, value in vars(Encoding).items() if inspect.isfunction(value)]
+INTERFACE = vars(Encoding) | vars(StatefulEncoding)
+HOOKS = [name for name, value in INTERFACE.items() if inspect.isfunction(value)]
 
 
 def make(spec: str) -> Any:
@@ -84,51 +87,64 @@ def test_any_base_is_trained_too(base: str) -> None:
 @pytest.mark.parametrize("base", BASES)
 def test_facts_are_those_of_the_base(base: str) -> None:
     alone, both = make(base), make(f"abacus:base={base}")
-    facts = {
-        name
-        for name, annotation in inspect.get_annotations(Encoding).items()
-        if ClassVar not in (annotation, getattr(annotation, "__origin__", None))
-    }
-    assert {"shared", "max_position", "draws"} <= facts
-    for fact in facts - {"shift_invariant"}:  # a subclass claims that for itself
+    annotations = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEncoding)
+    facts = {name for name in annotations if hasattr(alone, name)}
+    facts -= {"shift_invariant", "parameters_per_layer", "variants"}  # the subclass's own
+    assert {"shared", "max_position", "eval_samples", "divide_scores"} <= facts
+    for fact in facts:
         assert getattr(both, fact) == getattr(alone, fact), fact
-    for hook in set(HOOKS) & set(vars(Wrapper)) - {"positions", "draw_ids", "embed", "overrides"}:
+    own = {"positions", "sample_train_positions", "embed"}
+    assert all(both.overrides(hook) for hook in own)
+    for hook in set(HOOKS) & set(HANDED_ON) - own:
         assert both.overrides(hook) is alone.overrides(hook), hook
-    assert both.overrides("positions") and both.overrides("embed")
 
 
 def test_no_hook_is_left_out() -> None:
     """A hook that the interface gains must be handed on as well."""
-    private = {name for name in HOOKS if name.startswith("_")}
-    assert {"positions", "embed", "begin", "draw_ids", "turn"} <= set(HOOKS)
-    assert set(HOOKS) - private <= set(vars(Wrapper))
-    for hook in set(HOOKS) - private:
-        ours, theirs = (inspect.signature(getattr(cls, hook)) for cls in (Wrapper, Encoding))
-        assert ours == theirs, hook
+    public = {name for name in HOOKS if not name.startswith("_")}
+    assert public - {"sample_train_positions", "overrides"} == set(HANDED_ON)
+    assert public <= set(vars(Wrapper))
 
 
-class Noting(Encoding):
+def test_a_base_without_state_hands_none_on() -> None:
+    encoding = make("abacus:base=rope")
+    x, ids = torch.zeros(1, 3, CONFIG.width), torch.arange(3)[None]
+    assert encoding.prepare(x, Positions(ids, ids)) is None
+    assert encoding.extra_values(None) is None and encoding.update_state(None, None, x, x) is None
+
+
+class Noting(StatefulEncoding):
     """Notes what ids every hook is given."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
         self.seen: dict[str, Tensor] = {}
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        self.seen["embed"] = positions
+    def note(self, hook: str, positions: Positions) -> None:
+        self.seen |= {f"{hook}, query": positions.query, f"{hook}, key": positions.key}
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.note("embed", positions)
         return x
 
-    def begin(self, x: Tensor, positions: Tensor) -> None:
-        self.seen["begin"] = positions
+    def prepare(self, x: Tensor, positions: Positions) -> None:
+        self.note("prepare", positions)
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> None:
-        self.seen["decay"] = positions
+    def token_features(self, x: Tensor, positions: Positions) -> None:
+        self.note("token_features", positions)
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> None:
-        self.seen |= {"bias, query": query_positions, "bias, key": key_positions}
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        self.note("transform_qk", positions)
+        return q, k
 
-    def logits(self, scores: Tensor, q: Tensor, k: Tensor, features: Any, pairs: Any) -> Tensor:
-        self.seen |= {"logits, query": pairs.query_positions, "logits, key": pairs.key_positions}
+    def separable_bias(self, positions: Positions) -> None:
+        self.note("separable_bias", positions)
+
+    def bias(self, positions: Positions) -> None:
+        self.note("bias", positions)
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        self.note("rewrite_logits", positions)
         return scores
 
 
@@ -154,18 +170,20 @@ def test_the_base_sees_one_id_per_token(given: bool) -> None:
     model(tokens[:, 4:], cache, positions=ids)
     assert isinstance(model.encoding, Adding) and isinstance(model.encoding.base, Noting)
     seen = model.encoding.base.seen
-    assert len(seen) == 7
+    assert len(seen) == 2 * 7
     for where, positions in seen.items():
-        whole = where == "decay" or "key" in where
+        whole = where.endswith("key")
         assert torch.equal(positions, everything if whole else everything[:, 4:]), where
 
 
-def test_a_state_is_turned_as_the_base_turns_it() -> None:
-    base, angles = make("rope"), torch.linspace(1, 2, CONFIG.head_dim // 2)
-    state = base.begin(torch.zeros(1, 5, CONFIG.width), torch.arange(5)[None])
-    turned = make("abacus:base=rope").turn(state, angles)
-    for ours, expected, before in zip(turned, base.turn(state, angles), state, strict=True):
-        assert torch.equal(ours, expected) and not torch.equal(ours, before)
+def test_a_state_is_rotated_as_the_base_rotates_it() -> None:
+    base, angles = make("tape"), torch.linspace(1, 2, CONFIG.head_dim // 2)
+    ids = torch.arange(5)[None]
+    state = base.prepare(torch.zeros(1, 5, CONFIG.width), Positions(ids, ids))
+    rotated = make("abacus:base=tape").rotate_state(state, angles)
+    assert torch.equal(rotated, base.rotate_state(state, angles)) and not torch.equal(
+        rotated, state
+    )
 
 
 def test_split_takes_apart_what_join_put_together() -> None:
@@ -181,25 +199,27 @@ def test_split_takes_apart_what_join_put_together() -> None:
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_random_training_ids_of_the_base(how: str) -> None:
     tokens = subject("nope").tokens()
-    encoding = Abacus(CONFIG, base=f"sinusoidal:train_ids={how}")
+    encoding = Abacus(CONFIG, base=f"sinusoidal:train_positions={how}")
     plain, added = split_ids(encoding.positions(tokens))
     torch.manual_seed(3)
-    ids, digits = split_ids(encoding.draw_ids(encoding.positions(tokens)))
+    ids, digits = split_ids(encoding.sample_train_positions(encoding.positions(tokens)))
     torch.manual_seed(3)
-    assert torch.equal(ids, encoding.base.draw_ids(plain)) and not torch.equal(ids, plain)
+    assert torch.equal(ids, encoding.base.sample_train_positions(plain)) and not torch.equal(
+        ids, plain
+    )
     assert torch.equal(digits > 0, added > 0)
     torch.manual_seed(3)
-    assert torch.equal(Wrapper(CONFIG, 0, encoding.base).draw_ids(plain), ids)
+    assert torch.equal(Wrapper(CONFIG, 0, encoding.base).sample_train_positions(plain), ids)
 
 
 def test_frozen_choices_reach_the_base() -> None:
     model, tokens = subject("abacus:base=randpe").model(), subject("nope").tokens()
-    assert model.encoding.draws == 4
+    assert model.encoding.eval_samples == 4
     expected = subject("randpe").model()
     seen = []
-    for draw in range(2):
-        model.use_draw(draw)
-        expected.use_draw(draw)
+    for sample in range(2):
+        model.use_eval_sample(sample)
+        expected.use_eval_sample(sample)
         seen.append(split_ids(model.encoding.positions(tokens))[0])
         assert torch.equal(seen[-1][:1], expected.encoding.positions(tokens))
     assert not torch.equal(*seen)

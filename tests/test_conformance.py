@@ -15,10 +15,12 @@ from pe_bench.registry import plugins
 
 HEADER = """
 import torch
+from dataclasses import replace
 from torch import nn
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.sinusoidal import Sinusoidal
+from pe_bench.encodings.tape import TAPE
 """
 
 TABLE = """
@@ -29,7 +31,7 @@ class Table(Encoding):
         self.table = nn.Embedding(100, model.width)
 
     def embed(self, x, positions):
-        return x + self.table(positions)
+        return x + self.table(positions.query)
 """
 
 NARROW = """
@@ -51,8 +53,8 @@ class Stretched(RoPE):  # frequencies that depend on the current length
     prefix_consistent = False
     shift_invariant = False
 
-    def begin(self, x, positions):
-        return super().begin(x, positions / positions.max().clamp(min=1) * 30)
+    def tables(self, ids, dtype):
+        return super().tables(ids / ids.max().clamp(min=1) * 30, dtype)
 """
 
 FORGETTING = """
@@ -64,17 +66,17 @@ class Forgetting(Encoding):  # each token says how much of what came before to f
         super().__init__(model, layer)
         self.gate = nn.Linear(model.width, model.heads)
 
-    def key_features(self, x, state):
+    def token_features(self, x, positions):
         return nn.functional.logsigmoid(self.gate(x)).mT[..., None]
 
-    def decay(self, features, positions):
-        return features[..., 0].cumsum(-1)
+    def separable_bias(self, positions):
+        return positions.features[..., 0].cumsum(-1)
 """
 
 SHARPENING = """
 class Sharpening(Encoding):  # the more keys to look at, the larger the logits
-    def logits(self, scores, q, k, features, pairs):
-        return scores * pairs.causal.sum(-1, keepdim=True).log1p()
+    def rewrite_logits(self, scores, q, k, positions):
+        return scores * positions.causal.sum(-1, keepdim=True).log1p()
 """
 
 BROKEN = {
@@ -90,7 +92,7 @@ class Leaky(Encoding):
         """
 class Restarting(Sinusoidal):
     def embed(self, x, positions):
-        return super().embed(x, torch.arange(x.shape[1])[None])
+        return super().embed(x, replace(positions, query=torch.arange(x.shape[1])[None]))
 """,
         {"cache", "chunks", "ragged"},
     ),
@@ -98,7 +100,8 @@ class Restarting(Sinusoidal):
         """
 class Impatient(Sinusoidal):
     def embed(self, x, positions):
-        return super().embed(x, positions if x.shape[1] == 1 else torch.arange(x.shape[1])[None])
+        ids = positions.query if x.shape[1] == 1 else torch.arange(x.shape[1])[None]
+        return super().embed(x, replace(positions, query=ids))
 """,
         {"chunks"},
     ),
@@ -129,8 +132,8 @@ class Absolute(Sinusoidal):
     "rounds its positions": (
         """
 class Rounded(RoPE):
-    def begin(self, x, positions):
-        return super().begin(x, positions.bfloat16().float())
+    def tables(self, ids, dtype):
+        return super().tables(ids.bfloat16().float(), dtype)
 """,
         {"shift_invariant"},
     ),
@@ -138,8 +141,8 @@ class Rounded(RoPE):
     "computes its angles in the model's type": (
         NARROW
         + """
-    def begin(self, x, positions):
-        angles = positions[:, None, :, None] * self.own
+    def tables(self, ids, dtype):
+        angles = ids[:, None, :, None] * self.own
         return angles.cos(), angles.sin()
 """,
         {"bfloat16"},
@@ -150,20 +153,27 @@ class Rounded(RoPE):
     ),
     "mixes the states of tokens": (
         """
-class Smearing(RoPE):
+class Smearing(StatefulEncoding, Sinusoidal):
     shared = False
     prefix_consistent = False
 
-    def update(self, state, extra, mlp_in, mlp_out):
-        return tuple(part.cumsum(-2) / 10 for part in state)
+    def prepare(self, x, positions):
+        return self.table(positions.query)
+
+    def transform_qk(self, q, k, positions):
+        return q * (1 + positions.state.mean()), k
+
+    def update_state(self, state, extra, mlp_in, mlp_out):
+        return state.cumsum(-2) / 10
 """,
         {"permutation"},
     ),
     "looks at the angles": (
         """
-class Uneven(RoPE):
-    def rotate(self, q, k, state, features):
-        return q * state[0].repeat(1, 1, 1, 2), k
+class Uneven(TAPE):
+    def transform_qk(self, q, k, positions):
+        cos, sin = positions.state.chunk(2, dim=-1)
+        return q * cos.repeat(1, 1, 1, 2), k
 """,
         {"shift_invariant", "rotation"},
     ),
@@ -171,15 +181,15 @@ class Uneven(RoPE):
         """
 class Growing(Encoding):
     def embed(self, x, positions):
-        return x * (positions / 20).exp()[:, :, None]
+        return x * (positions.query / 20).exp()[:, :, None]
 """,
         {"bfloat16", "finite"},
     ),
     "overflows with distance": (
         """
 class Exploding(Encoding):
-    def bias(self, query_positions, key_positions):
-        distances = query_positions[:, None, :, None] - key_positions[:, None, None, :]
+    def bias(self, positions):
+        distances = positions.query[:, None, :, None] - positions.key[:, None, None, :]
         return (distances / 12).exp().expand(-1, self.model.heads, -1, -1)
 """,
         {"bfloat16", "finite"},
@@ -221,15 +231,15 @@ def test_honest_encodings(code: str, write: Any) -> None:
 
 
 def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = write(TABLE.replace("(positions)", "(positions.clamp(max=99))"))
+    spec = write(TABLE.replace("(positions.query)", "(positions.query.clamp(max=99))"))
     assert findings(spec) == {}
-    monkeypatch.setattr(Decoder, "_check", lambda self, positions: None)
+    monkeypatch.setattr(Decoder, "_refuse_past_table", lambda self, positions: None)
     assert findings(spec) == {"max_position": "position 100 is accepted although there are 100"}
 
 
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(attention, "_fold", lambda q, k, decay, scale: (q, k))
+        patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))
         assert set(findings("alibi")) == {"sdpa"}
     with monkeypatch.context() as patch:
         patch.setattr(Cache, "truncate", lambda self, lengths: None)

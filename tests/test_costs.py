@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
+from pe_bench.positions import Positions
 
 LAYERS, WIDTH, HEADS, LENGTH = SHAPE.layers, SHAPE.width, SHAPE.heads, SHAPE.train_length
 
@@ -22,7 +23,7 @@ class Gated(Encoding):
         super().__init__(model, layer)
         self.gate = nn.Linear(model.width, model.heads, bias=False)
 
-    def key_features(self, x: Tensor, state: Any) -> Tensor:
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
         gate: Tensor = self.gate(x)
         return gate.transpose(1, 2)[..., None]
 
@@ -30,14 +31,14 @@ class Gated(Encoding):
 class Scaling(Encoding):
     """One multiplication for each number of the embeddings."""
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return 2 * x
 
 
 class Rewriting(Encoding):
     """Twice the logits: no fused path."""
 
-    def logits(self, scores: Tensor, *rest: Any) -> Tensor:
+    def rewrite_logits(self, scores: Tensor, *rest: Any) -> Tensor:
         return 2 * scores
 
 

@@ -11,6 +11,7 @@ from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8]]
 NO_END = -1
@@ -23,7 +24,7 @@ class Counting(Sinusoidal):
         super().__init__(model, layer)
         self.calls: list[tuple[int, int]] = []
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.calls.append((x.shape[0], x.shape[1]))
         return super().embed(x, positions)
 

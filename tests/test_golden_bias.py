@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import attend, attention_logits
+from pe_bench.decoder.attention import LogitTerms, attend, attention_logits
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding, Pairs
+from pe_bench.encoding import Encoding
 from pe_bench.encodings import fire
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.dape import DAPE
@@ -21,6 +21,7 @@ from pe_bench.encodings.learned import Learned
 from pe_bench.encodings.sandwich import Sandwich
 from pe_bench.encodings.t5 import T5
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 HEAD_COUNTS = [1, 2, 4, 6, 8, 12, 16, 20, 32, 40]
@@ -38,13 +39,13 @@ def causal(length: int) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool).tril()
 
 
-def pairs(length: int, first: int = 0) -> Pairs:
-    return Pairs(ids(length, first), ids(length, first), causal(length)[None, None])
+def at(length: int, first: int = 0) -> Positions:
+    return Positions(ids(length, first), ids(length, first))
 
 
 def rewritten(encoding: Encoding, scores: Tensor, first: int = 0) -> Tensor:
-    """What `logits` makes of scores; these encodings look at neither q nor k."""
-    return encoding.logits(scores, scores, scores, None, pairs(scores.shape[-1], first))
+    """What `rewrite_logits` makes of scores; these encodings look at neither q nor k."""
+    return encoding.rewrite_logits(scores, scores, scores, at(scores.shape[-1], first))
 
 
 def difference(decay: Tensor) -> Tensor:
@@ -67,14 +68,14 @@ def load(encoding: Encoding, weights: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("heads", HEAD_COUNTS)
 def test_alibi_slopes(golden: Any, heads: int) -> None:
-    decay = ALiBi(ModelConfig(width=8 * heads, heads=heads)).decay(None, ids(2))[0]
+    decay = ALiBi(ModelConfig(width=8 * heads, heads=heads)).separable_bias(at(2))[0]
     golden("alibi").check(f"slopes_{heads}", decay[:, 0] - decay[:, 1])
 
 
 @pytest.mark.parametrize("first", [0, FAR])
 @pytest.mark.parametrize("heads", [8, 12])
 def test_alibi_bias(golden: Any, heads: int, first: int) -> None:
-    decay = ALiBi(ModelConfig(width=96, heads=heads)).decay(None, ids(16, first))
+    decay = ALiBi(ModelConfig(width=96, heads=heads)).separable_bias(at(16, first))
     bias = difference(decay)[0].float()
     golden("alibi").check(f"neox_bias_{heads}", bias, where=causal(16))
 
@@ -83,15 +84,18 @@ def test_alibi_bias(golden: Any, heads: int, first: int) -> None:
 def test_alibi_of_the_authors_differs_by_what_softmax_ignores(golden: Any) -> None:
     arrays, generator = golden("alibi"), torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 2, 8, 16, 4, generator=generator)
-    decay = ALiBi(ModelConfig(heads=8, width=32)).decay(None, ids(16))
+    decay = ALiBi(ModelConfig(heads=8, width=32)).separable_bias(at(16))
     bias = difference(decay)[0].float()
     arrays.check("official_row_bias_8", bias[:, -1:] - bias[:, -1:, :1])
-    theirs = attend(q, k, v, bias=arrays["official_row_bias_8"].expand(8, 16, 16)[None])
-    torch.testing.assert_close(attend(q, k, v, decay=decay), theirs, rtol=0, atol=1e-5)
+    official = arrays["official_row_bias_8"].expand(8, 16, 16)[None]
+    theirs = attend(q, k, v, LogitTerms(bias=official))
+    torch.testing.assert_close(
+        attend(q, k, v, LogitTerms(separable=decay)), theirs, rtol=0, atol=1e-5
+    )
 
 
 def test_alibi_slope_scale() -> None:
-    plain, scaled = (ALiBi(FOUR, slope_scale=s).decay(None, ids(9)) for s in (1.0, 96.0))
+    plain, scaled = (ALiBi(FOUR, slope_scale=s).separable_bias(at(9)) for s in (1.0, 96.0))
     assert torch.equal(scaled, 96 * plain)
 
 
@@ -102,7 +106,7 @@ def buckets_of(encoding: T5, query_positions: Tensor, key_positions: Tensor) -> 
     """Buckets as the bias shows them, once every bucket's bias is its number: (T, S)."""
     numbers = torch.arange(len(encoding.table)).float()[:, None]
     load(encoding, {"table": numbers.expand_as(encoding.table)})
-    return encoding.bias(query_positions, key_positions)[0, 0].long()
+    return encoding.bias(Positions(query_positions, key_positions))[0, 0].long()
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), BUCKETS)
@@ -127,7 +131,7 @@ def test_t5_bias(golden: Any) -> None:
     arrays.check("bucket", buckets_of(T5(FOUR), ids(16), ids(16)))
     encoding = T5(FOUR)
     load(encoding, {"table": arrays["embedding"]})
-    arrays.check("bias", encoding.bias(ids(16), ids(16))[0].detach())
+    arrays.check("bias", encoding.bias(at(16))[0].detach())
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [*BUCKETS, (2, 2), (7, 100), (128, 4096)])
@@ -149,7 +153,7 @@ def test_t5_last_bucket(buckets: int, first: int) -> None:
 def test_t5_unscaled_scores(scaled: bool) -> None:
     q, k = torch.randn(2, 1, 4, 9, 16, dtype=torch.float64)
     encoding = T5(FOUR, scaled=scaled)
-    logits = attention_logits(*encoding.rotate(q, k, None, None))
+    logits = attention_logits(q, k, LogitTerms(divide=encoding.divide_scores))
     expected = q @ k.mT / (4 if scaled else 1)
     torch.testing.assert_close(logits.tril(), expected.tril())
 
@@ -179,8 +183,8 @@ def test_t5_initial_table(std: float) -> None:
 def test_kerple(golden: Any, form: Any, result: str, weights: dict[str, str]) -> None:
     arrays, encoding = golden("kerple"), Kerple(FOUR, form=form)
     load(encoding, {name: arrays[key] for name, key in weights.items()})
-    bias = encoding.bias(ids(16), ids(16))
-    assert (bias is None) == encoding.overrides("logits") == (form == "power-weighted")
+    bias = encoding.bias(at(16))
+    assert (bias is None) == encoding.overrides("rewrite_logits") == (form == "power-weighted")
     scores = arrays["x"] if bias is None else arrays["x"] + bias
     arrays.check(result, rewritten(encoding, scores).detach())
 
@@ -206,10 +210,10 @@ def named(encoding: Encoding) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def bias_of(encoding: Encoding, length: int, first: int = 0) -> Tensor:
-    """What an encoding makes of scores of one, by `decay`, `bias` or `logits`."""
+    """What an encoding makes of scores of one, by `separable_bias`, `bias` or `rewrite_logits`."""
     scores = torch.ones(1, encoding.model.heads, length, length)
-    bias = encoding.bias(ids(length, first), ids(length, first))
-    decay = encoding.decay(None, ids(length, first))
+    bias = encoding.bias(at(length, first))
+    decay = encoding.separable_bias(at(length, first))
     for part in (bias, None if decay is None else difference(decay)):
         scores = scores if part is None else scores + part
     return rewritten(encoding, scores, first)
@@ -248,28 +252,28 @@ def test_fire(golden: Any) -> None:
     names = {"c": "c", "multiplier": "L_multiplier", "mlp.0.weight": "w1", "mlp.0.bias": "b1"}
     names |= {"mlp.2.weight": "w2", "mlp.2.bias": "b2"}
     load(encoding, {ours: arrays[theirs] for ours, theirs in names.items()})
-    arrays.check("bias", encoding.bias(ids(20), ids(20))[0].detach(), where=causal(20))
+    arrays.check("bias", encoding.bias(at(20))[0].detach(), where=causal(20))
 
 
 @torch.no_grad()
 def test_fire_sees_distances_before_the_threshold_and_shares_after() -> None:
     encoding = FIRE(FOUR, threshold=50.0)
     # Positions 0 to 19, 30 to 49, 32 to 51.
-    near, shifted, beyond = (encoding.bias(ids(20, n), ids(20, n)) for n in (0, 30, 32))
+    near, shifted, beyond = (encoding.bias(at(20, n)) for n in (0, 30, 32))
     assert torch.equal(near, shifted)
     assert torch.equal(near[:, :, :-1], beyond[:, :, :-1])
     assert (near[:, :, -1] - beyond[:, :, -1]).abs().max() > 1e-5
-    halves = encoding.bias(torch.tensor([[FAR, 2 * FAR]]), torch.tensor([[0]]))
+    halves = encoding.bias(Positions(torch.tensor([[FAR, 2 * FAR]]), torch.tensor([[0]])))
     torch.testing.assert_close(halves[:, :, 0], halves[:, :, 1])  # as far back as can be
 
 
 @torch.no_grad()
 def test_fire_takes_absolute_values_of_what_it_learns() -> None:
     encoding = FIRE(FOUR, threshold=20.0)
-    before = encoding.bias(ids(30), ids(30))
+    before = encoding.bias(at(30))
     for parameter in (encoding.c, encoding.multiplier):
         parameter.neg_()
-    assert torch.equal(encoding.bias(ids(30), ids(30)), before)
+    assert torch.equal(encoding.bias(at(30)), before)
 
 
 def test_fire_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +283,7 @@ def test_fire_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden in (2**24, 32 * 30 * 2 * 7, 1):  # all queries at once, seven, one
         monkeypatch.setattr(fire, "HIDDEN", hidden)
         positions = torch.cat([ids(30), 3 * ids(30)])
-        bias = encoding.bias(positions, positions)
+        bias = encoding.bias(Positions(positions, positions))
         (bias * weights).sum().backward()
         results.append([bias.detach(), *(p.grad for p in encoding.parameters())])
         encoding.zero_grad()
@@ -296,7 +300,7 @@ def test_fire_keeps_no_hidden_values_for_the_gradient() -> None:
 
     encoding = FIRE(FOUR, width=64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        encoding.bias(ids(50), ids(50))
+        encoding.bias(at(50))
     assert kept and sum(kept) < 10 * 50 * 50
 
 
@@ -308,8 +312,8 @@ def test_fire_initial_values() -> None:
     weights = {name: p for name, p in named(normal) if name.startswith("mlp")}
     assert not weights["mlp.0.bias"].any() and not weights["mlp.2.bias"].any()
     assert weights["mlp.2.weight"].std() == pytest.approx(0.02, rel=0.3)
-    assert 0 < normal.bias(ids(50), ids(50)).abs().max() < 0.01  # next to no positions
-    assert torch_default.bias(ids(50), ids(50)).std() > 0.05
+    assert 0 < normal.bias(at(50)).abs().max() < 0.01  # next to no positions
+    assert torch_default.bias(at(50)).std() > 0.05
 
 
 # Sandwich
@@ -328,23 +332,23 @@ def test_sandwich(golden: Any, name: str, first: Any) -> None:
     encoding = Sandwich(TWELVE, first=first)
     if "formula" in name:
         encoding = encoding.double()
-    arrays.check(name, encoding.bias(ids(40), ids(40))[0])
+    arrays.check(name, encoding.bias(at(40))[0])
 
 
 def test_sandwich_s_first_index_matters() -> None:
     """Unlike the constant it is no matter of one number per query."""
-    one, zero = (Sandwich(TWELVE, first=n).double().bias(ids(40), ids(40))[0] for n in (1, 0))
+    one, zero = (Sandwich(TWELVE, first=n).double().bias(at(40))[0] for n in (1, 0))
     relative = [(b - b[:, :1, :1])[:, -1] for b in (one, zero)]
     gap = (relative[0] - relative[1]).abs().max()
     assert 2.9 < gap <= 12 / 4
 
 
 def test_sandwich_takes_any_width_and_distance() -> None:
-    bias = Sandwich(TWELVE, dim=None).bias(ids(1, FAR), ids(1))
+    bias = Sandwich(TWELVE, dim=None).bias(Positions(ids(1, FAR), ids(1)))
     waves = sum(math.cos(FAR * 10_000 ** (-2 * m / 8)) for m in range(1, 5)) - 4
     expected = torch.tensor([waves * 12 / (8 * h) for h in range(1, 13)])
     torch.testing.assert_close(bias.flatten(), expected, rtol=1e-6, atol=0)
-    assert torch.equal(bias, Sandwich(TWELVE, dim=8).bias(ids(1, FAR), ids(1)))
+    assert torch.equal(bias, Sandwich(TWELVE, dim=8).bias(Positions(ids(1, FAR), ids(1))))
 
 
 # DAPE
@@ -365,7 +369,7 @@ def test_dape(golden: Any, base: Any) -> None:
     if isinstance(encoding.base, FIRE):  # there a parameter that is not trained
         encoding.base.threshold = float(arrays["fire.init_L"])
     if isinstance(encoding.base, ALiBi):
-        decay = encoding.base.decay(None, ids(2))[0]
+        decay = encoding.base.separable_bias(at(2))[0]
         arrays.check("alibi.slopes", (decay[:, 0] - decay[:, 1]).float())
     arrays.check(f"out_{base}", rewritten(encoding, arrays["x"]).detach(), where=causal(12))
 
@@ -405,7 +409,9 @@ def test_dape_mixes_heads_and_not_pairs() -> None:
 def test_learned() -> None:
     encoding, x = Learned(FOUR), torch.randn(2, 5, 64)
     positions = torch.tensor([[0, 1, 2, 3, 2047], [7, 7, 8, 9, 300]])
-    assert torch.equal(encoding.embed(x, positions), x + encoding.table[positions])
+    assert torch.equal(
+        encoding.embed(x, Positions(positions, positions)), x + encoding.table[positions]
+    )
     assert encoding.max_position == Learned.max_position == 2048
     assert encoding.table.std() == pytest.approx(0.02, rel=0.02)
 
@@ -474,11 +480,11 @@ def test_bias_of_a_batch_with_positions_of_its_own(spec: str) -> None:
     plugin = plugins.load("encoding", spec)
     encoding = plugin.cls(FOUR, **plugin.options)
     queries, keys = torch.tensor([[5, 9], [700, 701]]), torch.tensor([[0, 5, 9], [3, 700, 701]])
-    together = encoding.bias(queries, keys)
+    together = encoding.bias(Positions(queries, keys))
     assert together.shape == (2, 4, 2, 3) and together.dtype == torch.float32
     assert together.stride(-1) == 1
     for i in range(2):
-        alone = encoding.bias(queries[i : i + 1], keys[i : i + 1])
+        alone = encoding.bias(Positions(queries[i : i + 1], keys[i : i + 1]))
         torch.testing.assert_close(together[i : i + 1], alone)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,33 +11,54 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import RewriteLogits, attend, attention_logits, causal_mask
+from pe_bench.decoder.attention import LogitTerms, attend, attention_logits
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding, Pairs
+from pe_bench.encoding import Encoding
 from pe_bench.encodings import path
 from pe_bench.encodings.cable import CABLE
 from pe_bench.encodings.cope import CoPE
 from pe_bench.encodings.fox import FoX
 from pe_bench.encodings.path import PaTH
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 Open = Callable[[str], Any]
 SHAPE = ModelConfig(heads=2, width=16, init_std=0.5)
 
 
-def rewrite(encoding: Encoding, features: Tensor | None = None) -> RewriteLogits:
-    """The `logits` hook as attention takes it; none of these looks at positions."""
-
-    def hook(scores: Tensor, q: Tensor, k: Tensor, causal: Tensor) -> Tensor:
-        nowhere = torch.zeros(1, 0, dtype=torch.long)
-        return encoding.logits(scores, q, k, features, Pairs(nowhere, nowhere, causal))
-
-    return hook
+def at(
+    queries: int, keys: int, features: Tensor | None = None, index: Tensor | None = None
+) -> Positions:
+    """Positions with the same id for all tokens: none of these encodings looks at ids."""
+    ids = torch.zeros(1, queries, dtype=torch.long), torch.zeros(1, keys, dtype=torch.long)
+    return Positions(*ids, index, features=features)
 
 
-def decay_of(encoding: Encoding, features: Tensor | None) -> Tensor:
-    c = encoding.decay(features, torch.zeros(1, 0, dtype=torch.long))
+def rewriting(
+    encoding: Encoding, features: Tensor | None = None, index: Tensor | None = None
+) -> LogitTerms:
+    """The `rewrite_logits` hook as attention takes it."""
+
+    def hook(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        positions = at(q.shape[2], k.shape[2], features, index)
+        return encoding.rewrite_logits(scores, q, k, positions)
+
+    return LogitTerms(index, rewrite=hook)
+
+
+def features_of(encoding: Encoding, x: Tensor) -> Tensor | None:
+    return encoding.token_features(x, at(x.shape[1], x.shape[1]))
+
+
+def scanned(encoding: Encoding, x: Tensor) -> Tensor:
+    features = features_of(encoding, x)
+    assert features is not None
+    return encoding.scan_features(features)
+
+
+def separable(encoding: Encoding, features: Tensor | None) -> Tensor:
+    c = encoding.separable_bias(at(0, 0, features))
     assert c is not None
     return c
 
@@ -59,8 +81,8 @@ def test_cope(golden: Open, option: Any, name: str) -> None:
     encoding = CoPE(ModelConfig(heads=3, width=24), npos=6, divide=option)
     encoding.load_state_dict({"table": arrays["pos_emb"]})
     with torch.no_grad():
-        arrays.check(f"logits_{name}", attention_logits(q, k, rewrite=rewrite(encoding))[0])
-        arrays.check(f"out_{name}", attend(q, k, v, rewrite=rewrite(encoding))[0])
+        arrays.check(f"logits_{name}", attention_logits(q, k, rewriting(encoding))[0])
+        arrays.check(f"out_{name}", attend(q, k, v, rewriting(encoding))[0])
 
 
 @torch.no_grad()
@@ -72,8 +94,7 @@ def test_cope_positions(golden: Open) -> None:
     encoding.table[0] = torch.arange(17)
     scores = q @ k.mT / math.sqrt(8)
     only_first = F.one_hot(torch.tensor(0), 8).double().expand_as(q)
-    causal = causal_mask(None, 16, 16, q.device)
-    p = rewrite(encoding)(scores, only_first, k, causal) - scores
+    p = encoding.rewrite_logits(scores, only_first, k, at(16, 16)) - scores
     arrays.check("positions_unclamped", p[0].float())
     arrays.check("gates", -p[0].diff(dim=-1, append=torch.zeros(3, 16, 1)).float())
 
@@ -88,12 +109,12 @@ def test_cable(golden: Open) -> None:
     qkv = F.linear(x, arrays["w.c_attn.weight"], arrays["w.c_attn.bias"])
     q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in qkv.chunk(3, dim=-1))
     with torch.no_grad():
-        features = encoding.accumulate(encoding.key_features(x, None))
-        c = decay_of(encoding, features)
+        features = scanned(encoding, x)
+        c = separable(encoding, features)
         arrays.check("bias", differences(c))
-        q, k = encoding.rotate(q, k, None, features)
+        terms = LogitTerms(separable=c, divide=encoding.divide_scores)
         for backend in ("eager", "sdpa"):
-            mixed = attend(q, k, v, decay=c, backend=backend).transpose(1, 2).flatten(2)
+            mixed = attend(q, k, v, terms, backend=backend).transpose(1, 2).flatten(2)
             out = F.linear(mixed, arrays["w.c_proj.weight"], arrays["w.c_proj.bias"])
             arrays.check("out", out)
 
@@ -105,12 +126,14 @@ def test_fox(golden: Open) -> None:
     # The gates' logits stand in the first channels of x, and W reads them.
     encoding.load_state_dict({"gate_weight": torch.eye(3, 24), "gate_bias": torch.zeros(3)})
     with torch.no_grad():
-        features = encoding.key_features(F.pad(arrays["fgate_logit"], (0, 21)), None)
+        features = features_of(encoding, F.pad(arrays["fgate_logit"], (0, 21)))
+        assert features is not None
         arrays.check("log_fgate", features[..., 0].mT)
-        c = decay_of(encoding, encoding.accumulate(features))
+        c = separable(encoding, encoding.scan_features(features))
         arrays.check("bias", differences(c))
         for backend in ("eager", "sdpa"):
-            arrays.check("out", attend(q, k, v, decay=c, backend=backend).transpose(1, 2))
+            out = attend(q, k, v, LogitTerms(separable=c), backend=backend)
+            arrays.check("out", out.transpose(1, 2))
 
 
 @pytest.mark.parametrize("chunk", [5, 64])
@@ -120,14 +143,14 @@ def test_path(golden: Open, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None
     q, k, v, w = (arrays[key].transpose(1, 2) for key in "qkvw")
     features = torch.cat([w, *(arrays[key].mT[..., None] for key in ("beta", "g"))], dim=-1)
     plain, gated = PaTH(SHAPE), PaTH(SHAPE, gate="fla")
-    hook = rewrite(plain, features[..., :-1])
-    assert plain.decay(features[..., :-1], torch.zeros(1, 0)) is None
-    arrays.check("logits_nogate", attention_logits(q, k, rewrite=hook))
-    arrays.check("out_nogate", attend(q, k, v, rewrite=hook).transpose(1, 2))
-    c = decay_of(gated, features)
-    out = attend(q, k, v, decay=c, rewrite=rewrite(gated, features))
+    terms = rewriting(plain, features[..., :-1])
+    assert plain.separable_bias(at(0, 0, features[..., :-1])) is None
+    arrays.check("logits_nogate", attention_logits(q, k, terms))
+    arrays.check("out_nogate", attend(q, k, v, terms).transpose(1, 2))
+    c = separable(gated, features)
+    out = attend(q, k, v, replace(rewriting(gated, features), separable=c))
     arrays.check("out_gate_fla", out.transpose(1, 2))
-    torch.testing.assert_close(decay_of(PaTH(SHAPE, gate="fox"), features), c * math.sqrt(8))
+    torch.testing.assert_close(separable(PaTH(SHAPE, gate="fox"), features), c * math.sqrt(8))
 
 
 # PaTH against its definition
@@ -159,9 +182,9 @@ def test_path_is_its_definition_with_gradients(monkeypatch: pytest.MonkeyPatch) 
     x, weights = random(1, 20, 16), random(1, 2, 20, 20).tril()
     q, k = random(1, 2, 20, 8, seed=1), random(1, 2, 20, 8, seed=2)
     inputs = [t.requires_grad_() for t in (x, q, k)] + list(encoding.parameters())
-    features = encoding.accumulate(encoding.key_features(x, None))
+    features = scanned(encoding, x)
     results = (
-        attention_logits(q, k, rewrite=rewrite(encoding, features)),
+        attention_logits(q, k, rewriting(encoding, features)),
         path_by_definition(encoding, x, q, k),
     )
     torch.testing.assert_close(*results, rtol=0, atol=1e-12)
@@ -183,9 +206,7 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
     last = torch.arange(length - 200, length)[None]  # the longest ways
     q, k = (random(1, 1, n, 64, seed=n).float() for n in (200, length))
     single, double = (
-        attention_logits(
-            q.to(dtype), k.to(dtype), index=last, rewrite=rewrite(encoding, features.to(dtype))
-        )
+        attention_logits(q.to(dtype), k.to(dtype), rewriting(encoding, features.to(dtype), last))
         for dtype in (torch.float32, torch.float64)
     )
     seen = double.isfinite()
@@ -195,7 +216,7 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
 
 def test_path_starts_with_projections_of_length_one_and_beta_one() -> None:
     encoding = PaTH(ModelConfig(heads=2, width=16, init_std=1e-4), gate="fox")
-    features = encoding.accumulate(encoding.key_features(random(1, 9, 16).float(), None))
+    features = scanned(encoding, random(1, 9, 16).float())
     w, beta, log_gate = features.tensor_split([8, 9], dim=-1)
     torch.testing.assert_close(w.norm(dim=-1), torch.ones(1, 2, 9))
     torch.testing.assert_close(beta, torch.ones_like(beta), rtol=0, atol=1e-2)
@@ -206,7 +227,7 @@ def test_path_takes_the_empty_columns_of_a_cache() -> None:
     """There is no direction in zeros, and nothing becomes NaN."""
     encoding = PaTH(SHAPE).double()
     empty = torch.zeros(1, 2, 5, 9, dtype=torch.float64, requires_grad=True)
-    made = encoding.accumulate(empty)
+    made = encoding.scan_features(empty)
     made.sum().backward()
     assert not made.any() and empty.grad is not None and empty.grad.isfinite().all()
 
@@ -239,7 +260,8 @@ def test_fox_learns(options: dict[str, Any], names: list[str]) -> None:
 )
 def test_fox_starts_from(gate: Any, options: dict[str, Any], log_gates: list[float]) -> None:
     encoding = FoX(ModelConfig(heads=3, width=12), gate=gate, **options)
-    features = encoding.key_features(torch.zeros(2, 4, 12), None)
+    features = features_of(encoding, torch.zeros(2, 4, 12))
+    assert features is not None
     expected = torch.tensor(log_gates)[:, None, None].expand(2, 3, 4, 1)
     torch.testing.assert_close(features, expected, rtol=1e-5, atol=0)
 
@@ -248,23 +270,25 @@ def test_fox_starts_from(gate: Any, options: dict[str, Any], log_gates: list[flo
 def test_gates_tell_neighbours_apart_after_100000_tokens(cls: Any, before: int) -> None:
     features = -random(1, 2, 100_000, 1, dtype=torch.float32).abs()
     encoding = FoX(SHAPE) if cls is FoX else PaTH(SHAPE, gate="fox")
-    c = decay_of(encoding, encoding.accumulate(F.pad(features, (before, 0))))
+    c = separable(encoding, encoding.scan_features(F.pad(features, (before, 0))))
     torch.testing.assert_close(c.diff(), features[:, :, 1:, 0].double(), rtol=0, atol=1e-9)
 
 
 def test_cable_is_fox_with_the_opposite_gate() -> None:
     x, cable, fox = random(2, 9, 16).float(), CABLE(SHAPE), FoX(SHAPE)
     fox.load_state_dict({name: -value for name, value in cable.state_dict().items()})
-    assert torch.equal(cable.key_features(x, None), fox.key_features(x, None))
+    assert torch.equal(features_of(cable, x), features_of(fox, x))
     expected = -F.softplus(F.linear(x, cable.gate_weight, cable.gate_bias)).mT[..., None]
-    torch.testing.assert_close(cable.key_features(x, None), expected)
+    torch.testing.assert_close(features_of(cable, x), expected)
 
 
-def test_cable_scales_unless_told_otherwise() -> None:
+@pytest.mark.parametrize("scaled", [True, False])
+def test_cable_divides_scores_by_default(scaled: bool) -> None:
+    assert CABLE(SHAPE, scaled=scaled).divide_scores is scaled and CABLE(SHAPE).divide_scores
     q, k = random(1, 2, 5, 8), random(1, 2, 5, 8, seed=1)
-    scaled, unscaled = (CABLE(SHAPE, scaled=s).rotate(q, k, None, None) for s in (True, False))
-    assert torch.equal(scaled[0], q)
-    torch.testing.assert_close(attention_logits(*unscaled).tril(), (q @ k.mT).tril())
+    logits = attention_logits(q, k, LogitTerms(divide=scaled))
+    expected = q @ k.mT / (math.sqrt(8) if scaled else 1)
+    torch.testing.assert_close(logits.tril(), expected.tril())
 
 
 # CoPE
@@ -274,9 +298,7 @@ def test_cope_starts_as_no_encoding() -> None:
     q, k = random(1, 2, 5, 8), random(1, 2, 5, 8, seed=1)
     encoding = CoPE(SHAPE)
     assert encoding.table.shape == (8, SHAPE.train_length + 1)
-    assert torch.equal(
-        attention_logits(q, k, rewrite=rewrite(encoding.double())), attention_logits(q, k)
-    )
+    assert torch.equal(attention_logits(q, k, rewriting(encoding.double())), attention_logits(q, k))
 
 
 @torch.no_grad()
@@ -285,7 +307,7 @@ def test_cope_counts_no_further_than_its_table() -> None:
     encoding = CoPE(ModelConfig(heads=1, width=1), npos=4, divide="scores").double()
     encoding.table[0] = torch.tensor([7.0, 1.0, 10.0, 100.0])
     q, k = torch.ones(1, 1, 5, 1).double(), torch.full((1, 1, 5, 1), 50.0).double()
-    last = attention_logits(q, k, rewrite=rewrite(encoding))[0, 0, -1] - 50
+    last = attention_logits(q, k, rewriting(encoding))[0, 0, -1] - 50
     torch.testing.assert_close(last, torch.tensor([100.0, 100, 100, 10, 1]).double())
 
 
@@ -296,7 +318,7 @@ def test_cope_gradient_through_the_fraction() -> None:
     unseen = torch.ones(4, 4).triu(1).bool()
 
     def logits(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
-        return attention_logits(q, k, rewrite=rewrite(encoding)).masked_fill(unseen, 0)
+        return attention_logits(q, k, rewriting(encoding)).masked_fill(unseen, 0)
 
     assert torch.autograd.gradcheck(logits, (q, k, encoding.table))
 
@@ -318,11 +340,12 @@ def test_what_follows_a_query_has_no_influence(spec: str) -> None:
 
     def logits(features: Tensor | None, q: Tensor, k: Tensor, index: Tensor | None) -> Tensor:
         if features is not None:
-            features = encoding.accumulate(features)
-        c = encoding.decay(features, torch.zeros(1, 0))
-        return attention_logits(q, k, index=index, decay=c, rewrite=rewrite(encoding, features))
+            features = encoding.scan_features(features)
+        c = encoding.separable_bias(at(q.shape[2], k.shape[2], features, index))
+        terms = rewriting(encoding, features, index)
+        return attention_logits(q, k, replace(terms, separable=c))
 
-    features = encoding.key_features(x, None)
+    features = features_of(encoding, x)
     full = logits(features, q, k, None)
     stale = torch.arange(90) > index[:, 1:]
     if features is not None:

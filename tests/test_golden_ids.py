@@ -16,6 +16,7 @@ from pe_bench.encodings.bipe import BiPE
 from pe_bench.encodings.randpe import RandPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 SMALL = dict(layers=3, heads=2, width=16, mlp_width=16, init_std=0.3, vocab_size=60)
@@ -31,6 +32,10 @@ def decoder(spec: str, model: ModelConfig = DIGITS) -> Decoder:
     """The same weights on every call, none of them zero; in float64 and evaluation mode."""
     torch.manual_seed(0)
     return Decoder(model, plugins.load("encoding", spec).make).double().eval()
+
+
+def at(ids: Tensor) -> Positions:
+    return Positions(ids, ids)
 
 
 def some_tokens(rows: int = 2, length: int = 12) -> Tensor:
@@ -90,7 +95,7 @@ def test_draws_are_uniform_over_subsets(training: bool) -> None:
         ids = draws(encoding, many, length)
     else:
         frozen = []
-        for encoding.draw in range(many):
+        for encoding.eval_sample in range(many):
             frozen.append(draws(encoding, 1, length))
         ids = torch.cat(frozen)
     assert_valid(ids, pool)
@@ -125,10 +130,10 @@ def test_even_ids(pool: int, length: int, ids: list[int]) -> None:
 
 def test_frozen_draws_are_fixed_and_differ() -> None:
     first, second = RandPE(DIGITS).eval(), RandPE(DIGITS).eval()
-    assert (first.draws, first.max_position) == (4, 2048)
+    assert (first.eval_samples, first.max_position) == (4, 2048)
     seen = set()
     for number in range(4):
-        first.draw = second.draw = number
+        first.eval_sample = second.eval_sample = number
         torch.manual_seed(number)  # the global generator has no say
         ids = draws(first, 5, 12)
         assert_valid(ids, 2048)
@@ -149,17 +154,19 @@ def test_training_draws_follow_the_seed_and_differ_by_row() -> None:
     evaluated = model.eval()(tokens)
     assert torch.equal(evaluated, model(tokens))
     torch.testing.assert_close(evaluated[0], evaluated[1])
-    model.use_draw(1)
+    model.use_eval_sample(1)
     assert not torch.allclose(model(tokens), evaluated)
 
 
 class Recording(RandPE):
     """Keeps what every layer rotates by."""
 
-    def rotate(self, q: Tensor, k: Tensor, state: Any, features: Tensor | None) -> Any:
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         self.seen: list[Tensor] = getattr(self, "seen", [])
-        self.seen.append(super().rotate(torch.ones_like(q), k, state, features)[0])
-        return super().rotate(q, k, state, features)
+        seed = torch.get_rng_state()
+        self.seen.append(super().transform_qk(torch.ones_like(q), k, positions)[0])
+        torch.set_rng_state(seed)
+        return super().transform_qk(q, k, positions)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -181,19 +188,22 @@ def test_layers_share_a_draw_unless_told_otherwise(training: bool, per_layer: bo
 
 def test_no_two_layers_or_draws_have_the_same_ids() -> None:
     encoding, seen = RandPE(DIGITS, per_layer=True).eval(), set()
-    for draw in range(encoding.draws):
-        encoding.draw = draw
-        state = encoding.begin(torch.zeros(1, 12, 16), draws(encoding, 1, 12))
-        assert len(state) == DIGITS.layers
-        seen |= {tuple(cos.flatten().tolist()) for cos, _ in state}
-    assert len(seen) == encoding.draws * DIGITS.layers
+    ones = torch.ones(1, 2, 12, 8)
+    for sample in range(encoding.eval_samples):
+        encoding.eval_sample = sample
+        ids = draws(encoding, 1, 12)
+        for layer in range(DIGITS.layers):
+            q, _ = encoding.transform_qk(ones, ones, Positions(ids, ids, layer=layer))
+            seen.add(tuple(q.flatten().tolist()))
+    assert len(seen) == encoding.eval_samples * DIGITS.layers
 
 
 def test_randpe_takes_the_options_of_rope() -> None:
     names = [p.name for p in plugins.options_of(RandPE)]
     assert names[:4] == ["max", "evaluation", "count", "per_layer"] and "base" in names
-    x, ids = torch.zeros(1, 4, 16), torch.tensor([[0, 3, 9, 2000]])
-    ours, rope = (make(spec).begin(x, ids) for spec in ("randpe:base=500", "rope:base=500"))
+    ids = torch.tensor([[0, 3, 9, 2000]])
+    specs = ("randpe:base=500", "rope:base=500")
+    ours, rope = (make(spec).tables(ids, torch.float32) for spec in specs)
     assert all(torch.equal(a, b) for a, b in zip(ours, rope, strict=True))
 
 
@@ -211,7 +221,7 @@ def test_abacus_ids(golden: Any) -> None:
     drawn = {}
     for seed in range(100):
         torch.manual_seed(seed)
-        ids = encoding.draw_ids(plain)
+        ids = encoding.sample_train_positions(plain)
         assert torch.equal(ids[..., 0], plain[..., 0])
         drawn[int(ids[0, 0, 1]) - 1] = ids[..., 1]
     assert set(drawn) == set(range(k + 1))  # all random numbers below the offset
@@ -231,11 +241,13 @@ def test_abacus_adds_its_table_to_the_tokens() -> None:
     encoding = make("abacus:rows=3,offset=1")
     x, tokens = torch.randn(1, 5, 16), torch.tensor([[40, 1, 2, 3, 4]])
     with torch.no_grad():
-        added = encoding.embed(x, encoding.positions(tokens)) - x
+        added = encoding.embed(x, at(encoding.positions(tokens))) - x
     rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # what is past the table has its last row
     torch.testing.assert_close(added[0], rows.detach())
     encoding.train()
-    assert torch.equal(encoding.draw_ids(encoding.positions(tokens)), encoding.positions(tokens))
+    assert torch.equal(
+        encoding.sample_train_positions(encoding.positions(tokens)), encoding.positions(tokens)
+    )
 
 
 def test_abacus_is_random_in_training_only() -> None:
@@ -275,12 +287,12 @@ def test_bipe_alibi(golden: Any) -> None:
     separators = tuple(arrays["sep_ids"].tolist())
     model = ModelConfig(heads=12, width=24, vocab_size=900, separator_ids=separators)
     encoding = BiPE(model, form="alibi")
-    decay = encoding.decay(None, encoding.positions(arrays["token_ids"]))
-    assert decay is not None and not encoding.overrides("rotate")
+    c = encoding.separable_bias(at(encoding.positions(arrays["token_ids"])))
+    assert c is not None and not encoding.overrides("transform_qk")
     # Ours is the bias of a query, theirs that of a key.
-    arrays.check("alibi_key_bias", -decay[:, :, None].float())
+    arrays.check("alibi_key_bias", -c[:, :, None].float())
     second_segment = torch.tensor([[[1, 0]]])
-    slopes = encoding.decay(None, second_segment)
+    slopes = encoding.separable_bias(at(second_segment))
     assert slopes is not None
     arrays.check("slopes96_H12", -slopes[0, :, 0].float())
 
@@ -290,11 +302,13 @@ def test_bipe_turns_by_the_segment_and_adds_the_place_within() -> None:
     tokens = torch.tensor([[1, 1, 50, 1, 51, 51]])
     ids = encoding.positions(tokens)
     assert ids[0].T.tolist() == [[0, 0, 0, 1, 1, 2], [0, 1, 2, 0, 1, 0]]
-    for ours, rope in zip(encoding.begin(x, ids), RoPE(DIGITS).begin(x, ids[..., 0]), strict=True):
-        assert torch.equal(ours, rope)
-    assert encoding.overrides("rotate") and encoding.decay(None, ids) is None
+    q, k = torch.randn(2, 1, 2, 6, 8)
+    rope = RoPE(DIGITS).transform_qk(q, k, at(ids[..., 0]))
+    for ours, expected in zip(encoding.transform_qk(q, k, at(ids)), rope, strict=True):
+        assert torch.equal(ours, expected)
+    assert encoding.overrides("transform_qk") and encoding.separable_bias(at(ids)) is None
     with torch.no_grad():
-        added = encoding.embed(x, ids) - x
+        added = encoding.embed(x, at(ids)) - x
     torch.testing.assert_close(added[0], encoding.table.weight[ids[0, :, 1]].detach())
 
 
@@ -352,5 +366,11 @@ def test_what_is_declared() -> None:
     }
     for spec, expected in facts.items():
         e: Encoding = make(spec)
-        declared = (e.prefix_consistent, e.shift_invariant, e.max_position, e.draws, e.shared)
+        declared = (
+            e.prefix_consistent,
+            e.shift_invariant,
+            e.max_position,
+            e.eval_samples,
+            e.shared,
+        )
         assert declared == expected, spec

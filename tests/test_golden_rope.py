@@ -1,6 +1,7 @@
 """The rotary encodings against numbers that public implementations computed."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import attention_logits
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
-from pe_bench.encodings.rope import RoPE, geometric
+from pe_bench.encodings.rope import RoPE, geometric, rotate
 from pe_bench.encodings.selective_rope import SelectiveRoPE
 from pe_bench.encodings.tape import TAPE
 from pe_bench.encodings.xpos import XPos
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 CPU = torch.device("cpu")
@@ -51,6 +53,17 @@ HF5 = {  # head_dim, length, options
 }
 
 
+def at(ids: Tensor) -> Positions:
+    return Positions(ids, ids)
+
+
+def selective(encoding: SelectiveRoPE, x: Tensor) -> Positions:
+    """Positions with the features of the tokens x."""
+    plain = at(torch.arange(x.shape[1])[None])
+    features = encoding.scan_features(encoding.token_features(x, plain))
+    return replace(plain, features=features)
+
+
 def rope(head_dim: int = 16, **options: Any) -> RoPE:
     return RoPE(ModelConfig(width=2 * head_dim, heads=2), **options)
 
@@ -62,7 +75,7 @@ def check_frequencies(arrays: Any, key: str, ours: Tensor) -> None:
 
 
 def check_gain(arrays: Any, key: str, encoding: RoPE, length: int) -> None:
-    cos, sin = encoding.begin(torch.empty(0, dtype=torch.float64), torch.zeros(1, length).long())
+    cos, sin = encoding.tables(torch.zeros(1, length).long(), torch.float64)
     assert (cos == cos[0, 0, 0, 0]).all() and not sin.any()
     arrays.check(key, cos[0, 0, 0, 0])
 
@@ -87,15 +100,17 @@ def test_rope_tables_and_rotation(golden: Any, tag: str) -> None:
     check_frequencies(arrays, f"{tag}.inv_freq", frequencies)
     if scaling == "none":
         assert torch.equal(frequencies, arrays[f"{tag}.inv_freq"])
-    tables = encoding.begin(torch.empty(0), torch.arange(128)[None])
+    tables = encoding.tables(torch.arange(128)[None], torch.float32)
     for name, table in zip(("cos", "sin"), tables, strict=True):
         arrays.check(f"{tag}.{name}", doubled(table[0, 0]))
     ids = arrays["position_ids"]
-    state = tuple(table[0, 0][ids][:, None] for table in tables)
+    cos, sin = (table[0, 0][ids][:, None] for table in tables)
     if not encoding.scaling.dynamic:
-        assert all(map(torch.equal, state, encoding.begin(torch.empty(0), ids)))
-    for name, x in zip("qk", encoding.rotate(arrays["q"], arrays["k"], state, None), strict=True):
-        arrays.check(f"{tag}.{name}_rot", x)
+        assert all(map(torch.equal, (cos, sin), encoding.tables(ids, torch.float32)))
+        rotated = encoding.transform_qk(arrays["q"], arrays["k"], at(ids))
+        assert torch.equal(rotated[0], rotate(arrays["q"], cos, sin))
+    for name in "qk":
+        arrays.check(f"{tag}.{name}_rot", rotate(arrays[name], cos, sin))
     if scaling in ("yarn", "dynamic-yarn"):
         check_gain(arrays, f"{tag}.mscale", encoding, 128)
 
@@ -106,7 +121,7 @@ def test_longrope_of_its_authors(golden: Any) -> None:
     encoding = rope(scaling="longrope", factor=4.0, factors=factors, **SHORT)
     check_frequencies(arrays, "longrope.inv_freq", encoding.frequencies(CPU))
     check_gain(arrays, "longrope.mscale", encoding, 24)
-    cos, sin = encoding.begin(torch.empty(0), arrays["position_ids"])
+    cos, sin = encoding.tables(arrays["position_ids"], torch.float32)
     arrays.check("longrope.cos_at_pos", doubled(cos[:, 0]))
     arrays.check("longrope.sin_at_pos", doubled(sin[:, 0]))
 
@@ -155,10 +170,11 @@ def test_interleaved_rope_is_ours_in_another_order(golden: Any) -> None:
     arrays = golden("rope_interleaved")
     q, expected = (halves(arrays[key].transpose(1, 2)) for key in ("q_bshd", "q_rot_bshd"))
     encoding = rope()
-    cos, sin = encoding.begin(q, torch.arange(12)[None])
+    positions = at(torch.arange(12)[None])
+    cos, sin = encoding.tables(positions.query, torch.float32)
     arrays.check("cos", cos[0, 0])
     arrays.check("sin", sin[0, 0])
-    rotated, _ = encoding.rotate(q, q, (cos, sin), None)
+    rotated, _ = encoding.transform_qk(q, q, positions)
     interleaved = torch.stack(rotated.chunk(2, dim=-1), dim=-1).flatten(-2)
     arrays.check("q_rot_bshd", interleaved.transpose(1, 2))
     assert torch.equal(halves(interleaved), rotated) and (rotated - expected).abs().max() < 1e-5
@@ -177,8 +193,8 @@ def xpos(train_length: int = 20, **options: Any) -> XPos:
 def test_xpos(golden: Any, prefix: str, scale_base: int, train_length: int) -> None:
     arrays, encoding = golden("xpos"), xpos(train_length, scale_base=scale_base)
     ordered = halves if prefix == "ts" else torch.Tensor.clone
-    state = encoding.begin(torch.empty(0), torch.arange(20)[None])
-    q, k = encoding.rotate(ordered(arrays["q"])[None], ordered(arrays["k"])[None], state, None)
+    positions = at(torch.arange(20)[None])
+    q, k = encoding.transform_qk(ordered(arrays["q"])[None], ordered(arrays["k"])[None], positions)
     for name, x in (("q", q), ("k", k)):
         if prefix == "ts":
             x = torch.stack(x.chunk(2, dim=-1), dim=-1).flatten(-2)
@@ -195,11 +211,11 @@ def test_xpos(golden: Any, prefix: str, scale_base: int, train_length: int) -> N
 def test_tables_of_xpos(golden: Any) -> None:
     arrays, encoding = golden("xpos"), xpos(64, scale_base=2048.0)
     positions = torch.arange(64)[None]
-    scale = encoding.begin(torch.empty(0), positions)[2][0, 0]
+    scale = encoding.tables(positions, torch.float32)[2][0, 0]
     arrays.check("tape_scale", doubled(scale))
     arrays.check("tape_freqs", doubled(positions[0][:, None] * encoding.frequencies(CPU)))
     one_scale_base_on = torch.tensor([[32 + 2048]])
-    arrays.check("zeta", encoding.begin(torch.empty(0), one_scale_base_on)[2][0, 0, 0])
+    arrays.check("zeta", encoding.tables(one_scale_base_on, torch.float32)[2][0, 0, 0])
 
 
 @torch.no_grad()
@@ -219,8 +235,8 @@ def test_selective_rope(golden: Any) -> None:
     )
     arrays.check("w.temperature", geometric(1e4, 4).view(1, 1, 1, 4))
     q, k = (arrays[name].transpose(1, 2) for name in "qk")
-    features = encoding.accumulate(encoding.key_features(arrays["x"], None))
-    for name, x in zip("qk", encoding.rotate(q, k, None, features), strict=True):
+    positions = selective(encoding, arrays["x"])
+    for name, x in zip("qk", encoding.transform_qk(q, k, positions), strict=True):
         arrays.check(f"{name}_rot", x.transpose(1, 2))
 
 
@@ -232,14 +248,13 @@ def logits(encoding: RoPE, positions: Tensor, dtype: torch.dtype = torch.float64
     model, generator = encoding.model, torch.Generator().manual_seed(4)
     shape = (1, model.heads, positions.shape[1], model.head_dim)
     q, k = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in "qk")
-    state = encoding.begin(torch.empty(0, dtype=dtype), positions)
-    return attention_logits(*encoding.rotate(q, k, state, None))
+    return attention_logits(*encoding.transform_qk(q, k, at(positions)))
 
 
 @pytest.mark.parametrize("position", [7, 100_000])
 def test_angles_are_exact_at_far_positions(position: int) -> None:
     encoding = rope()
-    cos, sin = encoding.begin(torch.empty(0, dtype=torch.float64), torch.tensor([[position]]))
+    cos, sin = encoding.tables(torch.tensor([[position]]), torch.float64)
     for m, theta in enumerate(encoding.frequencies(CPU).tolist()):
         assert float(cos[0, 0, 0, m]) == pytest.approx(math.cos(position * theta), abs=1e-9)
         assert float(sin[0, 0, 0, m]) == pytest.approx(math.sin(position * theta), abs=1e-9)
@@ -260,7 +275,7 @@ def test_dynamic_scalings_are_plain_up_to_the_original_length(options: Any) -> N
     assert not encoding.prefix_consistent and encoding.shift_invariant
     for length, same in ((1, True), (32, True), (33, False)):
         tables = [
-            e.begin(torch.empty(0), 5 + torch.arange(length)[None]) for e in (encoding, plain)
+            e.tables(5 + torch.arange(length)[None], torch.float32) for e in (encoding, plain)
         ]
         assert torch.equal(tables[0][0], tables[1][0]) == same
 
@@ -269,7 +284,7 @@ def test_dynamic_scalings_are_plain_up_to_the_original_length(options: Any) -> N
 def test_fixed_scalings_do_not_depend_on_the_length(scaling: Any) -> None:
     encoding = rope(scaling=scaling, factor=4.0)
     assert encoding.prefix_consistent and encoding.shift_invariant
-    short, long = (encoding.begin(torch.empty(0), torch.arange(n)[None])[0] for n in (10, 2000))
+    short, long = (encoding.tables(torch.arange(n)[None], torch.float32)[0] for n in (10, 2000))
     assert torch.equal(short, long[:, :, :10])
     assert not torch.equal(encoding.frequencies(CPU), rope().frequencies(CPU))
 
@@ -345,16 +360,16 @@ def test_partial_rotary_is_that_of_neox_in_another_order() -> None:
     encoding, small = rope(rotary=0.5), rope(8)
     assert torch.equal(encoding.frequencies(CPU), small.frequencies(CPU))
     turning, still = q.chunk(2, dim=-1)
-    turned, _ = small.rotate(turning, turning, small.begin(q, positions), None)
+    turned, _ = small.transform_qk(turning, turning, at(positions))
     (a, b), (c, d) = turning.chunk(2, -1), still.chunk(2, -1)
-    ours, _ = encoding.rotate(torch.cat([a, c, b, d], -1), q, encoding.begin(q, positions), None)
+    ours, _ = encoding.transform_qk(torch.cat([a, c, b, d], -1), q, at(positions))
     (a, b), (c, d) = turned.chunk(2, -1), still.chunk(2, -1)
     assert torch.equal(ours, torch.cat([a, c, b, d], -1))
 
 
 def test_yarn_with_partial_rotary_scales_only_what_turns() -> None:
     encoding = rope(rotary=0.5, scaling="yarn", factor=4.0)
-    cos, _ = encoding.begin(torch.empty(0), torch.zeros(1, 1).long())
+    cos, _ = encoding.tables(torch.zeros(1, 1).long(), torch.float32)
     assert (cos[..., :4] > 1.1).all() and (cos[..., 4:] == 1).all()
 
 
@@ -364,8 +379,8 @@ def test_trainable_frequencies(cls: Any) -> None:
     encoding, plain = cls(model, trainable=True).bfloat16(), cls(model)
     assert [(n, p.dtype) for n, p in encoding.named_parameters()] == [("theta", torch.float32)]
     positions = torch.arange(20)[None]
-    state = encoding.begin(torch.empty(0), positions)
-    assert all(map(torch.equal, state, plain.begin(torch.empty(0), positions)))
+    state = encoding.tables(positions, torch.float32)
+    assert all(map(torch.equal, state, plain.tables(positions, torch.float32)))
     state[0].sum().backward()
     assert encoding.theta.grad.all()
     with torch.no_grad():
@@ -382,28 +397,22 @@ def test_only_the_first_layer_learns_frequencies() -> None:
         assert names == ["0.theta"]
 
 
-@pytest.mark.parametrize("cls", [RoPE, XPos])
-def test_turning_a_state(cls: Any) -> None:
-    encoding = cls(ModelConfig(width=32, heads=2))
-    x, angles = torch.empty(0, dtype=torch.float64), torch.linspace(0.5, 3, 8).double()
-    state = encoding.begin(x, torch.arange(20)[None])
-    turned = encoding.turn(state, angles)
-    phase = torch.complex(*turned[:2]) / torch.complex(*state[:2])
-    torch.testing.assert_close(phase, torch.polar(torch.ones(8).double(), angles).expand_as(phase))
-    assert all(map(torch.equal, turned[2:], state[2:]))
-    if cls is RoPE:  # TAPE keeps both in one tensor
-        tape = TAPE(encoding.model)
-        single = tape.turn(torch.cat(state, dim=-1), angles)
-        assert torch.equal(single, torch.cat(turned, dim=-1))
+def test_rotating_a_state_of_tape() -> None:
+    tape, angles = TAPE(ModelConfig(width=32, heads=2)), torch.linspace(0.5, 3, 8).double()
+    state = tape.prepare(torch.empty(0).double(), at(torch.arange(20)[None]))
+    before, after = (
+        torch.complex(*z.chunk(2, dim=-1)) for z in (state, tape.rotate_state(state, angles))
+    )
+    phase = torch.polar(torch.ones(8).double(), angles).expand_as(before)
+    torch.testing.assert_close(after / before, phase)
 
 
 @pytest.mark.parametrize(("scale_base", "share"), [(512.0, 0.0816), (2048.0, 0.5345)])
 def test_xpos_fades(scale_base: float, share: float) -> None:
     encoding = xpos(256, scale_base=scale_base)
     for first in (0, 20_000):
-        scale = encoding.begin(
-            torch.empty(0, dtype=torch.float64), torch.tensor([[first, first + 1024]])
-        )[2][0, 0]
+        ids = torch.tensor([[first, first + 1024]])
+        scale = encoding.tables(ids, torch.float64)[2][0, 0]
         fades = scale[1] / scale[0]
         assert float(fades[0]) == pytest.approx(share, abs=1e-4)
         zeta = torch.arange(0, 16, 2).double() / 22.4 + 0.4 / 1.4
@@ -420,8 +429,7 @@ def test_xpos_neither_overflows_nor_loses_precision(scale_base: float, dtype: An
     causal = torch.ones(60, 60).tril().bool().expand_as(exact)
     torch.testing.assert_close(ours[causal].double(), exact[causal], rtol=1e-5, atol=1e-5)
     # Products with later keys are the largest; the mask must find numbers there.
-    state = encoding.begin(torch.empty(0), ids)
-    q, k = encoding.rotate(*torch.full((2, 1, 3, 60, 16), 30.0), state, None)
+    q, k = encoding.transform_qk(*torch.full((2, 1, 3, 60, 16), 30.0), at(ids))
     assert (q.to(dtype) @ k.to(dtype).mT).isfinite().all()
 
 
@@ -437,11 +445,10 @@ def test_selective_rope_without_selection_is_rope() -> None:
     encoding = SelectiveRoPE(model, bias=True)  # e^0 = 1
     torch.nn.init.zeros_(encoding.up.weight)
     q, k, x = torch.randn(2, 2, 20, 16), torch.randn(2, 2, 20, 16), torch.randn(2, 20, 32)
-    features = encoding.accumulate(encoding.key_features(x, None))
     plain = RoPE(model, base=500_000.0)
-    state = plain.begin(x, 1 + torch.arange(20)[None])
-    expected = plain.rotate(q, k, state, None)
-    for ours, theirs in zip(encoding.rotate(q, k, None, features), expected, strict=True):
+    expected = plain.transform_qk(q, k, at(1 + torch.arange(20)[None]))
+    actual = encoding.transform_qk(q, k, selective(encoding, x))
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -450,7 +457,7 @@ def test_long_sums_of_selective_rope_are_exact() -> None:
     encoding = SelectiveRoPE(ModelConfig(width=4, heads=1), bias=True)
     torch.nn.init.zeros_(encoding.up.weight)
     torch.nn.init.constant_(encoding.log_bias, -2.3)
-    angles = encoding.accumulate(torch.zeros(1, 1, 100_000, 2))
+    angles = encoding.scan_features(torch.zeros(1, 1, 100_000, 2))
     step = float(torch.tensor(-2.3).exp())
     assert float(angles[0, 0, -1, 0]) == pytest.approx(100_000 * step, abs=1e-6)
 
@@ -474,7 +481,7 @@ def test_selective_rope_starts_with_noticeable_angles() -> None:
     sizes = {}
     for init in ("torch", "normal"):
         encoding = SelectiveRoPE(model, gate=True, init=init)
-        phi = encoding.accumulate(encoding.key_features(x, None))[..., 0].diff(dim=-1)
+        phi = selective(encoding, x).features[..., 0].diff(dim=-1)
         sizes[init] = float(phi.square().mean().sqrt())
         assert (init == "torch") == bool(encoding.gate.bias.any())
     assert 0.005 < sizes["torch"] < 0.05 and 1e-5 < sizes["normal"] < 1e-3

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pe_bench.config import ModelConfig
 from pe_bench.encodings.sinusoidal import Sinusoidal
+from pe_bench.positions import Positions
 
 TABLES = [
     ("interleaved", "interleaved_vaswani"),
@@ -19,7 +20,9 @@ TABLES = [
 
 
 def embedded(x: Tensor, positions: Tensor, **options: Any) -> Tensor:
-    return Sinusoidal(ModelConfig(width=x.shape[-1]), **options).embed(x, positions)
+    return Sinusoidal(ModelConfig(width=x.shape[-1]), **options).embed(
+        x, Positions(positions, positions)
+    )
 
 
 @pytest.mark.parametrize(("layout", "name"), TABLES)

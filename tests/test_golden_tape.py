@@ -13,10 +13,10 @@ from torch import Tensor
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder, MakeEncoding
-from pe_bench.encoding import State
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.tape import TAPE
 from pe_bench.encodings.tape_ablations import TAPEAblations
+from pe_bench.positions import Positions, State
 
 FILES = ["tape_1layer_f64", "tape_1layer_f32", "tape_3layer_f64", "tape_3layer_f32"]
 WEIGHTS = {
@@ -34,8 +34,8 @@ class Recording(TAPE):
         super().__init__(model, layer)
         self.seen: dict[str, Tensor] = {}
 
-    def rotate(self, q: Tensor, k: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-        rotated = super().rotate(q, k, *rest)
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        rotated = super().transform_qk(q, k, positions)
         self.seen |= {"q": q, "k": k, "q_rot": rotated[0], "k_rot": rotated[1]}
         return rotated
 
@@ -47,15 +47,15 @@ class Recording(TAPE):
         one_hot = torch.eye(values.shape[2], dtype=values.dtype)
         return torch.cat([values, one_hot.expand(*values.shape[:2], -1, -1)], dim=-1)
 
-    def logits(self, scores: Tensor, *rest: Any) -> Tensor:
+    def rewrite_logits(self, scores: Tensor, *rest: Any) -> Tensor:
         self.seen["logits_masked"] = scores
-        return super().logits(scores, *rest)
+        return super().rewrite_logits(scores, *rest)
 
-    def update(self, state: State, extra: Tensor | None, *rest: Tensor) -> State:
+    def update_state(self, state: State, extra: Tensor | None, *rest: Tensor) -> State:
         if extra is not None:
             width = state.shape[-1]
             self.seen["probs"], extra = extra[..., width:], extra[..., :width]
-        return super().update(state, extra, *rest)
+        return super().update_state(state, extra, *rest)
 
     def gather(self, state: Tensor, attended: Tensor) -> Tensor:
         self.seen |= {"in": state, "attn": attended}
@@ -125,7 +125,7 @@ def test_intermediate_values(golden: Any, name: str) -> None:
         seen.append(encoding.seen)
         block.register_forward_hook(
             lambda _, args, out, to=seen[-1]: to.update(
-                hidden_in=args[0], hidden_out=out[0], block_in=args[3], block_out=out[1]
+                hidden_in=args[0], hidden_out=out[0], block_in=args[2], block_out=out[1]
             )
         )
         block.get_submodule("self_attn").register_forward_hook(
@@ -157,7 +157,11 @@ def test_frequencies(golden: Any, name: str) -> None:
     arrays = golden(name)
     expected = arrays["w.model.rotary_emb.inv_freq"]
     config = ModelConfig(heads=4, width=64)
-    cos, sin = TAPE(config).begin(torch.zeros(1).double(), torch.ones(1, 1)).chunk(2, dim=-1)
+    cos, sin = (
+        TAPE(config)
+        .prepare(torch.zeros(1).double(), Positions(torch.ones(1, 1), torch.ones(1, 1)))
+        .chunk(2, dim=-1)
+    )
     # At position 1 the angle is the frequency.
     angles = torch.atan2(sin, cos)[0, 2, 0].to(expected.dtype)
     arrays.check("w.model.rotary_emb.inv_freq", angles)
@@ -347,7 +351,7 @@ def test_adayarn() -> None:
     assert 0 < kept[1] < 1 == kept[0] and kept[2] == 0  # all three cases
     theta, gain = plain * kept + plain / 4 * (1 - kept), 0.1 * math.log(4) + 1
     far = torch.tensor([[0, 1, 5, 300, 2000]])
-    begun = model.encoding.begin(torch.zeros(1).double(), far)
+    begun = model.encoding.prepare(torch.zeros(1).double(), Positions(far, far))
     angles = (far[0, :, None] * theta).expand(1, 3, -1, -1)
     expected = gain * torch.cat([angles.cos(), angles.sin()], dim=-1)
     torch.testing.assert_close(begun, expected, rtol=0, atol=1e-4)  # theta is float32
@@ -446,7 +450,7 @@ def test_which_layers_change_the_state(layers: int, half: Any, expected: list[in
     for encoding in made:
         assert (encoding.extra_values(z) is not None) == (encoding.layer in expected)
         if encoding.layer not in expected:
-            assert encoding.update(z, None, z, z) is z
+            assert encoding.update_state(z, None, z, z) is z
 
 
 @torch.no_grad()

@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import Backend, attend
+from pe_bench.decoder.attention import Backend, LogitTerms, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import IGNORE, Decoder
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.encodings.tape import TAPE
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 SHAPE: dict[str, Any] = {"layers": 2, "heads": 4, "width": 32, "mlp_width": 48, "vocab_size": 50}
@@ -102,7 +103,7 @@ def test_token_losses(chunk: int) -> None:
 
 def test_logits_that_are_rewritten_need_the_eager_backend() -> None:
     class Rewriting(Encoding):
-        def logits(self, scores: Tensor, *rest: Any) -> Tensor:
+        def rewrite_logits(self, scores: Tensor, *rest: Any) -> Tensor:
             return 2 * scores
 
     model = decoder(Rewriting)
@@ -111,7 +112,7 @@ def test_logits_that_are_rewritten_need_the_eager_backend() -> None:
     assert torch.equal(model(tokens(1, 4)), model(tokens(1, 4), backend="eager"))
 
 
-class Watching(Encoding):
+class Watching(StatefulEncoding):
     """Notes for each hook the types of what it is given, and whether autocast is on."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
@@ -119,44 +120,51 @@ class Watching(Encoding):
         self.seen: dict[str, set[object]] = {}
         self.weight = torch.nn.Parameter(torch.ones(model.width, model.width))
 
-    def note(self, hook: str, *given: Tensor | None) -> None:
-        types = {t.dtype for t in given if t is not None and t.is_floating_point()}
+    def note(self, hook: str, *given: Any) -> None:
+        for positions in given:
+            if isinstance(positions, Positions):
+                given += (positions.features, positions.state)
+        types = {t.dtype for t in given if isinstance(t, Tensor) and t.is_floating_point()}
         product = self.weight @ self.weight  # what autocast would narrow
         self.seen.setdefault(hook, set()).update(types, {product.dtype})
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        self.note("embed", x)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.note("embed", x, positions)
         return x
 
-    def begin(self, x: Tensor, positions: Tensor) -> Tensor:
-        self.note("begin", x)
+    def prepare(self, x: Tensor, positions: Positions) -> Tensor:
+        self.note("prepare", x, positions)
         return x.new_ones(1, self.model.heads, x.shape[1], 2)
 
-    def rotate(self, q: Tensor, k: Tensor, state: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-        self.note("rotate", q, k, state)
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        self.note("transform_qk", q, k, positions)
         return q, k
 
-    def key_features(self, x: Tensor, state: Tensor) -> Tensor:
-        self.note("key_features", x, state)
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
+        self.note("token_features", x, positions)
         return x[:, None, :, :1].expand(-1, self.model.heads, -1, -1)
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> Tensor:
-        self.note("decay", features)
-        return torch.zeros(1, self.model.heads, positions.shape[1])
+    def scan_features(self, features: Tensor) -> Tensor:
+        self.note("scan_features", features)
+        return features
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor) -> None:
-        self.note("bias")
+    def separable_bias(self, positions: Positions) -> Tensor:
+        self.note("separable_bias", positions)
+        return torch.zeros(1, self.model.heads, positions.key.shape[1])
+
+    def bias(self, positions: Positions) -> None:
+        self.note("bias", positions)
 
     def extra_values(self, state: Tensor) -> Tensor:
         self.note("extra_values", state)
         return state
 
-    def logits(self, scores: Tensor, q: Tensor, k: Tensor, features: Any, pairs: Any) -> Tensor:
-        self.note("logits", scores, q, k, features)
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        self.note("rewrite_logits", scores, q, k, positions)
         return scores
 
-    def update(self, state: Tensor, extra: Tensor | None, *mlp: Tensor) -> Tensor:
-        self.note("update", state, extra, *mlp)
+    def update_state(self, state: Tensor, extra: Tensor | None, *mlp: Tensor) -> Tensor:
+        self.note("update_state", state, extra, *mlp)
         return state
 
 
@@ -171,7 +179,8 @@ def test_hooks_compute_in_float32_or_wider(how: str) -> None:
     with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
         logits = model(tokens(2, 5))
     assert logits.dtype == (torch.bfloat16 if how == "autocast" else getattr(torch, how))
-    hooks = {name for name in vars(Watching) if name in vars(Encoding) and name[0] != "_"}
+    interface = vars(Encoding) | vars(StatefulEncoding)
+    hooks = {name for name in vars(Watching) if name in interface and name[0] != "_"}
     expected = {torch.float64 if how == "float64" else torch.float32}
     assert isinstance(model.encoding, Watching)
     assert model.encoding.seen == dict.fromkeys(hooks, expected)
@@ -185,15 +194,15 @@ def test_encodings_are_never_narrowed_below_float32(before: torch.dtype) -> None
     assert {p.dtype for p in model.double().parameters()} == {torch.float64}
 
 
-def test_a_fused_decay_survives_bfloat16() -> None:
+def test_a_fused_separable_bias_survives_bfloat16() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 1000, 16, generator=generator).unbind()
-    decay = torch.tensor([[-0.5], [-0.004]]).mul(torch.arange(1000))[None]
+    terms = LogitTerms(separable=torch.tensor([[-0.5], [-0.004]]).mul(torch.arange(1000))[None])
     q, k, v = (t.bfloat16() for t in (q, k, v))
-    expected = attend(q.float(), k.float(), v.float(), decay=decay, backend="eager")
+    expected = attend(q.float(), k.float(), v.float(), terms, backend="eager")
     backends: tuple[Backend, ...] = ("eager", "sdpa")
     for backend in backends:
-        actual = attend(q, k, v, decay=decay, backend=backend).float()
+        actual = attend(q, k, v, terms, backend=backend).float()
         assert ((actual - expected).square().mean() / expected.square().mean()).sqrt() < 0.02
 
 

@@ -235,7 +235,7 @@ NOTHING = dict.fromkeys([*REST, *HANDED_ON], "")
     [
         ({}, ["gated", "size"]),
         (HANDED_ON, ["gated", "size", "base"]),
-        (HANDED_ON | REST, ["gated", "size", "base", "train_ids", "id_limit"]),
+        (HANDED_ON | REST, ["gated", "size", "base", "train_positions", "max_train_position"]),
         (REST, ["gated", "size"]),  # the child asks for its own options only
     ],
 )
@@ -251,13 +251,20 @@ def test_a_constructor_that_hands_options_on_has_its_parents(
 
 def test_options_of_the_parents_arrive(put: Put) -> None:
     path = put(FAMILY.format(**REST | HANDED_ON))
-    plugin = plugins.load("encoding", f"{path}:id_limit=500,base=3,train_ids=random,gated=true")
-    assert plugin.label == f"{path.name}:gated=true,base=3,train_ids=random,id_limit=500"
+    plugin = plugins.load(
+        "encoding", f"{path}:max_train_position=500,base=3,train_positions=random,gated=true"
+    )
+    assert (
+        plugin.label
+        == f"{path.name}:gated=true,base=3,train_positions=random,max_train_position=500"
+    )
     made = plugin.make(ModelConfig(), 0)
-    assert (made.gated, made.train_ids, made.id_limit) == (True, "random", 500)
-    with pytest.raises(InputError, match="one of plain, offset, random, not 'all'"):
-        plugins.load("encoding", f"{path}:train_ids=all")
-    with pytest.raises(InputError, match="its options are: gated=false, size=7, base=2, train_ids"):
+    assert (made.gated, made.train_positions, made.max_train_position) == (True, "random", 500)
+    with pytest.raises(InputError, match="one of contiguous, offset, random, not 'all'"):
+        plugins.load("encoding", f"{path}:train_positions=all")
+    with pytest.raises(
+        InputError, match="its options are: gated=false, size=7, base=2, train_positions"
+    ):
         plugins.load("encoding", f"{path}:layer=2")
 
 

@@ -15,6 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.alibi import ALiBi, slopes
 from pe_bench.encodings.nope import NoPE
+from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import Measurement
@@ -63,14 +64,14 @@ def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
     class Loud(Encoding):
         """Would show if a separator were among the pairs."""
 
-        def key_features(self, x: Tensor, state: object) -> Tensor:
+        def token_features(self, x: Tensor, positions: Positions) -> Tensor:
             return x[:, None, :, :1].expand(-1, self.model.heads, -1, -1)
 
         def positions(self, tokens: Tensor) -> Tensor:
             return (tokens == SEPARATOR).long() * 1_000_000
 
-        def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-            both = query_positions[:, None, :, None] + key_positions[:, None, None, :]
+        def bias(self, positions: Positions) -> Tensor:
+            both = positions.query[:, None, :, None] + positions.key[:, None, None, :]
             return both.float().expand(-1, self.model.heads, -1, -1)
 
     assert max(logits(task, Loud).values()) < 10

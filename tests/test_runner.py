@@ -120,10 +120,10 @@ import torch
 from pe_bench.encoding import Encoding
 
 class Drawing(Encoding):
-    draws = 3
+    eval_samples = 3
 
     def embed(self, x, positions):
-        return x + 0.1 * torch.arange(16) * (0 if self.training else self.draw)
+        return x + 0.1 * torch.arange(16) * (0 if self.training else self.eval_sample)
 '''
 
 
@@ -135,7 +135,8 @@ def test_evaluation_is_averaged_over_the_draws_of_an_encoding(toy, tmp_path, mon
     averaged = read_measurements(folder / "rows.csv")[0]
     values = []
     for draw in range(3):
-        code = DRAWING.replace("draws = 3", "draws = 1").replace("self.draw", str(draw))
+        code = DRAWING.replace("samples = 3", "samples = 1")
+        code = code.replace("self.eval_sample", str(draw))
         (tmp_path / f"one{draw}.py").write_text(code)
         toy(encodings=(f"./one{draw}.py",))
         _, folder = record(tmp_path, f"one{draw}.py")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, State
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 from pe_bench.encodings.rope.scalings import SCALINGS, make_scaling, take_options
 
 ScalingName = Literal[
@@ -65,12 +65,11 @@ class RoPE(Encoding):
     """
 
     shift_invariant = True
-    rotation_equivariant = True
     option_tables = {"scaling": SCALINGS}
     variants: ClassVar[tuple[str, ...]] = (
         "base=500000,rotary=0.5,trainable=true",
         "scaling=yarn,factor=4,beta_fast=8,beta_slow=2,truncate=false,attention_factor=1.3",
-        "scaling=dynamic-yarn,original_length=16,ramp=rotations,train_ids=offset",
+        "scaling=dynamic-yarn,original_length=16,ramp=rotations,train_positions=offset",
         "scaling=dynamic-ntk,factor=2,proportional=0.75",
         "scaling=llama3,factor=4,beta_slow=0.5",
         "scaling=longrope,factor=2,factors=1;1;1;1.2;1.5;2;2;2,short_factors=1;1;1;1;1;1;1;1.5",
@@ -114,7 +113,7 @@ class RoPE(Encoding):
         )
         if self.scaling.dynamic:
             self.prefix_consistent = False
-        # Only the first layer's `begin` is called: parameters elsewhere would get no gradient.
+        # The first layer makes the tables: parameters elsewhere would get no gradient.
         learned = trainable and layer == 0
         self.theta = nn.Parameter(geometric(base, self.planes)) if learned else None
 
@@ -128,23 +127,17 @@ class RoPE(Encoding):
         theta = theta * (torch.arange(self.planes, device=device) < self.moving)
         return theta.to(plain.dtype)
 
-    def begin(self, x: Tensor, positions: Tensor) -> State:
-        """Return cos and sin of the angles, each (B or 1, 1, T, D/2)."""
-        length = positions.shape[1]
-        theta = self.frequencies(x.device, length).double()  # (D/2,)
+    def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return cos and sin of the angles at ids (B or 1, T), each (B or 1, 1, T, D/2)."""
+        length = ids.shape[1]
+        theta = self.frequencies(ids.device, length).double()  # (D/2,)
         gain = self.scaling.gain(length)
-        angles = positions.double()[:, None, :, None] * theta  # (B or 1, 1, T, D/2)
+        angles = ids.double()[:, None, :, None] * theta  # (B or 1, 1, T, D/2)
         still = self.model.head_dim // 2 - self.planes
         cos = F.pad(gain * angles.cos(), (0, still), value=1.0)
         sin = F.pad(gain * angles.sin(), (0, still))
-        return cos.to(x.dtype), sin.to(x.dtype)
+        return cos.to(dtype), sin.to(dtype)
 
-    def rotate(
-        self, q: Tensor, k: Tensor, state: State, features: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        cos, sin = state
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        cos, sin = positions.once(self.tables, positions.query, q.dtype)
         return rotate(q, cos, sin), rotate(k, cos, sin)
-
-    def turn(self, state: State, angles: Tensor) -> State:
-        turned = rotate(torch.cat(state, dim=-1), angles.cos(), angles.sin())
-        return turned.chunk(2, dim=-1)

@@ -15,7 +15,9 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import generate
 from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.encoding import StatefulEncoding
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 
 LENGTH = 40
 TRAIN_LENGTH = 32
@@ -132,7 +134,7 @@ def ragged(subject: Subject) -> str | None:
 def sdpa(subject: Subject) -> str | None:
     """The fused path gives the eager path's outputs and gradients."""
     model, tokens = subject.model(), subject.tokens()
-    if model.encoding.overrides("logits"):
+    if model.encoding.overrides("rewrite_logits"):
         raise NotApplicable("rewrites logits, which has the eager path only")
     outputs, gradients = [], []
     for backend in ("eager", "sdpa"):
@@ -216,20 +218,20 @@ def max_position(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def permutation(subject: Subject) -> str | None:
-    """Permuting the tokens that `update` is given permutes the states that it returns."""
+    """Permuting the tokens that `update_state` is given permutes the states that it returns."""
     model, tokens = subject.model(), subject.tokens()
     encoding, given = model.encoding, []
-    if not encoding.overrides("update"):
+    if not (isinstance(encoding, StatefulEncoding) and encoding.overrides("update_state")):
         raise NotApplicable("hands its state on as it is")
     if not encoding.permutation_equivariant:
         raise NotApplicable("declares permutation_equivariant = False")
-    update = encoding.update
+    update = encoding.update_state
 
     def watch(*args: Any) -> Any:
         given.append((args, update(*args)))
         return given[-1][1]
 
-    encoding.update = watch  # type: ignore[method-assign, assignment]
+    encoding.update_state = watch  # type: ignore[method-assign, assignment]
     model(tokens)
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(3))
     args, expected = given[0]
@@ -244,21 +246,25 @@ def rotation(subject: Subject) -> str | None:
     """Rotating the feature planes of all states alike changes nothing, where so declared."""
     model, tokens = subject.model(), subject.tokens()
     encoding = model.encoding
-    if not encoding.rotation_equivariant:
-        raise NotApplicable("declares rotation_equivariant = False")
-    expected, begin = model(tokens), encoding.begin
+    if not (isinstance(encoding, StatefulEncoding) and encoding.rotation_equivariant):
+        raise NotApplicable("does not declare rotation_equivariant = True")
+    expected = model(tokens)
+    prepare = encoding.prepare
+    seen: list[tuple[Tensor, Tensor]] = []
     angles = torch.linspace(0.5, 3.0, CONFIG.head_dim // 2, dtype=expected.dtype)
     angles = angles.to(subject.device)
 
-    def turned(x: Tensor, positions: Tensor) -> Any:
-        return encoding.turn(begin(x, positions), angles)
+    def rotated(x: Tensor, positions: Positions) -> Any:
+        before = prepare(x, positions)
+        after = encoding.rotate_state(before, angles)
+        seen.extend(zip(_tensors(before), _tensors(after), strict=True))
+        return after
 
-    encoding.begin = turned  # type: ignore[method-assign]
+    encoding.prepare = rotated  # type: ignore[method-assign]
     actual = model(tokens)
-    encoding.begin = begin  # type: ignore[method-assign]
-    moved = zip(*(_tensors(b(*_beginning(model, tokens))) for b in (begin, turned)), strict=True)
-    if all(torch.equal(a, b) for a, b in moved):
-        return "turn does not change the state"
+    encoding.prepare = prepare  # type: ignore[method-assign]
+    if all(torch.equal(before, after) for before, after in seen):
+        return "rotate_state does not change the state"
     return _differ(actual, expected, "rotating the states")
 
 
@@ -331,8 +337,3 @@ def _tensors(state: Any) -> list[Tensor]:
     found: list[Tensor] = []
     _map_tensors(state, lambda t: found.append(t) or t)  # type: ignore[func-returns-value]
     return found
-
-
-def _beginning(model: Decoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """What `begin` is given."""
-    return model.embed_tokens(tokens), model.encoding.positions(tokens)

@@ -5,17 +5,19 @@ prefix, so a pretrained checkpoint loads as it is; the encoding's own are under 
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend, attention_logits
 from pe_bench.decoder.cache import Cache
-from pe_bench.encoding import Encoding, Pairs, State, precisely
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions, State
 
 IGNORE = -100
 """Target id that carries no loss."""
@@ -31,76 +33,67 @@ class MakeEncoding(Protocol):
 class Context:
     """What one forward pass hands to every layer."""
 
-    positions: Tensor  # (B or 1, S), of all tokens so far
-    query_positions: Tensor  # (B or 1, T), of the new ones
-    index: Tensor | None  # (B or 1, T), column of each new token; None: all of them, in order
+    positions: Positions
     cache: Cache | None
     backend: Backend
-    trace: list[Tensor] | None = None  # if a list, every layer's logits are put into it
-    bias: Tensor | None = None  # the encoding's, of this layer
+    trace: list[Tensor] | None  # if a list, every layer's logits are put into it
 
-    def remember(self, what: tuple[int, str], new: Tensor) -> Tensor:
-        """A layer's per-token tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
-        return new if self.cache is None else self.cache.append(what, new)
-
-    def at_queries(self, features: Tensor | None) -> Tensor | None:
-        """Features of the new tokens: (B, H, S, F) -> (B, H, T, F)."""
-        if features is None or self.index is None:
-            return features
-        index = self.index[:, None, :, None].expand(-1, features.shape[1], -1, features.shape[3])
-        return features.gather(2, index)
+    def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
+        """Return a layer's tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
+        return new if self.cache is None else self.cache.append((layer, name), new)
 
 
 class Attention(nn.Module):
     """Self-attention without biases; the encoding's hooks around it."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.config = config
-        narrow = config.groups * config.head_dim
+        self.layer = layer
+        narrow = config.kv_heads * config.head_dim
         self.q_proj = nn.Linear(config.width, config.width, bias=False)
         self.k_proj = nn.Linear(config.width, narrow, bias=False)
         self.v_proj = nn.Linear(config.width, narrow, bias=False)
         self.o_proj = nn.Linear(config.width, config.width, bias=False)
 
     def forward(
-        self, x: Tensor, layer: int, encoding: Encoding, state: State, context: Context
+        self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, Tensor | None]:
-        """(B, T, C) -> (B, T, C) and the encoding's extra values after attention, if any."""
-        head_dim = self.config.head_dim
-        q, k, v = (
-            proj(x).unflatten(-1, (-1, head_dim)).transpose(1, 2)
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        features = precisely(encoding.key_features, x, state)
-        if features is not None:
-            features = precisely(
-                encoding.accumulate, context.remember((layer, "features"), features)
-            )
-        if encoding.overrides("rotate"):
-            new = context.at_queries(features)
-            q, k = (t.to(v.dtype) for t in precisely(encoding.rotate, q, k, state, new))
-        extra = precisely(encoding.extra_values, state)
+        """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
+        q = self._split_heads(self.q_proj(x))  # (B, H, T, D)
+        k = self._split_heads(self.k_proj(x))  # (B, G, T, D)
+        v = self._split_heads(self.v_proj(x))  # (B, G, T, D)
+        positions = self._positions(x, encoding, state, context)
+        q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
+        extra = hooks.extra_values(encoding, positions, len(x))  # (B, H, T, E)
         if extra is not None:
-            v = v.repeat_interleave(extra.shape[1] // v.shape[1], dim=1)
-            v = torch.cat([v, extra.to(v.dtype).expand(v.shape[0], -1, -1, -1)], dim=-1)
-        k, v = context.remember((layer, "k"), k), context.remember((layer, "v"), v)
-
-        def rewrite(scores: Tensor, q: Tensor, k: Tensor, causal: Tensor) -> Tensor:
-            pairs = Pairs(context.query_positions, context.positions, causal)
-            return precisely(encoding.logits, scores, q, k, features, pairs)
-
-        about: Any = {
-            "index": context.index,
-            "decay": precisely(encoding.decay, features, context.positions),
-            "bias": context.bias,
-            "rewrite": rewrite if encoding.overrides("logits") else None,
-        }
+            v = v.repeat_interleave(extra.shape[1] // v.shape[1], dim=1)  # (B, H, T, D)
+            v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H, T, D + E)
+        k = context.remember(self.layer, "k", k)  # (B, G, S, D)
+        v = context.remember(self.layer, "v", v)  # (B, G, S, D) or (B, H, S, D + E)
+        terms = hooks.logit_terms(encoding, positions, len(x))
         if context.trace is not None:
-            context.trace.append(attention_logits(q, k, **about))
-        out = attend(q, k, v, **about, backend=context.backend)
-        mixed = self.o_proj(out[..., :head_dim].transpose(1, 2).flatten(2))
+            context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
+        out = attend(q, k, v, terms, backend=context.backend)  # (B, H, T, D) or (B, H, T, D + E)
+        head_dim = self.config.head_dim
+        mixed = self.o_proj(out[..., :head_dim].transpose(1, 2).flatten(2))  # (B, T, C)
         return mixed, None if extra is None else out[..., head_dim:]
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, heads D) -> (B, heads, T, D)."""
+        heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
+        return heads.transpose(1, 2)
+
+    def _positions(
+        self, x: Tensor, encoding: Encoding, state: State, context: Context
+    ) -> Positions:
+        """Return the positions of the tokens with this layer's state and features."""
+        positions = replace(context.positions, layer=self.layer, state=state)
+        features = hooks.token_features(encoding, x, positions)  # (B, H, T, F)
+        if features is None:
+            return positions
+        features = context.remember(self.layer, "features", features)  # (B, H, S, F)
+        return replace(positions, features=hooks.scan_features(encoding, features))
 
 
 class MLP(nn.Module):
@@ -121,22 +114,23 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Attention, then MLP, each normalised before and added to the residual stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
+        self.layer = layer
         self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.mlp = MLP(config)
 
     def forward(
-        self, x: Tensor, layer: int, encoding: Encoding, state: State, context: Context
+        self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, State]:
-        """(B, T, C) and the encoding's state -> the same for the next layer."""
-        mixed, extra = self.self_attn(self.input_layernorm(x), layer, encoding, state, context)
-        x = x + mixed
-        mlp_in = self.post_attention_layernorm(x)
-        mlp_out = self.mlp(mlp_in)
-        return x + mlp_out, precisely(encoding.update, state, extra, mlp_in, mlp_out)
+        """Return the next layer's input, (B, T, C) -> (B, T, C), and its state."""
+        mixed, extra = self.self_attn(self.input_layernorm(x), encoding, state, context)
+        x = x + mixed  # (B, T, C)
+        mlp_in = self.post_attention_layernorm(x)  # (B, T, C)
+        mlp_out = self.mlp(mlp_in)  # (B, T, C)
+        return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
 
 
 class Decoder(nn.Module):
@@ -154,7 +148,7 @@ class Decoder(nn.Module):
         self.config = config
         self.make_encoding = make_encoding
         self.embed_tokens = nn.Embedding(config.vocab_size, config.width)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(Block(config, i) for i in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
         for parameter in self.parameters():
@@ -169,11 +163,15 @@ class Decoder(nn.Module):
         """The first layer's encoding, which speaks for all of them."""
         return cast(Encoding, self.encodings[0])
 
-    def use_draw(self, draw: int) -> None:
-        """Evaluates from now on under an encoding's frozen random choice of this number."""
+    def encoding_of(self, layer: int) -> Encoding:
+        """Return the encoding that serves a layer: its own, or the one that all share."""
+        return cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
+
+    def use_eval_sample(self, sample: int) -> None:
+        """Evaluate from now on under an encoding's frozen random choice of this number."""
         for module in self.encodings.modules():
             if isinstance(module, Encoding):
-                module.draw = draw
+                module.eval_sample = sample
 
     def forward(
         self,
@@ -213,32 +211,16 @@ class Decoder(nn.Module):
         Args:
             trace: a list that every layer's attention logits (B, H, T, S) are appended to.
         """
-        index, everything = (None, tokens) if cache is None else cache.begin(tokens)
-        own = self.encoding.positions(everything)
-        if positions is None:
-            positions = self.encoding.draw_ids(own) if self.training else own
-        elif own.dim() == 3:  # what is given takes the place of the first of several
-            first, rest = positions[..., None], own[..., 1:]
-            batch = max(len(first), len(rest))
-            positions = torch.cat([first.expand(batch, -1, -1), rest.expand(batch, -1, -1)], dim=-1)
-        at_queries = positions
-        if index is not None:
-            rows = torch.arange(len(index), device=index.device)[:, None]
-            at_queries = positions.expand(len(index), *positions.shape[1:])[rows, index]
-        self._check(at_queries)
-        embedded = self.embed_tokens(tokens)
-        x = precisely(self.encoding.embed, embedded, at_queries).to(embedded.dtype)
-        state = precisely(self.encoding.begin, x, at_queries)
-        context = Context(positions, at_queries, index, cache, backend, trace)
-        for i, block in enumerate(self.layers):
-            encoding = cast(Encoding, self.encodings[min(i, len(self.encodings) - 1)])
-            if i < len(self.encodings):  # one that is shared has one bias for all layers
-                bias = precisely(encoding.bias, at_queries, positions)
-                context = replace(context, bias=bias)
-            x, state = block(x, i, encoding, state, context)
+        index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
+        where = self._positions(tokens_so_far, positions, index)
+        x = hooks.embed(self.encoding, self.embed_tokens(tokens), where)  # (B, T, C)
+        state = hooks.prepare(self.encoding, x, where)
+        context = Context(where, cache, backend, trace)
+        for layer, block in enumerate(self.layers):
+            x, state = block(x, self.encoding_of(layer), state, context)
         if cache is not None:
             cache.end(tokens.shape[1])
-        normed: Tensor = self.norm(x)
+        normed: Tensor = self.norm(x)  # (B, T, C)
         return normed
 
     def token_losses(
@@ -258,7 +240,21 @@ class Decoder(nn.Module):
             losses.append(F.cross_entropy(logits, ids, ignore_index=IGNORE, reduction="none"))
         return torch.cat(losses).view_as(targets)
 
-    def _check(self, positions: Tensor) -> None:
+    def _positions(self, tokens: Tensor, given: Tensor | None, index: Tensor | None) -> Positions:
+        """Return the positions of tokens so far (B, S): those given, or the encoding's own."""
+        ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
+        if given is not None:
+            ids = _replace_ids(ids, given)
+        elif self.training:
+            ids = self.encoding.sample_train_positions(ids)
+        query = ids
+        if index is not None:
+            rows = torch.arange(len(index), device=index.device)[:, None]
+            query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
+        self._refuse_past_table(query)
+        return Positions(query, ids, index)
+
+    def _refuse_past_table(self, positions: Tensor) -> None:
         limit = self.encoding.max_position
         ids = positions if positions.dim() == 2 else positions[..., 0]
         if limit is not None and (last := int(ids.max())) >= limit:
@@ -266,3 +262,13 @@ class Decoder(nn.Module):
                 f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
                 "use shorter sequences or a larger table"
             )
+
+
+def _replace_ids(own: Tensor, given: Tensor) -> Tensor:
+    """Return given ids (B or 1, S) in place of an encoding's, of the first of several."""
+    if own.dim() == 2:
+        return given
+    first = given[..., None]  # (B or 1, S, 1)
+    rest = own[..., 1:]  # (B or 1, S, K - 1)
+    rows = max(len(first), len(rest))
+    return torch.cat([first.expand(rows, -1, -1), rest.expand(rows, -1, -1)], dim=-1)

@@ -12,12 +12,12 @@ from pe_bench.registry import plugins
 PLACES = {
     "positions": "ids",
     "embed": "embeddings",
-    "rotate": "q and k",
-    "decay": "bias",
+    "transform_qk": "q and k",
+    "separable_bias": "bias",
     "bias": "bias",
-    "logits": "logits",
+    "rewrite_logits": "logits",
     "extra_values": "values",
-    "update": "state",
+    "update_state": "state",
 }
 SOURCE = re.compile(r"(?P<what>.*?) \((?P<paper>[^()]*?) (?P<year>\d{4})(?P<where>, [^()]*)?\)\.?")
 

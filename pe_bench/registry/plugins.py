@@ -125,7 +125,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
 
 def _own_files(cls: type[Any], base: type[Any]) -> list[Path]:
     """Those of a plugin's class and of its ancestors below the interface."""
-    own = [c for c in cls.__mro__ if issubclass(c, base) and c is not base]
+    own = [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
     return [Path(inspect.getsourcefile(c) or "") for c in own]
 
 

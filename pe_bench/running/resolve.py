@@ -151,7 +151,7 @@ def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> 
 
 def _shape(options: RunOptions, preset: Preset, task: Task) -> ModelConfig:
     """Return the decoder's shape: preset, overrides, then facts of the task's data."""
-    shape = replace(preset.model or ModelConfig(), **options.model)
+    shape = (preset.model or ModelConfig()).changed(**options.model)
     return replace(
         shape,
         vocab_size=task.vocab_size,

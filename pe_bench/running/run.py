@@ -196,9 +196,9 @@ class Run:
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
         evaluations = []
-        for draw in range(model.encoding.draws):
-            model.use_draw(draw)
-            name = f"{slug(subset)}-{draw}" if draw else slug(subset)
+        for sample in range(model.encoding.eval_samples):
+            model.use_eval_sample(sample)
+            name = f"{slug(subset)}-{sample}" if sample else slug(subset)
             journal = Journal(self.folder / "journal" / f"{name}.jsonl")
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))

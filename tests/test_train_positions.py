@@ -10,8 +10,9 @@ from torch import Tensor
 from pe_bench.checks.encodings import CONFIG, Subject
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding, random_ids
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions, random_ids
 from pe_bench.registry import plugins
 from pe_bench.wrapper import Wrapper
 
@@ -25,14 +26,14 @@ class Noting(Encoding):
     def __init__(self, model: ModelConfig, layer: int = 0, **options: Any) -> None:
         super().__init__(model, layer, **options)
         self.embedded: list[Tensor] = []
-        self.decayed: list[Tensor] = []
+        self.biased: list[Tensor] = []
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        self.embedded.append(positions)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.embedded.append(positions.query)
         return x
 
-    def decay(self, features: Tensor | None, positions: Tensor) -> None:
-        self.decayed.append(positions)
+    def separable_bias(self, positions: Positions) -> None:
+        self.biased.append(positions.key)
 
 
 def noted(times: int = 1, training: bool = True, **options: Any) -> Tensor:
@@ -46,58 +47,58 @@ def noted(times: int = 1, training: bool = True, **options: Any) -> Tensor:
     # Every layer is given the same.
     for i, ids in enumerate(encoding.embedded):
         assert ids.shape == (1, 4)
-        assert all(torch.equal(ids, d) for d in encoding.decayed[2 * i : 2 * i + 2])
+        assert all(torch.equal(ids, other) for other in encoding.biased[2 * i : 2 * i + 2])
     return torch.cat(encoding.embedded)
 
 
-@pytest.mark.parametrize("how", ["plain", "offset", "random"])
+@pytest.mark.parametrize("how", ["contiguous", "offset", "random"])
 def test_evaluation_has_plain_ids(how: Any) -> None:
-    assert noted(2, training=False, train_ids=how).tolist() == [[0, 1, 2, 3]] * 2
+    assert noted(2, training=False, train_positions=how).tolist() == [[0, 1, 2, 3]] * 2
 
 
 def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
-    ids = noted(60, train_ids="offset", id_limit=7)
+    ids = noted(60, train_positions="offset", max_train_position=7)
     assert torch.equal(ids - ids[:, :1], torch.arange(4).expand(60, -1))
     assert set(ids[:, 0].tolist()) == {0, 1, 2, 3}  # 3 puts the last id at 6
 
 
 def test_random_ids_ascend_below_the_limit() -> None:
-    ids = noted(200, train_ids="random", id_limit=6)
+    ids = noted(200, train_positions="random", max_train_position=6)
     assert (ids.diff(dim=1) > 0).all() and ids.min() == 0 and ids.max() == 5
     assert len(ids.unique(dim=0)) == 15  # all there are
-    far = noted(40, train_ids="random")  # 2048 of them
+    far = noted(40, train_positions="random")  # 2048 of them
     assert (far.diff(dim=1) > 0).all()
     assert far.max() < 2048 and far.float().mean() == pytest.approx(1023.5, abs=250)
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_draws_follow_the_seed(how: Any) -> None:
-    first = noted(20, train_ids=how)
-    assert torch.equal(first, noted(20, train_ids=how))
+    first = noted(20, train_positions=how)
+    assert torch.equal(first, noted(20, train_positions=how))
     assert len(first.unique(dim=0)) > 15  # anew in each forward pass
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_no_more_ids_than_tokens_are_plain_ids(how: Any) -> None:
-    assert noted(5, train_ids=how, id_limit=4).tolist() == [[0, 1, 2, 3]] * 5
+    assert noted(5, train_positions=how, max_train_position=4).tolist() == [[0, 1, 2, 3]] * 5
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_more_tokens_than_ids_are_refused(how: Any) -> None:
-    encoding = Noting(SMALL, train_ids=how, id_limit=4)
-    assert encoding.draw_ids(torch.arange(4)[None]).shape == (1, 4)
+    encoding = Noting(SMALL, train_positions=how, max_train_position=4)
+    assert encoding.sample_train_positions(torch.arange(4)[None]).shape == (1, 4)
     with pytest.raises(InputError, match=r"^5 .* 4: (raise it|ask for more)$"):
-        encoding.draw_ids(torch.arange(5)[None])
+        encoding.sample_train_positions(torch.arange(5)[None])
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_ids_with_ties_and_gaps_keep_their_order(how: Any) -> None:
     """What an encoding that counts something else than tokens may give."""
     positions = torch.tensor([[0, 0, 1, 5], [2, 2, 2, 3]])
-    encoding = Noting(SMALL, train_ids=how, id_limit=50)
+    encoding = Noting(SMALL, train_positions=how, max_train_position=50)
     for seed in range(20):
         torch.manual_seed(seed)
-        drawn = encoding.draw_ids(positions)
+        drawn = encoding.sample_train_positions(positions)
         assert drawn.shape == positions.shape and drawn.dtype == torch.long
         assert torch.equal(drawn.diff(dim=1).sign(), positions.diff(dim=1).sign())
         assert drawn.min() >= 0 and drawn.max() < 50
@@ -105,7 +106,7 @@ def test_ids_with_ties_and_gaps_keep_their_order(how: Any) -> None:
 
 
 def test_given_positions_are_left_alone() -> None:
-    model = Decoder(SMALL, lambda config, _: Noting(config, train_ids="random")).train()
+    model = Decoder(SMALL, lambda config, _: Noting(config, train_positions="random")).train()
     ids = torch.tensor([[3, 5, 8, 9]])
     model(TOKENS, positions=ids)
     assert isinstance(model.encoding, Noting)
@@ -115,9 +116,15 @@ def test_given_positions_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"id_limit": 99}, "id_limit has no effect without train_ids"),
-        ({"train_ids": "offset", "id_limit": 3}, "at least the training length 4, not 3"),
-        ({"train_ids": "random", "id_limit": -1}, "at least the training length 4, not -1"),
+        ({"max_train_position": 99}, "max_train_position has no effect without train_positions"),
+        (
+            {"train_positions": "offset", "max_train_position": 3},
+            "at least the training length 4, not 3",
+        ),
+        (
+            {"train_positions": "random", "max_train_position": -1},
+            "at least the training length 4, not -1",
+        ),
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], says: str) -> None:
@@ -136,8 +143,10 @@ def test_random_ids_of_many_rows() -> None:
         random_ids(1, 6, 5, None)
 
 
-def takes_train_ids(name: str) -> bool:
-    return "train_ids" in {p.name for p in plugins.options_of(plugins.load("encoding", name).cls)}
+def takes_train_positions(name: str) -> bool:
+    return "train_positions" in {
+        p.name for p in plugins.options_of(plugins.load("encoding", name).cls)
+    }
 
 
 NAMES = plugins.names("encoding")
@@ -148,21 +157,21 @@ NAMES = plugins.names("encoding")
 def test_every_encoding_with_position_ids_can_be_trained_on_drawn_ones(name: str) -> None:
     plugin = plugins.load("encoding", name)
     if issubclass(plugin.cls, Wrapper):  # its base has the option
-        assert not takes_train_ids(name)
+        assert not takes_train_positions(name)
         return
     model, tokens = Subject(plugin.make).model(), TOKENS.repeat(1, 5)
     ids = (torch.arange(20) ** 2)[None]
     moved = not torch.allclose(model(tokens, positions=ids), model(tokens, positions=ids // 20))
-    assert takes_train_ids(name) is moved
+    assert takes_train_positions(name) is moved
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(n for n in NAMES if takes_train_ids(n) and n != "randpe")
+    "name", some_slow(n for n in NAMES if takes_train_positions(n) and n != "randpe")
 )
 @pytest.mark.parametrize("how", ["offset", "random"])
 @torch.no_grad()
 def test_training_ids_of_shipped_encodings(name: str, how: str) -> None:
-    plugin = plugins.load("encoding", f"{name}:train_ids={how}")
+    plugin = plugins.load("encoding", f"{name}:train_positions={how}")
     model, tokens = (
         Subject(plugin.make).model(torch.float32),
         TOKENS.repeat(1, CONFIG.train_length // 4),

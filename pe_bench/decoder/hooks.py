@@ -1,0 +1,184 @@
+"""Calls an encoding's hooks: in float32 or wider, and with the shapes of what they return checked.
+
+Without the check a wrong shape would often be padded or broadcast, and trained on.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.attention import LogitTerms
+from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.errors import InputError
+from pe_bench.positions import Positions, State
+
+Result = TypeVar("Result")
+ANY = -1  # a size that the encoding may choose
+
+
+def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
+    """Return the ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
+    ids = in_float32(encoding.positions, tokens)
+    shape = (*tokens.shape, ANY)[: 3 if isinstance(ids, Tensor) and ids.dim() == 3 else 2]
+    _check(encoding, "positions", ids, shape, one_row=True)
+    return ids
+
+
+def embed(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor:
+    """Return the changed token embeddings, (B, T, C), in their type."""
+    embedded = in_float32(encoding.embed, x, positions)
+    _check(encoding, "embed", embedded, x.shape)
+    return embedded.to(x.dtype)
+
+
+def prepare(encoding: Encoding, x: Tensor, positions: Positions) -> State:
+    """Return the first layer's state, None of an encoding that carries none."""
+    if isinstance(encoding, StatefulEncoding):
+        return in_float32(encoding.prepare, x, positions)
+    return None
+
+
+def token_features(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor | None:
+    """Return features of the new tokens, (B, H, T, F), or None."""
+    features = in_float32(encoding.token_features, x, positions)
+    if features is not None:
+        shape = (len(x), encoding.model.heads, x.shape[1], ANY)
+        _check(encoding, "token_features", features, shape)
+    return features
+
+
+def scan_features(encoding: Encoding, features: Tensor) -> Tensor:
+    """Return the features that other hooks see: (B, H, S, F) -> (B, H, S, any)."""
+    scanned = in_float32(encoding.scan_features, features)
+    _check(encoding, "scan_features", scanned, (*features.shape[:3], ANY))
+    return scanned
+
+
+def transform_qk(
+    encoding: Encoding, q: Tensor, k: Tensor, positions: Positions
+) -> tuple[Tensor, Tensor]:
+    """Return changed queries (B, H, T, D) and keys (B, G, T, D), in their type."""
+    if not encoding.overrides("transform_qk"):
+        return q, k
+    pair = in_float32(encoding.transform_qk, q, k, positions)
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise InputError(
+            f"{type(encoding).__name__}.transform_qk returned {_describe(pair)}, "
+            "expected a pair (q, k)"
+        )
+    new_q, new_k = pair
+    _check(encoding, "transform_qk", new_q, q.shape, part="q ")
+    _check(encoding, "transform_qk", new_k, k.shape, part="k ")
+    return new_q.to(q.dtype), new_k.to(k.dtype)
+
+
+def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
+    """Return values (B, H, T, E) to be averaged beside v, or None."""
+    if not isinstance(encoding, StatefulEncoding):
+        return None
+    extra = in_float32(encoding.extra_values, positions.state)
+    if extra is None:
+        return None
+    shape = (rows, encoding.model.heads, positions.query.shape[1], ANY)
+    _check(encoding, "extra_values", extra, shape, one_row=True)
+    return extra.expand(rows, -1, -1, -1)
+
+
+def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTerms:
+    """Return what the encoding does to the logits of a layer."""
+    rewrite = None
+    if encoding.overrides("rewrite_logits"):
+
+        def rewrite(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            rewritten = in_float32(encoding.rewrite_logits, scores, q, k, positions)
+            _check(encoding, "rewrite_logits", rewritten, scores.shape)
+            return rewritten
+
+    separable = in_float32(encoding.separable_bias, positions)
+    if separable is not None:
+        shape = (rows, encoding.model.heads, positions.key.shape[1])
+        _check(encoding, "separable_bias", separable, shape, one_row=True)
+    if encoding.shared:  # one bias for all layers
+        bias = positions.once(_bias, encoding, replace(positions, features=None, state=None), rows)
+    else:
+        bias = _bias(encoding, positions, rows)
+    return LogitTerms(positions.index, separable, bias, rewrite, encoding.divide_scores)
+
+
+def update_state(
+    encoding: Encoding, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
+) -> State:
+    """Return the next layer's state."""
+    if isinstance(encoding, StatefulEncoding):
+        return in_float32(encoding.update_state, state, extra, mlp_in, mlp_out)
+    return state
+
+
+def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
+    """Call a hook outside autocast, its floating-point arguments in float32 or wider."""
+    widened = [_widen(arg) for arg in args]
+    devices = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+    with contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        return hook(*widened)
+
+
+def _widen(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.is_floating_point() and value.dtype.itemsize < 4:
+        return value.float()
+    return value
+
+
+def _bias(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
+    bias = in_float32(encoding.bias, positions)
+    if bias is not None:
+        heads = encoding.model.heads
+        queries = positions.query.shape[1]
+        keys = positions.key.shape[1]
+        one_head = isinstance(bias, Tensor) and bias.dim() == 4 and bias.shape[1] == 1
+        shape = (rows, 1 if one_head else heads, queries, keys)
+        _check(encoding, "bias", bias, shape, one_row=True)
+    return bias
+
+
+def _check(
+    encoding: Encoding,
+    hook: str,
+    returned: Any,
+    shape: tuple[int, ...],
+    *,
+    part: str = "",
+    one_row: bool = False,
+) -> None:
+    """Refuse a hook's result of another shape, where ANY is every size.
+
+    Args:
+        part: which of several results.
+        one_row: one row may stand for all.
+
+    Raises:
+        InputError: it has another shape.
+    """
+    sizes = tuple(returned.shape) if isinstance(returned, Tensor) else None
+    if sizes == shape:
+        return
+    if sizes is not None and len(sizes) == len(shape):
+        wrong = [i for i, size in enumerate(shape) if size not in (sizes[i], ANY)]
+        if not wrong or (wrong == [0] and one_row and sizes[0] == 1):
+            return
+    expected = ["any" if size == ANY else str(size) for size in shape]
+    if one_row and shape[0] > 1:
+        expected[0] += " or 1"
+    raise InputError(
+        f"{type(encoding).__name__}.{hook} returned {part}{_describe(returned)}, "
+        f"expected ({', '.join(expected)})"
+    )
+
+
+def _describe(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

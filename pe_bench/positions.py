@@ -1,0 +1,98 @@
+"""Where the tokens of a forward pass stand: the argument that most hooks of an encoding take."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from pe_bench.errors import InputError
+
+State = Any
+"""What a `StatefulEncoding` carries from layer to layer: None, a tensor, a tuple of tensors."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Position ids of the queries and keys of one layer, and what an encoding made of the tokens.
+
+    Attributes:
+        query: position ids of the new tokens, (B or 1, T).
+        key: position ids of all tokens so far, (B or 1, S).
+        index: column of each new token among all, (B or 1, T); None: T == S, in order.
+        layer: index of the layer, from 0.
+        features: what `scan_features` returned, (B, H, S, F), or None.
+        state: what the layer before handed on, see `StatefulEncoding`.
+    """
+
+    query: Tensor
+    key: Tensor
+    index: Tensor | None = None
+    layer: int = 0
+    features: Tensor | None = None
+    state: State = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def distance(self) -> Tensor:
+        """How far back each key is, (B or 1, T, S); 0 for later keys. Made at every call."""
+        return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
+
+    @property
+    def causal(self) -> Tensor:
+        """True where a query may look at a key, (B or 1, 1, T, S). Made at every call."""
+        return causal_mask(self.index, self.query.shape[1], self.key.shape[1], self.key.device)
+
+    @property
+    def query_features(self) -> Tensor | None:
+        """`features` of the new tokens, (B, H, T, F), or None."""
+        return None if self.features is None else at_queries(self.features, self.index)
+
+    def once(self, compute: Callable[..., Result], *args: Any) -> Result:
+        """Return compute(*args), computed in the first layer of a forward pass, kept for the rest.
+
+        For tables of position ids, such as cosines. Do not use it for what depends on the layer,
+        on `features` or on `state`.
+        """
+        if compute not in self._kept:
+            self._kept[compute] = compute(*args)
+        return cast(Result, self._kept[compute])
+
+
+def causal_mask(index: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:
+    """Return True where query i may look at key j: (B or 1, 1, T, S)."""
+    if index is None:
+        index = torch.arange(queries, device=device)[None]
+    return torch.arange(keys, device=device) <= index[:, None, :, None]
+
+
+def at_queries(per_token: Tensor, index: Tensor | None) -> Tensor:
+    """Return the columns of the new tokens: (B or 1, H, S, F), (B or 1, T) -> (B or 1, H, T, F)."""
+    if index is None:
+        return per_token
+    rows = max(len(per_token), len(index))
+    columns = index[:, None, :, None].expand(rows, per_token.shape[1], -1, per_token.shape[3])
+    return per_token.expand(rows, -1, -1, -1).gather(2, columns)
+
+
+def separable_matrix(c: Tensor, index: Tensor | None) -> Tensor:
+    """Return c_i - c_j: (B or 1, H, S), (B or 1, T) -> (B or 1, H, T, S)."""
+    at_query = at_queries(c[..., None], index)  # (B or 1, H, T, 1)
+    return at_query - c[..., None, :]
+
+
+def random_ids(rows: int, length: int, limit: int, generator: torch.Generator | None) -> Tensor:
+    """Draw distinct ids from 0 to limit - 1 in ascending order: (rows, length) on the CPU.
+
+    Raises:
+        InputError: there are fewer ids than tokens.
+    """
+    if length > limit:
+        raise InputError(
+            f"{length} tokens need as many position ids, there are {limit}: ask for more"
+        )
+    order = torch.rand(rows, limit, generator=generator).argsort(dim=1)
+    return order[:, :length].sort(dim=1).values

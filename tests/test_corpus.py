@@ -15,6 +15,7 @@ from pe_bench.text.corpus import (
     STDLIB_TRAIN,
     STDLIB_VALID,
     Corpus,
+    Piece,
     Split,
     folder_corpus,
     stdlib_corpus,
@@ -32,8 +33,14 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
     return root
 
 
-def names(root: Path, corpus: Corpus) -> dict[Split, list[str]]:
-    return {s: [p.relative_to(root).as_posix() for p in getattr(corpus, s)] for s in SPLITS}
+def names(corpus: Corpus) -> dict[Split, list[str]]:
+    (train,) = corpus.train
+    parts: dict[Split, Piece] = {"train": train, "valid": corpus.valid, "test": corpus.test}
+    return {split: [file.name for file in piece.files] for split, piece in parts.items()}
+
+
+def texts(piece: Piece, cache: Path) -> list[str]:
+    return list(piece.documents(cache)["text"])
 
 
 def test_stdlib_groups_are_frozen() -> None:
@@ -46,21 +53,23 @@ def test_stdlib_groups_are_frozen() -> None:
 
 def test_stdlib_has_the_expected_size_on_any_python() -> None:
     corpus = stdlib_corpus()
-    size = {split: sum(map(len, corpus.texts(split))) / 1e6 for split in SPLITS}
-    assert size == pytest.approx({"train": 5.18, "valid": 0.48, "test": 1.40}, rel=0.15)
-    assert not any({"test", "tests", "site-packages"} & set(path.parts) for path in corpus.test)
+    pieces = corpus.train[0], corpus.valid, corpus.test
+    sizes = [sum(file.size for file in piece.files) / 1e6 for piece in pieces]
+    assert sizes == pytest.approx([5.18, 0.48, 1.40], rel=0.15)
+    inside = [set(Path(file.name).parts) for file in corpus.test.files]
+    assert not any({"test", "tests", "site-packages"} & parts for parts in inside)
 
 
 @pytest.mark.skipif(
     sys.version_info[:3] != (3, 11, 7) or "pyenv" not in sysconfig.get_paths()["stdlib"],
     reason="the numbers are those of CPython 3.11.7 as built from source",
 )
-def test_stdlib_of_one_python() -> None:
+def test_stdlib_of_one_python(cache_folder: Path) -> None:
     corpus = stdlib_corpus()
-    texts = {split: list(corpus.texts(split)) for split in SPLITS}
-    assert {split: len(part) for split, part in texts.items()} == dict(train=285, valid=10, test=49)
-    assert len(b"".join(texts["train"])) == 5_178_194
-    assert len(b"".join(texts["test"])) == 1_395_355
+    train, test = texts(corpus.train[0], cache_folder), texts(corpus.test, cache_folder)
+    assert (len(train), len(corpus.valid.files), len(test)) == (285, 10, 49)
+    assert len("".join(train).encode()) == 5_178_194
+    assert len("".join(test).encode()) == 1_395_355
     assert corpus.fingerprint == "ed8b0ade10d1a39935094c9ba1278161d9cc4503a1f81f3ab5dd7e136b45162c"
 
 
@@ -74,7 +83,7 @@ def test_stdlib_leaves_out_tests_and_what_is_not_utf8(
     skipped = {"asyncio/test/a.py": "x", "asyncio/__pycache__/b.py": "x", "turtle.py": "x"}
     write(tmp_path, {**package, **skipped, "ast.py": b"\xff\xfe", "site-packages/ast.py": "x"})
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    found = names(tmp_path, stdlib_corpus())
+    found = names(stdlib_corpus())
     assert found["test"][:3] == ["argparse.py", "asyncio/__init__.py", "asyncio/sub/locks.py"]
     assert len(found["test"]) == len(STDLIB_TEST) + 1
     assert set(found["train"]) == {f"{group}.py" for group in STDLIB_TRAIN - {"ast"}}
@@ -104,13 +113,20 @@ def test_folder_with_splits(tmp_path: Path, valid: str | None) -> None:
     }
     held_out = {f"{valid}/v.tex": PAGE} if valid else {}
     corpus = folder_corpus(write(tmp_path, {**files, **left_out, **held_out}))
-    assert names(tmp_path, corpus) == {
+    assert names(corpus) == {
         "train": ["train/a.lean", "train/b/one.txt", "train/c"],
         "valid": list(held_out),
         "test": ["test/é.py"],
     }
     assert corpus.name == tmp_path.name
-    assert list(corpus.texts("test")) == [("é" + PAGE).encode()]
+    assert texts(corpus.test, tmp_path / "cache") == ["é" + PAGE]
+
+
+def test_documents_are_read_as_they_are(tmp_path: Path) -> None:
+    """Line ends, an empty file and a file name that would be a pattern included."""
+    odd = {"train/a[0-9]*.jsonl": json.dumps({"text": "1\r\n2\u2028"}), "train/b.txt": "1\r\n2\r"}
+    corpus = folder_corpus(write(tmp_path / "odd", {**odd, "train/c": PAGE, "test/d": PAGE}))
+    assert texts(corpus.train[0], tmp_path / "cache") == ["1\r\n2\u2028", "1\r\n2\r", PAGE]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".json.gz"])
@@ -123,11 +139,11 @@ def test_files_of_many_documents(tmp_path: Path, suffix: str) -> None:
     one, two = f"{random}1", f"{random}2"
     train, test = f"train{suffix}", f"test{suffix}"
     flat = folder_corpus(write(tmp_path / "flat", {train: pack(one, two), test: pack(one)}))
-    assert [text.decode() for text in flat.texts("train")] == [one, two]
-    assert [text.decode() for text in flat.texts("test")] == [one]
+    cache = tmp_path / "cache"
+    assert (texts(flat.train[0], cache), texts(flat.test, cache)) == ([one, two], [one])
     files = {f"train/a{suffix}": pack(one, two), "train/b.txt": PAGE, f"test/{test}": pack(two)}
     deep = folder_corpus(write(tmp_path / "deep", files))
-    assert [text.decode() for text in deep.texts("train")] == [one, two, PAGE]
+    assert texts(deep.train[0], cache) == [one, two, PAGE]
     line = f"{test}\0{hashlib.sha256(pack(one)).hexdigest()}\n".encode()
     first = f"{train}\0{hashlib.sha256(pack(one, two)).hexdigest()}\n".encode()
     assert flat.fingerprint == hashlib.sha256(first + line).hexdigest()
@@ -148,18 +164,18 @@ def test_folder_split_by_file(tmp_path: Path, count: int) -> None:
         write(tmp_path / "two", dict(reversed(files.items()))),
     )
     first, second = folder_corpus(one), folder_corpus(two)
-    split = names(one, first)
+    split = names(first)
     held_out = max(1, count // 20)
     assert [len(split[s]) for s in SPLITS] == [count - 2 * held_out, held_out, held_out]
     assert sorted(name for part in split.values() for name in part) == sorted(files)
-    assert split == names(two, second)
+    assert split == names(second)
     assert first.fingerprint == second.fingerprint
 
 
 def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
     files = {f"{i}.txt": f"{i % 5} {PAGE}" for i in range(50)}
     corpus = folder_corpus(write(tmp_path, files))
-    assert [len(getattr(corpus, split)) for split in SPLITS] == [3, 1, 1]
+    assert [len(files) for files in names(corpus).values()] == [3, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -141,19 +141,21 @@ def test_bytes_are_their_own_ids() -> None:
 
 
 def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -> None:
-    corpus.test[0].unlink()  # reading it would fail
+    corpus.test.files[0].path.unlink()  # reading it would fail
     first = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
     assert (first.name, first.vocab_size) == ("bpe:320", 320)
     assert len(first.encode(TRAIN)) < len(TRAIN.encode()) / 2
     again = load_tokenizer("bpe:320", corpus, tmp_path / "elsewhere")
     assert again.fingerprint == first.fingerprint
-    corpus.train[0].unlink()
+    corpus.train[0].files[0].path.unlink()
     cached = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
     assert cached.fingerprint == first.fingerprint
-    with pytest.raises(FileNotFoundError):  # another size is another vocabulary
-        load_tokenizer("bpe:321", corpus, tmp_path / "cache")
-    (file,) = (tmp_path / "cache" / "tokenizers").iterdir()
-    assert corpus.fingerprint[:16] in file.name and tokenizers.__version__ in file.name
+    other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # of the text that is kept
+    assert other.fingerprint != first.fingerprint
+    with pytest.raises(InputError, match=r"a\.txt cannot be read"):
+        load_tokenizer("bpe:320", corpus, tmp_path / "new")
+    file, _ = sorted((tmp_path / "cache" / "tokenizers").iterdir())
+    assert corpus.train[0].fingerprint[:16] in file.name and tokenizers.__version__ in file.name
 
 
 def test_a_small_text_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path) -> None:
@@ -224,16 +226,16 @@ def test_bpe_refuses_bytes_that_are_not_utf8(corpus: Corpus, tmp_path: Path) -> 
 
 def test_a_cache_that_cannot_be_written(corpus: Corpus) -> None:
     with pytest.raises(SavingError, match="cannot save"):
-        load_tokenizer("bpe:300", corpus, corpus.train[0])
+        load_tokenizer("bpe:300", corpus, corpus.train[0].files[0].path)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no sample data in {DATA}")
 def test_real_text(tmp_path: Path) -> None:
     corpus = folder_corpus(DATA / "proofpile")
     tokenizer = load_tokenizer("bpe:2000", corpus, tmp_path)
-    for text in corpus.texts("test"):
+    for text in corpus.test.documents(tmp_path)["text"]:
         ids = tokenizer.encode(text)
-        assert tokenizer.byte_lengths[ids].sum() == len(text)
+        assert tokenizer.byte_lengths[ids].sum() == len(text.encode())
         assert len(ids) < len(text) / 1.8
 
 

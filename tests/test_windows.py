@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pe_bench.tasks.perplexity.token_text import TokenText
+from pe_bench.tasks.perplexity.tokenized_corpus import TokenText
 from pe_bench.tasks.perplexity.windows import find_windows, interval, make_spans, ratio
 
 

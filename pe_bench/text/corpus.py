@@ -8,13 +8,14 @@ are the same.
 import hashlib
 import os
 import sysconfig
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pe_bench.errors import InputError
-from pe_bench.text import document_files as packed
+from pe_bench.text.arrow import keep_rows
+from pe_bench.text.document_files import SUFFIXES, holds_many, read_documents
 
 Split = Literal["train", "valid", "test"]
 
@@ -58,45 +59,79 @@ _STDLIB_SKIPPED = {"__pycache__", "test", "tests", "idle_test"}
 _VALID_FOLDERS = ("valid", "validation", "val", "dev")
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """Documents of one source, each in exactly one of three splits.
+class TextFile(NamedTuple):
+    """A file of a corpus: one document, or many in JSON lines or a table."""
 
-    Attributes:
-        name: What tables call the corpus.
-        fingerprint: SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all documents.
-        train: Files to fit models and vocabularies to.
-        valid: Files to tune on; empty where the source has no such part.
-        test: Files that results are measured on.
-    """
-
-    name: str
-    fingerprint: str
-    train: tuple[Path, ...]
-    valid: tuple[Path, ...]
-    test: tuple[Path, ...]
-
-    def texts(self, split: Split) -> Iterator[bytes]:
-        """Yields the UTF-8 bytes of each document of a split, one of them in memory at a time.
-
-        A document of the standard library can be empty.
-        """
-        paths = {"train": self.train, "valid": self.valid, "test": self.test}[split]
-        for path in paths:
-            if packed.is_packed(path):
-                yield from packed.documents(path)
-            else:
-                yield path.read_bytes()
-
-
-class _Document(NamedTuple):
     name: str  # path relative to the corpus, with forward slashes on every system
     path: Path
     size: int
     digest: str
 
 
-_Parts = dict[Split, list[_Document]]
+@dataclass(frozen=True)
+class Piece:
+    """Files whose documents are read together.
+
+    Attributes:
+        files: The files, ordered by name.
+        fetch: Makes sure that a file is at its path; None where all of them are.
+    """
+
+    files: tuple[TextFile, ...] = ()
+    fetch: Callable[[TextFile], None] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return _fingerprint(self.files)
+
+    def documents(self, cache: Path) -> Any:
+        """Return a `Dataset` with a column `text`, kept in the subfolder `datasets` of a cache.
+
+        Raises:
+            InputError: A file cannot be had or is damaged, or there is no document.
+        """
+        return keep_rows(
+            f"text-{self.fingerprint[:32]}",
+            ["text"],
+            self._rows,
+            cache,
+            empty="the text has no document: give more of it",
+            size=sum(file.size for file in self.files),
+        )
+
+    def _rows(self) -> Iterator[dict[str, str]]:
+        for file in self.files:
+            if self.fetch:
+                self.fetch(file)
+            for text in read_documents(file.path):
+                yield {"text": text}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents of one source, each in exactly one of three splits.
+
+    Attributes:
+        name: What tables call the corpus.
+        train: What to fit models and vocabularies to, in one piece, or in several where it is so
+            large that the first should do to begin with.
+        valid: What to tune on; no file where the source has no such part.
+        test: What results are measured on.
+    """
+
+    name: str
+    train: tuple[Piece, ...] = ()
+    valid: Piece = Piece()
+    test: Piece = Piece()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all files."""
+        pieces = [*self.train, self.valid, self.test]
+        return _fingerprint(file for piece in pieces for file in piece.files)
+
+
+_Parts = dict[Split, list[TextFile]]
 
 
 def stdlib_corpus() -> Corpus:
@@ -108,10 +143,10 @@ def stdlib_corpus() -> Corpus:
         InputError: The sources are not on this machine (a zipped or frozen Python).
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    groups: dict[str, list[_Document]] = {}
+    groups: dict[str, list[TextFile]] = {}
     for group in STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST:
         files = [root / f"{group}.py", *_walk(root / group, _STDLIB_SKIPPED)]
-        groups[group] = _documents(root, (path for path in files if path.suffix == ".py"))
+        groups[group] = read_files(root, (path for path in files if path.suffix == ".py"))
     found = sum(map(bool, groups.values()))
     if found < MIN_GROUPS:
         raise InputError(
@@ -119,8 +154,8 @@ def stdlib_corpus() -> Corpus:
             f"{root}; use a Python installed with its .py files, or give a folder of text files"
         )
 
-    def part(chosen: frozenset[str]) -> list[_Document]:
-        return sorted(document for group in chosen for document in groups[group])
+    def part(chosen: frozenset[str]) -> list[TextFile]:
+        return sorted(file for group in chosen for file in groups[group])
 
     return _corpus(
         "stdlib-v1",
@@ -157,8 +192,8 @@ def folder_corpus(folder: Path) -> Corpus:
         if valid:
             parts["valid"] = _texts_in(folder, valid[0])
         parts["test"] = _texts_in(folder, test[0])
-    for split, documents in parts.items():
-        size = sum(document.size for document in documents)
+    for split, files in parts.items():
+        size = sum(file.size for file in files)
         if size < MIN_BYTES:
             raise InputError(
                 f"the {split} part of {folder} has {size} bytes of UTF-8 text; "
@@ -167,29 +202,20 @@ def folder_corpus(folder: Path) -> Corpus:
     return _corpus(folder.resolve().name, parts)
 
 
-def files_corpus(name: str, root: Path, files: Mapping[Split, Iterable[Path]]) -> Corpus:
-    """A corpus of known files below a folder.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
-    return _corpus(name, {split: _documents(root, paths) for split, paths in files.items()})
-
-
 def _named(folder: Path, part: str) -> list[Path]:
     """What holds a part of a folder: a subfolder or a file of many documents."""
-    paths = [folder / part, *(folder / f"{part}{suffix}" for suffix in packed.SUFFIXES)]
+    paths = [folder / part, *(folder / f"{part}{suffix}" for suffix in SUFFIXES)]
     return [path for path in paths if (path.is_dir() if path.name == part else path.is_file())]
 
 
-def _split_by_file(folder: Path, documents: list[_Document]) -> _Parts:
-    distinct = {document.digest: document for document in documents}.values()
+def _split_by_file(folder: Path, files: list[TextFile]) -> _Parts:
+    distinct = {file.digest: file for file in files}.values()
     if len(distinct) < 3:
         raise InputError(
             f"{folder} has {len(distinct)} different files of UTF-8 text; at least 3 are needed, "
             "or folders train and test"
         )
-    ranked = sorted(distinct, key=lambda d: hashlib.sha256(os.fsencode(d.name)).digest())
+    ranked = sorted(distinct, key=lambda file: hashlib.sha256(os.fsencode(file.name)).digest())
     held_out = max(1, round(0.05 * len(ranked)))
     return {
         "train": sorted(ranked[2 * held_out :]),
@@ -198,8 +224,8 @@ def _split_by_file(folder: Path, documents: list[_Document]) -> _Parts:
     }
 
 
-def _texts_in(root: Path, folder: Path) -> list[_Document]:
-    return [document for document in _documents(root, _walk(folder)) if document.size]
+def _texts_in(root: Path, folder: Path) -> list[TextFile]:
+    return [file for file in read_files(root, _walk(folder)) if file.size]
 
 
 def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
@@ -210,22 +236,26 @@ def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
         yield from (Path(parent, name) for name in files if not name.startswith("."))
 
 
-def _documents(root: Path, paths: Iterable[Path]) -> list[_Document]:
-    """Reads each file once and keeps those that are UTF-8, ordered by relative path."""
-    documents = []
+def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
+    """Return the files that are UTF-8 or hold documents, each read once, ordered by relative path.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    files = []
     for path in paths:
         if not path.is_file():  # a socket or a broken link, or a module that is a package
             continue
         try:
-            size, digest = _digest(path) if packed.is_packed(path) else _text_digest(path)
+            size, digest = _digest(path) if holds_many(path) else _text_digest(path)
         except UnicodeDecodeError:
             continue
         except OSError as error:
             raise InputError(
                 f"cannot read {path} ({error.strerror}); every file of the text must be readable"
             ) from error
-        documents.append(_Document(path.relative_to(root).as_posix(), path, size, digest))
-    return sorted(documents)
+        files.append(TextFile(path.relative_to(root).as_posix(), path, size, digest))
+    return sorted(files)
 
 
 def _digest(path: Path) -> tuple[int, str]:
@@ -240,12 +270,12 @@ def _text_digest(path: Path) -> tuple[int, str]:
 
 
 def _corpus(name: str, parts: _Parts) -> Corpus:
-    fingerprint = hashlib.sha256()
-    for documents in parts.values():
-        for document in documents:
-            line = os.fsencode(document.name) + b"\0" + document.digest.encode() + b"\n"
-            fingerprint.update(line)
-    paths = {split: tuple(d.path for d in documents) for split, documents in parts.items()}
-    return Corpus(
-        name, fingerprint.hexdigest(), paths["train"], paths.get("valid", ()), paths["test"]
-    )
+    train, test = (Piece(tuple(parts[split])) for split in ("train", "test"))
+    return Corpus(name, (train,), Piece(tuple(parts.get("valid", ()))), test)
+
+
+def _fingerprint(files: Iterable[TextFile]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(os.fsencode(file.name) + b"\0" + file.digest.encode() + b"\n")
+    return digest.hexdigest()

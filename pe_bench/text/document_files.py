@@ -1,72 +1,136 @@
-"""Files that hold many documents: JSON lines, plain or gzipped, and parquet tables."""
+"""Documents in files, read by `datasets`: text, JSON lines, plain or gzipped, parquet tables."""
 
+import contextlib
+import glob
 import gzip
 import json
+import zipfile
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pe_bench.errors import InputError
 
 LINES = (".jsonl", ".jsonl.gz", ".json.gz")
 SUFFIXES = (*LINES, ".parquet")
 FIELD = "text"  # where public corpora keep a document
+ALWAYS_ALLOWED = 64 << 20  # bytes that an archive may unpack to, however small it is
+LARGEST_RATIO = 200  # of unpacked to packed bytes; text reaches 20, a bomb 1000
 
 
-def is_packed(path: Path) -> bool:
-    """Whether a file's name says that it holds documents rather than being one."""
+def holds_many(path: Path) -> bool:
+    """Return whether a file's name says that it holds documents rather than being one."""
     return path.name.lower().endswith(SUFFIXES)
 
 
-def documents(path: Path) -> Iterator[bytes]:
-    """Yields the UTF-8 bytes of each document of a file, in its order; empty ones are left out.
+def read_documents(path: Path) -> Iterator[str]:
+    """Yield the documents of a file in its order; an empty one only where the file is one.
 
     Raises:
         InputError: the file is damaged, or a record has no text.
     """
-    rows = _parquet(path) if path.name.lower().endswith(".parquet") else _lines(path)
-    return (text.encode(errors="replace") for text in rows if text)
+    if path.name.lower().endswith(".parquet"):
+        yield from filter(None, _table(path))
+    elif holds_many(path):
+        yield from filter(None, _json_lines(path))
+    else:
+        # The library's reader of text turns "\r\n" into "\n": these would be other bytes.
+        with naming_damage(path):
+            yield path.read_bytes().decode()
 
 
-def _lines(path: Path) -> Iterator[str]:
+def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield `name:line` and the value of each line of a file, blank ones left out.
+
+    The library's readers will not do: that of lines decodes what it unpacks as the machine's locale
+    says; that of JSON casts numbers to text, and fails on mixed types in fields that are not read.
+
+    Args:
+        source: a path, or `zip://member::archive`.
+        name: what messages call the file.
+
+    Raises:
+        InputError: the file is damaged, or a line is not JSON.
+    """
+    import fsspec  # what `datasets` opens files with
+
+    with naming_damage(name), fsspec.open(source, "rb", compression="infer") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield f"{name}:{number}", _parse(line, f"{name}:{number}")
+
+
+@contextlib.contextmanager
+def naming_damage(name: str | Path) -> Iterator[None]:
+    """Turn what the system and the unpackers raise for a damaged file into an `InputError`."""
     try:
-        zipped = path.name.lower().endswith(".gz")
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _text(line, f"{path}:{number}")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} is damaged ({error}): get it again") from None
+        yield
+    # RuntimeError covers encrypted members and unknown compression methods.
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+        raise InputError(f"{name} cannot be read ({error}): get it again") from None
 
 
-def _text(line: bytes, where: str) -> str:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where} is not JSON ({error}): expected one object per line") from None
-    text = record.get(FIELD) if isinstance(record, dict) else None
-    if not isinstance(text, str):
-        raise InputError(f"{where} has no text: expected an object with a string '{FIELD}'")
-    return text
+def refuse_bomb(path: Path, unpacked: int) -> None:
+    """Check what an archive unpacks to before any of it is kept.
 
+    Args:
+        path: the archive.
+        unpacked: bytes in it.
 
-def _parquet(path: Path) -> Iterator[str]:
-    try:
-        # It comes with evaluate.
-        import pyarrow as arrow  # type: ignore[import-untyped]
-        from pyarrow import parquet
-    except ImportError:
+    Raises:
+        InputError: it is many times the size of the archive.
+    """
+    packed = path.stat().st_size
+    if unpacked > max(ALWAYS_ALLOWED, LARGEST_RATIO * packed):
         raise InputError(
-            f"{path} needs pyarrow: run pip install pyarrow, or give JSON lines"
-        ) from None
+            f"{path} has {packed:,} bytes and unpacks to {unpacked:,} or more, over "
+            f"{LARGEST_RATIO} times as many: that is not text, do not use it"
+        )
+
+
+def _json_lines(path: Path) -> Iterator[str]:
+    if path.name.lower().endswith(".gz"):
+        unpacked = 0
+        with naming_damage(path), gzip.open(path) as file:
+            for block in iter(partial(file.read, 1 << 20), b""):
+                unpacked += len(block)
+                refuse_bomb(path, unpacked)
+    for where, record in read_json_lines(str(path), str(path)):
+        text = record.get(FIELD) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise InputError(f"{where} has no text: expected an object with a string '{FIELD}'")
+        yield encodable(text)
+
+
+def _table(path: Path) -> Iterator[str]:
+    import pyarrow
+    from datasets import IterableDataset
+
     try:
-        table = parquet.ParquetFile(path)
-        for batch in table.iter_batches(batch_size=16, columns=[FIELD]):
-            for text in batch.column(FIELD).to_pylist():
+        rows = IterableDataset.from_parquet(glob.escape(str(path)), columns=[FIELD], batch_size=16)
+        for batch in rows.iter(batch_size=16):
+            for text in batch[FIELD]:
                 if not isinstance(text, str):
                     raise InputError(f"{path} has a row whose column '{FIELD}' is not a string")
                 yield text
-    except (arrow.ArrowException, KeyError, OSError) as error:
+    except (pyarrow.ArrowException, KeyError, OSError) as error:
+        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{path} cannot be read as a table with a column '{FIELD}' ({error}): get it again"
+            f"{path} cannot be read as a table with a column '{FIELD}' ({reason}): get it again"
+        ) from None
+
+
+def encodable(text: str) -> str:
+    """Return the text with unpaired surrogates, which UTF-8 cannot express, as `?`."""
+    return text.encode(errors="replace").decode()
+
+
+def _parse(line: bytes, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise InputError(
+            f"{where} is not JSON in UTF-8 ({error}): expected one object per line"
         ) from None

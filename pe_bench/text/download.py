@@ -1,6 +1,10 @@
-"""Files of dataset repositories on the Hugging Face hub: resumed, verified, then kept."""
+"""Files of dataset repositories on the Hugging Face hub: resumed, verified, then kept.
+
+`datasets` begins a file anew after an interruption, and those of SCROLLS have many gigabytes.
+"""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +39,56 @@ def hub_file(
     Raises:
         InputError: The hub cannot be reached or refuses, or the copy is damaged.
     """
-    target = cache / repo.replace("/", "--") / revision / filename
+    target = hub_path(repo, filename, cache, revision)
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
             if not target.exists():  # another process may have been faster
                 _download(repo, filename, revision, endpoint, target)
     return target
+
+
+def hub_path(repo: str, filename: str, cache: Path, revision: str) -> Path:
+    """Return where `hub_file` keeps a copy."""
+    return cache / repo.replace("/", "--") / revision / filename
+
+
+def hub_contents(
+    repo: str, files: Sequence[str], *, revision: str = "main", endpoint: str | None = None
+) -> dict[str, tuple[int, str]]:
+    """Return size and SHA-256 of files of a dataset repository without downloading them.
+
+    Raises:
+        InputError: The hub cannot be reached or refuses, or lacks a file.
+    """
+    from huggingface_hub import HfApi, RepoFile
+
+    if not files:
+        return {}
+    try:
+        found = HfApi(endpoint=endpoint).get_paths_info(
+            repo, list(files), revision=revision, repo_type="dataset"
+        )
+    except Exception as error:
+        raise _refused(repo, files[0], endpoint, _reason(error)) from error
+    contents = {}
+    for file in found:
+        if isinstance(file, RepoFile) and file.lfs:  # as every file of some size is
+            contents[file.path] = file.size, file.lfs.sha256
+    for name in files:
+        if name not in contents:
+            raise _refused(repo, name, endpoint, "not found there")
+    return contents
+
+
+def _refused(repo: str, filename: str, endpoint: str | None, reason: str) -> InputError:
+    from huggingface_hub import constants
+
+    where = f"{endpoint or constants.ENDPOINT}/datasets/{repo}"
+    return InputError(
+        f"cannot download {filename} from {where} ({reason}): "
+        f"give --data DIR with {Path(filename).name}, or connect to a network"
+    )
 
 
 def _download(repo: str, filename: str, revision: str, endpoint: str | None, target: Path) -> None:
@@ -61,10 +108,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
     try:
         remote = get_hf_file_metadata(url_at(revision), timeout=_TIMEOUT_S)
     except Exception as error:
-        raise InputError(
-            f"cannot download {filename} from {where} ({_reason(error)}): "
-            f"give --data DIR with {target.name}, or connect to a network"
-        ) from error
+        raise _refused(repo, filename, endpoint, _reason(error)) from error
     if not remote.etag or not remote.commit_hash:
         raise InputError(f"{where} gives no checksum for {filename}: it is not a dataset hub")
 

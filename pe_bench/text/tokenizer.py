@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
-from pe_bench.text.corpus import Corpus
+from pe_bench.text.corpus import Corpus, Piece
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
@@ -178,10 +178,10 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
 
     Args:
         spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ones included; fewer
-            where the text runs out of repeated pairs) fitted to the corpus' train split; or the
-            path of a tokenizer.json.
+            where the text runs out of repeated pairs) fitted to the first piece of the corpus'
+            train split, mostly all of it; or the path of a tokenizer.json.
         corpus: The text in use.
-        cache: Folder whose subfolder `tokenizers` keeps fitted vocabularies.
+        cache: Folder whose subfolder `tokenizers` keeps fitted vocabularies, `datasets` the text.
 
     Raises:
         InputError: Unknown specification, too small a vocabulary, no such or no usable file.
@@ -192,7 +192,7 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
         size = int(fit[1])
         if size < MIN_VOCAB:
             raise InputError(f"a vocabulary of {size} is too small; give at least {MIN_VOCAB}")
-        return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus, cache))
+        return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus.train[0], cache))
     path = Path(spec)
     if not path.is_file():
         raise InputError(
@@ -202,12 +202,12 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
     return BpeTokenizer(f"{path.resolve().parent.name}/{path.name}", path.read_bytes())
 
 
-def _fitted(size: int, corpus: Corpus, cache: Path) -> bytes:
-    """The tokenizer.json of a BPE fitted to the train split, from the cache where it is there."""
+def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
+    """Return the tokenizer.json of a BPE fitted to a piece, from the cache where it is there."""
     import tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
 
-    name = f"bpe{size}-{corpus.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
+    name = f"bpe{size}-{piece.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
     path = cache / "tokenizers" / name
     if path.is_file():
         return path.read_bytes()
@@ -220,7 +220,8 @@ def _fitted(size: int, corpus: Corpus, cache: Path) -> bytes:
         initial_alphabet=ByteLevel.alphabet(),
         show_progress=False,
     )
-    inner.train_from_iterator((text.decode() for text in corpus.texts("train")), trainer)
+    batches = piece.documents(cache).iter(batch_size=32)
+    inner.train_from_iterator((batch["text"] for batch in batches), trainer)
     content = inner.to_str().encode()
     write_atomic(path, content)
     return content

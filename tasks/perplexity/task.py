@@ -31,8 +31,9 @@ from pe_bench.api import (
     progress,
     stdlib_corpus,
 )
-from pe_bench.tasks.perplexity.hub_text import copied_corpus, public_corpus
-from pe_bench.tasks.perplexity.token_text import (
+from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
+from pe_bench.tasks.perplexity.tokenized_corpus import (
+    Column,
     Ids,
     Places,
     Tokens,
@@ -87,7 +88,7 @@ class Perplexity(Task):
             --data has, else stdlib.
         windows: how many test windows, spread evenly over all there are; 0: all.
         stride: tokens that a tail has; None: as many as the shortest windows.
-        train_files: how many files of a public corpus' train split to use.
+        train_files: how many files of a public corpus' train split to use, one after the other.
     """
 
     headline = Headline("bits_per_byte", "longest", higher_is_better=False)
@@ -159,7 +160,7 @@ class Perplexity(Task):
         return super().skip(encoding) or self._too_short()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        stream, length = self._train_stream, self.setup.train.length
+        stream, length = self._train_stream(step), self.setup.train.length
         random = np.random.default_rng([seed, step])
         starts = random.integers(0, len(stream) - length + 1, self.setup.train.batch_size)
         return self._inputs(np.stack([stream[start : start + length] for start in starts]))
@@ -236,7 +237,8 @@ class Perplexity(Task):
         if corpus is None and self.setup.preset == "paper":
             raise InputError(
                 "preset paper trains on C4: give a folder of its text with --data perplexity=DIR, "
-                "or write perplexity:corpus=c4 to download 36 files of 0.3 GB each"
+                "or write perplexity:corpus=c4 to download files of 0.3 GB, 36 in all, as training "
+                "goes on"
             )
         if corpus in (None, "stdlib"):
             return stdlib_corpus()
@@ -254,7 +256,7 @@ class Perplexity(Task):
                 f"{path} holds ids, which have their vocabulary already, not text to fit {spec} "
                 "to: give its tokenizer.json as --tokenizer"
             )
-        nothing = Corpus(corpus or path.stem, "", (), (), ())
+        nothing = Corpus(corpus or path.stem)
         tokenizer = load_tokenizer(spec, nothing, self.setup.cache)
         tokens = file_tokens(path, tokenizer)
         return tokenizer, replace(tokens, name=corpus or tokens.name)
@@ -286,7 +288,7 @@ class Perplexity(Task):
     @cached_property
     def _test_windows(self) -> Windows:
         step = self.longest if self.setup.protocol == "strict" else self.stride
-        return find_windows(self.tokens.part("test"), self.longest, step, self.windows)
+        return find_windows(self.tokens.test(), self.longest, step, self.windows)
 
     def _too_short(self) -> str | None:
         if len(self._test_windows):
@@ -296,10 +298,15 @@ class Perplexity(Task):
             "training length: use longer documents or a smaller --train.length"
         )
 
-    @cached_property
-    def _train_stream(self) -> Ids:
-        """All training documents, each followed by EOS where documents are known."""
-        stream = self.tokens.part("train").ids
+    def _train_stream(self, step: int) -> Column | Ids:
+        """Return the training documents at a step, each followed by EOS where they are known.
+
+        All of them, or one piece of a large corpus after the other, so that the first step waits
+        for the first piece only and a resumed run sees the same batches.
+        """
+        pieces = self.tokens.train
+        turn = min(step * len(pieces) // self.setup.train.steps, len(pieces) - 1)
+        stream = pieces[turn]().ids
         if len(stream) <= self.setup.train.length:
             raise InputError(
                 f"{self.tokens.name} has {len(stream)} tokens to train on, one window "

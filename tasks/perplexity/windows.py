@@ -1,4 +1,8 @@
-"""Evaluation windows of a text, which of their tokens count, and how certain the numbers are."""
+"""Evaluation windows of a text, which of their tokens count, and how certain the numbers are.
+
+`datasets` cuts rows into chunks of equal length, but not windows that overlap and end before the
+next document.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -8,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.tasks.perplexity.token_text import Ids, Places, TokenText
+from pe_bench.tasks.perplexity.tokenized_corpus import Ids, Places, TokenText
 
 Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
@@ -58,8 +62,9 @@ class Windows:
 
     def take(self, first: int, stop: int) -> Ids:
         """Ids of some windows, (stop - first, length)."""
-        ids: Ids = self.text.ids[self.starts[first:stop, None] + np.arange(self.length)]
-        return ids
+        starts = self.starts[first:stop].tolist()
+        windows = [self.text.ids[start : start + self.length] for start in starts]
+        return np.reshape(windows, (len(windows), self.length))
 
 
 def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Windows:

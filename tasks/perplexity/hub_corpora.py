@@ -1,26 +1,28 @@
 """Public corpora on the Hugging Face hub, in their official splits, file by file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pe_bench.api import Corpus, InputError
-from pe_bench.text.corpus import Split, files_corpus
-from pe_bench.text.download import hub_file
+from pe_bench.text.corpus import Piece, TextFile, read_files
+from pe_bench.text.download import hub_contents, hub_file, hub_path
 
+# fmt: off
 _BOOKS = (
-    *("5263dc4323e881d2", "2b13c68dbeba63b5", "8e4dd6b70d51dfcf", "e7f0ba0d3c2eb6c0"),
-    *("3f9e7e096fa07f4b", "87dece6a0ab708e8", "c50fea56d0518a87", "e9fea5c158e172e2"),
-    *("275017526d706c9d", "f07a29af90b71085", "dd5d8583a9f6a549", "6c0bc91e6df2e661"),
-    *("78d820574bddc6bb", "5b853732c713dded", "54b567998cd5eb4b", "7a78b1e66cfe52de"),
-    *("8269d10108995a28", "e240b232c0daddca", "f59d477d80180c78", "198af082bd917d87"),
-    *("f9b058c5e9338514", "e221306b7359a366", "5a956eb2a5d6cab5"),
+    "5263dc4323e881d2", "2b13c68dbeba63b5", "8e4dd6b70d51dfcf", "e7f0ba0d3c2eb6c0",
+    "3f9e7e096fa07f4b", "87dece6a0ab708e8", "c50fea56d0518a87", "e9fea5c158e172e2",
+    "275017526d706c9d", "f07a29af90b71085", "dd5d8583a9f6a549", "6c0bc91e6df2e661",
+    "78d820574bddc6bb", "5b853732c713dded", "54b567998cd5eb4b", "7a78b1e66cfe52de",
+    "8269d10108995a28", "e240b232c0daddca", "f59d477d80180c78", "198af082bd917d87",
+    "f9b058c5e9338514", "e221306b7359a366", "5a956eb2a5d6cab5",
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
-class HubText:
-    """Where a corpus is.
+class HubCorpus:
+    """The place of a corpus on the hub.
 
     Attributes:
         repo: dataset repository.
@@ -36,20 +38,20 @@ class HubText:
 
 PUBLIC = {
     # Rae et al. 2019 as one book a row; its test file is that of emozilla/pg19-test.
-    "pg19": HubText(
+    "pg19": HubCorpus(
         "emozilla/pg19",
         "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8",
         [f"data/train-{i:05d}-of-00023-{book}.parquet" for i, book in enumerate(_BOOKS)],
         ["data/test-00000-of-00001-29a571947c0b5ccc.parquet"],
     ),
-    "proofpile": HubText(
+    "proofpile": HubCorpus(
         "hoskinson-center/proof-pile",
         "490b980249446f2f3bd2df3a8cf085d0f2de240a",
         [f"train/proofpile_train_{i}.jsonl.gz" for i in range(21)],
         ["test/proofpile_test.jsonl.gz"],
     ),
     # There are no labels to hide, so what C4 calls validation is its held-out text.
-    "c4": HubText(
+    "c4": HubCorpus(
         "allenai/c4",
         "main",
         [f"en/c4-train.{i:05d}-of-01024.json.gz" for i in range(1024)],
@@ -59,7 +61,10 @@ PUBLIC = {
 
 
 def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
-    """The first files of a corpus' train split and its held-out text, downloaded at most once.
+    """Return the first files of a corpus' train split and its held-out text.
+
+    Each train file is a piece, downloaded and tokenized when training comes to it; only what the
+    hub says of its content is asked for at once.
 
     Args:
         name: a key of `PUBLIC`.
@@ -67,7 +72,7 @@ def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
         cache: where copies are kept.
 
     Raises:
-        InputError: there is no download of that name, or it does not succeed.
+        InputError: there is no download of that name, or the hub does not answer.
     """
     if name not in PUBLIC:
         raise InputError(
@@ -75,22 +80,22 @@ def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
             "text, with folders train and test in it, with --data"
         )
     source = PUBLIC[name]
+    root = hub_path(source.repo, "", cache, source.revision)
 
-    def fetch(files: Sequence[str]) -> list[Path]:
-        return [
-            hub_file(source.repo, file, cache=cache, revision=source.revision) for file in files
-        ]
+    def describe(names: Sequence[str]) -> list[TextFile]:
+        absent = [name for name in names if not (root / name).exists()]
+        contents = hub_contents(source.repo, absent, revision=source.revision)
+        there = read_files(root, [root / name for name in names if name not in absent])
+        return there + [TextFile(name, root / name, *contents[name]) for name in absent]
 
-    found: dict[Split, list[Path]] = {
-        "train": fetch(source.train[:train_files]),
-        "test": fetch(source.test),
-    }
-    root = cache / source.repo.replace("/", "--") / source.revision
-    return files_corpus(name, root, found)
+    def fetch(file: TextFile) -> None:
+        hub_file(source.repo, file.name, cache=cache, revision=source.revision)
+
+    return _in_pieces(name, describe(source.train[:train_files]), describe(source.test), fetch)
 
 
 def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
-    """The same from a folder with copies of the hub's files, in its subfolders or in none.
+    """Return the same from a folder with copies of the hub's files, in its subfolders or in none.
 
     Returns:
         None where the folder has none of them.
@@ -111,4 +116,16 @@ def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
     if bool(train) != bool(test):
         there, lacking = (train[0].name, source.test) if train else (test[0].name, source.train)
         raise InputError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
-    return files_corpus(name, folder, {"train": train, "test": test}) if train else None
+    if not train:
+        return None
+    return _in_pieces(name, read_files(folder, train), read_files(folder, test))
+
+
+def _in_pieces(
+    name: str,
+    train: Iterable[TextFile],
+    test: Iterable[TextFile],
+    fetch: Callable[[TextFile], None] | None = None,
+) -> Corpus:
+    pieces = tuple(Piece((file,), fetch) for file in sorted(train))
+    return Corpus(name, pieces, test=Piece(tuple(sorted(test)), fetch))

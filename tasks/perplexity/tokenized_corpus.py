@@ -1,0 +1,197 @@
+"""Token ids on disk: a corpus tokenized once by `datasets`, or .bin files as they come."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache as remembered
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.api import Corpus, InputError, Tokenizer
+from pe_bench.system.files import saving
+from pe_bench.text.arrow import WRITTEN_AT_ONCE, quiet_library
+from pe_bench.text.corpus import Piece
+
+Ids = npt.NDArray[Any]
+Places = npt.NDArray[np.int64]
+
+SUFFIX = ".bin"
+MAX_NARROW = 2**16  # ids that two bytes can tell apart
+TEST_FRACTION = 0.1  # of a single file, from its end
+BUFFER = 1 << 24
+BYTES_PER_PROCESS = 64 << 20  # less text is tokenized before another process has started
+
+
+class Column:
+    """The ids of all documents, one after the other, as slices of a memory-mapped Arrow column."""
+
+    def __init__(self, column: Any) -> None:
+        self._parts = [chunk.flatten().to_numpy() for chunk in column.chunks]
+        self._ends = np.cumsum([len(part) for part in self._parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, place: slice) -> Ids:
+        start, stop = place.start, place.stop
+        first = int(np.searchsorted(self._ends, start, "right"))
+        last = int(np.searchsorted(self._ends, stop, "left"))
+        found = []
+        for part, end in zip(self._parts[first : last + 1], self._ends[first:], strict=False):
+            begin = end - len(part)
+            found.append(part[max(0, start - begin) : stop - begin])
+        return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """Documents, one after the other.
+
+    Attributes:
+        ids: all of them, to be read in slices.
+        starts, ends: document i is ids[starts[i]:ends[i]].
+        bounded: whether it is known where documents begin and end; else all is one "document".
+    """
+
+    ids: Column | Ids
+    starts: Places
+    ends: Places
+    bounded: bool = True
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The parts of a source, each opened when it is asked for.
+
+    Attributes:
+        name: what tables call the source.
+        fingerprint: SHA-256 (hex) of its content.
+        train: one function for each piece, which opens it.
+        test: opens the test part.
+    """
+
+    name: str
+    fingerprint: str
+    train: Sequence[Callable[[], TokenText]]
+    test: Callable[[], TokenText]
+
+
+def corpus_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path) -> Tokens:
+    """Return a corpus as ids, each document followed by EOS, kept in subfolders of a cache."""
+
+    def opening(piece: Piece) -> Callable[[], TokenText]:
+        return remembered(partial(_tokenized, piece, tokenizer, cache))
+
+    train = [opening(piece) for piece in corpus.train]
+    return Tokens(corpus.name, corpus.fingerprint, train, opening(corpus.test))
+
+
+def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
+    """Return a piece as ids of 16 or 32 bits, from the cache where it is there."""
+    documents = piece.documents(cache)
+    size = documents.data.nbytes
+    processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
+    width = "uint16" if tokenizer.vocab_size <= MAX_NARROW else "uint32"
+    name = f"{piece.fingerprint[:16]}-{tokenizer.fingerprint[:16]}"
+    path = cache / "tokens" / f"{name}.arrow"
+    with quiet_library(cache, size) as datasets, saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tokens = documents.map(
+            _encode,
+            fn_kwargs={"tokenizer": tokenizer, "width": width},
+            batched=True,
+            batch_size=WRITTEN_AT_ONCE,
+            writer_batch_size=WRITTEN_AT_ONCE,
+            remove_columns="text",
+            features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
+            num_proc=processes if processes > 1 else None,
+            cache_file_name=str(path),
+            load_from_cache_file=True,
+            new_fingerprint=name,  # by content: the library would take one of the code's bytes
+            desc="tokenize",
+        )
+    ids = tokens.data.column("ids")
+    lengths = np.concatenate([np.diff(chunk.offsets) for chunk in ids.chunks])
+    stops = np.cumsum(lengths, dtype=np.int64)
+    return TokenText(Column(ids), stops - lengths, stops - 1)
+
+
+def _encode(batch: dict[str, list[str]], tokenizer: Tokenizer, width: str) -> dict[str, list[Ids]]:
+    """Return the ids of each text, followed by EOS."""
+    encoded = [np.append(tokenizer.encode(text), tokenizer.eos) for text in batch["text"]]
+    return {"ids": [ids.astype(width) for ids in encoded]}
+
+
+def is_token_text(path: Path) -> bool:
+    """Whether a path is a .bin file or a folder with one for each part."""
+    return path.suffix == SUFFIX or (path / f"train{SUFFIX}").is_file()
+
+
+def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
+    """Return the tokens of files of raw little-endian 16-bit ids, as LongLoRA and nanoGPT write.
+
+    The library has no reader for such files.
+    Of a folder, `train.bin` and `test.bin`; of a single file, the last tenth is the test part.
+    Where documents begin is not written in such files: how often the ids 1 and 2 occur, which are
+    BOS and EOS in Llama's vocabulary, is printed for the reader to judge.
+
+    Args:
+        path: the file or the folder.
+        tokenizer: the vocabulary that the ids belong to.
+
+    Raises:
+        InputError: no such file, or it cannot be what this says.
+    """
+    if tokenizer.vocab_size > MAX_NARROW:
+        raise InputError(
+            f"ids in {SUFFIX} files are below {MAX_NARROW} and the vocabulary of {tokenizer.name} "
+            f"has {tokenizer.vocab_size}: give the tokenizer that the file was made with"
+        )
+    if path.is_dir():
+        files = [path / f"{part}{SUFFIX}" for part in ("train", "test")]
+        train, test = (_read(file, tokenizer) for file in files)
+    else:
+        files = [path]
+        whole = _read(path, tokenizer)
+        border = len(whole) - int(TEST_FRACTION * len(whole))
+        train, test = whole[:border], whole[border:]
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    opening = [partial(_unbounded, ids) for ids in (train, test)]
+    return Tokens(path.resolve().stem, digest.hexdigest(), opening[:1], opening[1])
+
+
+def _unbounded(ids: Ids) -> TokenText:
+    return TokenText(ids, np.zeros(1, np.int64), np.array([len(ids)]), bounded=False)
+
+
+def _read(path: Path, tokenizer: Tokenizer) -> Ids:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: expected raw 16-bit token ids")
+    size = path.stat().st_size
+    if not size or size % 2:
+        raise InputError(
+            f"{path} has {size} bytes, and ids of two bytes each need an even number above 0: "
+            "give a file of raw 16-bit token ids"
+        )
+    ids = np.memmap(path, "<u2", mode="r")
+    largest, counts = 0, {1: 0, 2: 0}
+    for first in range(0, len(ids), BUFFER):
+        some = ids[first : first + BUFFER]
+        largest = max(largest, int(some.max()))
+        counts = {id_: n + int((some == id_).sum()) for id_, n in counts.items()}
+    if largest >= tokenizer.vocab_size:
+        raise InputError(
+            f"{path} has the id {largest}, and {tokenizer.name} has {tokenizer.vocab_size} ids: "
+            "give the tokenizer.json that the file was made with as --tokenizer"
+        )
+    said = ", ".join(f"id {id_} occurs {n:,} times" for id_, n in counts.items())
+    print(f"{path}: {len(ids):,} tokens, not known where documents begin; {said}", flush=True)
+    return ids

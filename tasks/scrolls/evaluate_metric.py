@@ -25,7 +25,7 @@ Args:
 
 Returns:
     Metric name to value, 0 to 100, not rounded: "f1", or "em", or "rouge1", "rouge2", "rougeL"
-    and "rgm", as the configuration name asks.
+    and "rgm", as the configuration name asks, and "<name>_stderr" with each.
 """
 
 
@@ -46,10 +46,4 @@ class LongDocumentMetric(evaluate.Metric):  # type: ignore[misc]
         )
 
     def _compute(self, predictions: list[str], references: list[list[str]]) -> dict[str, float]:
-        names = [str(i) for i in range(len(predictions))]
-        scores = score(
-            self.config_name,
-            dict(zip(names, predictions, strict=True)),
-            dict(zip(names, references, strict=True)),
-        )
-        return {item.metric: item.value for item in scores}
+        return score(self.config_name, predictions, references)

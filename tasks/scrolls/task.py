@@ -4,6 +4,7 @@ import hashlib
 import math
 import re
 import statistics
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,8 @@ from pe_bench.api import (
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
-from pe_bench.tasks.scrolls.text_metrics import Metric, score
+from pe_bench.tasks.scrolls.text_metrics import Metric
+from pe_bench.text.arrow import quiet_library
 from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
@@ -226,13 +228,15 @@ class Scrolls(Task):
                     journal.add(self._answers(model, subset, some, sampling))
                 bar.update(len(some))
         answers = {record.id: journal.items[record.id] for record in records}
-        references = {record.id: record.outputs for record in records}
         length = round(statistics.median(answer["tokens"] for answer in answers.values()))
+        values = load_metric(kind.metric, self.setup.cache).compute(
+            predictions=[answer["prediction"] for answer in answers.values()],
+            references=[record.outputs for record in records],
+        )
         rows = [
-            Measurement(subset, s.metric, s.value, s.n, s.stderr, length)
-            for s in score(
-                kind.metric, {id_: a["prediction"] for id_, a in answers.items()}, references
-            )
+            Measurement(subset, name, value, len(records), values[f"{name}_stderr"], length)
+            for name, value in values.items()
+            if not name.endswith("_stderr")
         ]
         return _accuracies(subset, list(answers.values()), length) + rows
 
@@ -305,6 +309,22 @@ class Scrolls(Task):
             },
             "start": self.start.provenance() if self.start else None,
         }
+
+
+@lru_cache
+def load_metric(name: Metric, cache: Path) -> Any:
+    """Load the package's metric by `evaluate`, without a network; its files go into a cache."""
+    with quiet_library(cache):
+        import evaluate  # late, as `datasets` is
+
+        from pe_bench.tasks.scrolls import evaluate_metric
+
+        folder = cache / "evaluate"
+        if "evaluate_modules" not in sys.modules:
+            # Python imports the copies that `evaluate` makes of metrics from one folder only.
+            evaluate.config.HF_MODULES_CACHE = str(folder / "modules")
+        path = str(evaluate_metric.__file__)
+        return evaluate.load(path, name, cache_dir=str(folder), keep_in_memory=True)
 
 
 def _options(text: str) -> list[str]:

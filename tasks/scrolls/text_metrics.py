@@ -5,11 +5,11 @@ Lin (2004); the way they are combined over references and examples follows Shaha
 arXiv:2201.03533), whose values these equal before rounding.
 """
 
+import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,23 +23,6 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-@dataclass(frozen=True)
-class Score:
-    """One metric over a set of examples.
-
-    Attributes:
-        metric: `f1`, `em`, `rouge1`, `rouge2`, `rougeL` or `rgm`.
-        value: 0 to 100, not rounded.
-        n: Number of examples.
-        stderr: Standard error of `value` over examples, on the same scale; NaN for one example.
-    """
-
-    metric: str
-    value: float
-    n: int
-    stderr: float
 
 
 def normalize_answer(text: str) -> str:
@@ -68,34 +51,37 @@ def exact_match(prediction: str, reference: str) -> float:
 
 
 def score(
-    metric: Metric, predictions: Mapping[str, str], references: Mapping[str, Sequence[str]]
-) -> list[Score]:
-    """Scores predictions, each against the best of its references.
+    metric: Metric, predictions: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Score predictions, each against the best of its references.
 
     Args:
         metric: `f1`, `em`, or `rgm`, the geometric mean of the corpus means of ROUGE-1, 2 and L.
             For `rgm` the best reference is chosen for each ROUGE type on its own.
-        predictions: One text per example id.
-        references: One or more texts per example id; the same ids.
+        predictions: One text per example.
+        references: One or more texts per example.
 
     Returns:
-        The headline metric last: one score for `f1` and `em`, four for `rgm`. Standard errors are
-        jackknife estimates over examples, which for a plain mean is the usual standard error.
+        Values from 0 to 100, not rounded: `f1` or `em`; or `rouge1`, `rouge2`, `rougeL`, `rgm`.
+        After each, as `<name>_stderr`, its standard error, a jackknife estimate over examples,
+        which for a plain mean is the usual one; nan for one example.
 
     Raises:
-        InputError: Unknown metric, no examples, or ids, predictions or references do not fit.
+        InputError: Unknown metric, no examples, or predictions and references do not fit.
     """
     if metric not in get_args(Metric):
         raise InputError(f"unknown metric {metric!r}: use one of {', '.join(get_args(Metric))}")
     _check(predictions, references)
-    pairs = [(prediction, references[id_]) for id_, prediction in predictions.items()]
+    pairs = list(zip(predictions, references, strict=True))
+    values: dict[str, float] = {}
     if metric == "rgm":
         per_example = _rouge(pairs)
-        types = [_summary(name, per_example[:, [i]]) for i, name in enumerate(ROUGE_TYPES)]
-        return [*types, _summary("rgm", per_example)]
+        for column, name in enumerate(ROUGE_TYPES):
+            values |= _summary(name, per_example[:, [column]])
+        return values | _summary("rgm", per_example)
     compare = token_f1 if metric == "f1" else exact_match
     best = [max(compare(prediction, text) for text in texts) for prediction, texts in pairs]
-    return [_summary(metric, np.array(best)[:, None])]
+    return _summary(metric, np.array(best)[:, None])
 
 
 def _rouge(pairs: Sequence[tuple[str, Sequence[str]]]) -> npt.NDArray[np.float64]:
@@ -108,15 +94,15 @@ def _rouge(pairs: Sequence[tuple[str, Sequence[str]]]) -> npt.NDArray[np.float64
     return np.array([[scores[name].fmeasure for name in ROUGE_TYPES] for scores in best])
 
 
-def _summary(name: str, per_example: npt.NDArray[np.float64]) -> Score:
+def _summary(name: str, per_example: npt.NDArray[np.float64]) -> dict[str, float]:
     """Geometric mean over columns of the means over rows, with its jackknife standard error."""
     n = len(per_example)
     value = _geometric_mean(per_example.mean(axis=0))
-    if n == 1:
-        return Score(name, 100 * float(value), n, float("nan"))
-    without_one = _geometric_mean((per_example.sum(axis=0) - per_example) / (n - 1))
-    variance = (n - 1) * without_one.var()
-    return Score(name, 100 * float(value), n, 100 * float(np.sqrt(variance)))
+    stderr = math.nan
+    if n > 1:
+        without_one = _geometric_mean((per_example.sum(axis=0) - per_example) / (n - 1))
+        stderr = float(np.sqrt((n - 1) * without_one.var()))
+    return {name: 100 * float(value), f"{name}_stderr": 100 * stderr}
 
 
 def _geometric_mean(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -125,16 +111,15 @@ def _geometric_mean(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(product ** (1 / means.shape[-1]))
 
 
-def _check(predictions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
-    if not predictions and not references:
-        raise InputError("there is nothing to score: give at least one prediction and reference")
-    for id_, texts in references.items():
-        if id_ not in predictions:
-            raise InputError(f"example {id_!r} has no prediction: give one for every reference id")
-        if isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts):
-            raise InputError(f"example {id_!r} needs a list of one or more reference strings")
-    for id_, prediction in predictions.items():
-        if id_ not in references:
-            raise InputError(f"prediction {id_!r} has no reference: give one for every id")
+def _check(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if not len(predictions) or len(predictions) != len(references):
+        raise InputError(
+            f"{len(predictions)} predictions and {len(references)} lists of references cannot be "
+            "scored: give one or more, as many of these as of those"
+        )
+    for place, prediction in enumerate(predictions):
         if not isinstance(prediction, str):
-            raise InputError(f"prediction {id_!r} is {prediction!r}: it should be a string")
+            raise InputError(f"prediction {place} is {prediction!r}: it should be a string")
+    for place, texts in enumerate(references):
+        if isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts):
+            raise InputError(f"references {place} should be a list of one or more strings")

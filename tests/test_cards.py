@@ -1,16 +1,13 @@
-"""What `pe-bench list encodings` says is what the encodings are."""
+"""What `pe-bench list` says of an encoding is what it does."""
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from pe_bench.commands import catalog
 from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding, StatefulEncoding
-from pe_bench.registry import catalog as cards
 from pe_bench.registry import plugins
-from pe_bench.wrapper import Wrapper
 
 NAMES = plugins.names("encoding")
 SHAPE = ModelConfig(
@@ -18,46 +15,48 @@ SHAPE = ModelConfig(
 )
 
 
+@pytest.fixture(scope="module")
+def cards() -> dict[str, dict[str, str]]:
+    head, *lines = [re.split("  +", line) for line in catalog.table(NAMES).splitlines()]
+    assert Counter(map(len, lines)) == {len(head): len(NAMES)}
+    return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_card_says_what_the_class_does(name: str) -> None:
-    found = cards.card(name)
-    assert found.what and found.paper and 2016 < int(found.year) < 2027
-    encoding: Encoding = plugins.load("encoding", name).make(SHAPE, 0)
+def test_a_card_has_a_source(cards: dict[str, dict[str, str]], name: str) -> None:
+    card = cards[name]
+    assert card["what it does"] and card["paper"] and 2016 < int(card["year"]) < 2027
+    encoding = plugins.load("encoding", name).make(SHAPE, 0)
     for fact in ("prefix_consistent", "shift_invariant"):
         declared = "yes" if getattr(encoding, fact) else "no"
-        assert getattr(found, fact) in ("by option", declared), fact
-    # One that adds to another acts where that one does as well, which its own card cannot know.
-    parents = (Wrapper, StatefulEncoding, Encoding)
-    parent = next(cls for cls in parents if isinstance(encoding, cls))
-    own = [
-        h for h in cards.PLACES if getattr(type(encoding), h, None) is not getattr(parent, h, None)
-    ]
-    places = dict.fromkeys(cards.PLACES[hook] for hook in own)
-    assert found.acts_on == (", ".join(places) or "nothing")
+        assert card[fact.replace("_", "-")].split()[0] == declared
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("nope", "nothing"),
+        ("rope", "q and k"),
+        ("alibi", "bias"),
+        ("t5", "bias"),
+        ("cable", "bias"),
+        ("kerple", "bias, logits by option (form=power-weighted)"),
+        ("randpe", "ids, q and k"),
+        ("tape", "q and k, values, state"),
+        ("path", "logits, bias by option (gate=fox)"),
+        ("abacus", "ids, embeddings, q and k by option (base=rope)"),
+    ],
+)
+def test_where_an_encoding_acts(cards: dict[str, dict[str, str]], name: str, places: str) -> None:
+    assert cards[name]["acts on"] == places
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_number_of_parameters_is_the_formula(name: str) -> None:
-    formula, once, _ = cards.card(name).parameters.partition(" once")
+    plugin = plugins.load("encoding", name)
+    formula, once, _ = plugin.cls.parameters_per_layer.partition(" once")
     symbols = {"C": SHAPE.width, "D": SHAPE.head_dim, "H": SHAPE.heads, "L": SHAPE.train_length}
     expected = eval(formula, {"__builtins__": {}}, symbols)
-    first = plugins.load("encoding", name).make(SHAPE, 0)
+    first = plugin.make(SHAPE, 0)
     assert bool(once) is (first.shared and expected > 0)
     assert sum(p.numel() for p in first.parameters()) == expected
-
-
-def test_the_table_has_a_line_for_each() -> None:
-    head, *lines = cards.table(NAMES).splitlines()
-    assert re.split("  +", head)[:4] == ["name", "what it does", "paper", "year"]
-    assert [line.split()[0] for line in lines] == NAMES
-    assert Counter(len(re.split("  +", line)) for line in lines) == {8: len(NAMES)}
-
-
-def test_a_file_that_is_no_encoding_has_an_empty_card(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("def (")
-    monkeypatch.setattr(plugins, "path_of", lambda kind, name: broken)
-    found = cards.card("broken")
-    assert found.what.startswith("(cannot be read") and found.paper == found.year == ""

@@ -12,6 +12,7 @@ import pytest
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.registry.options import convert
 
 unique = itertools.count()
 
@@ -110,7 +111,7 @@ def test_options_that_do_not_fit(put: Put, options: str, says: str) -> None:
         ("encoding", "ropee", "no encoding 'ropee' (did you mean 'rope'?)"),
         ("encoding", "zzz", f"'zzz'; there are: {', '.join(plugins.names('encoding'))}"),
         ("task", "rope", "there is no task 'rope'"),
-        ("encoding", "", "there is no encoding ''"),
+        ("encoding", "", "an empty spec names no encoding"),
         ("encoding", "rope:base", "'rope:base' is not a spec: write name:key=value"),
         ("encoding", "nope:base=1", "nope has no option 'base'; its options are: none"),
         ("encoding", "absent/mine.py:a=1", "there is no file absent/mine.py"),
@@ -184,7 +185,7 @@ def test_a_file_from_elsewhere_may_build_on_a_shipped_one(put: Put) -> None:
     ],
 )
 def test_convert(text: str, annotation: Any, value: object) -> None:
-    converted = plugins.convert(text, annotation)
+    converted = convert(text, annotation)
     assert (converted, type(converted)) == (value, type(value))
 
 
@@ -205,7 +206,7 @@ def test_convert(text: str, annotation: Any, value: object) -> None:
 )
 def test_convert_says_what_would_be_right(text: str, annotation: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        plugins.convert(text, annotation)
+        convert(text, annotation)
     assert str(caught.value) == message
 
 

@@ -3,10 +3,13 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.registry import plugins
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import COLUMNS
 
@@ -172,22 +175,101 @@ def test_a_failed_part_is_retried_and_nothing_else(toy, tmp_path, failure):
     assert record(tmp_path)[0]["status"] == "done"
 
 
+def test_what_is_misspelt_is_refused_before_anything_is_trained(toy, tmp_path, capsys):
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+    assert toy(encodings=("ropee", "./broken.py", "nope")) == (2, [])
+    first, second = capsys.readouterr().err.splitlines()
+    assert "did you mean 'rope'?" in first
+    assert "broken.py does not import (ModuleNotFoundError" in second
+
+
 def test_a_failure_does_not_stop_the_grid(toy, tmp_path, capsys):
     (tmp_path / "short.py").write_text(TABLE)
-    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
     (tmp_path / "crash.py").write_text(TABLE.replace("max_position = 10", "overrides = None"))
-    encodings = ("ropee", "./broken.py", "./short.py", "./crash.py", "nope")
-    code, log = toy(encodings=encodings)
+    code, log = toy(encodings=("./short.py", "./crash.py", "nope"))
     assert code == 2
     assert log.count("a") == 1  # nope ran
     errors = capsys.readouterr().err
-    assert "did you mean 'rope'?" in errors
-    assert "broken.py does not import (ModuleNotFoundError" in errors
     assert "it has 10 positions and this task needs 16" in errors
     assert "crash.py · toy.py · seed 0 failed" in errors
     assert "Traceback" not in errors
     assert record(tmp_path, "short.py")[0]["status"] == "skipped"
     assert "Traceback" in record(tmp_path, "crash.py")[0]["traceback"]
+
+
+HOOK = """
+from pe_bench.api import Encoding
+
+class Crash(Encoding):
+    def embed(self, x, positions):
+        return x / (0 if self.training else 1) if self.layer else 1 / 0
+"""
+
+
+def test_the_first_cause_is_what_is_shown(toy, tmp_path, capsys):
+    (tmp_path / "crash.py").write_text(HOOK)
+    code, log = toy(encodings=("./crash.py",))
+    assert (code, log) == (1, ["batch"])  # not again for the other subset
+    out, err = capsys.readouterr()
+    cause = f"ZeroDivisionError: division by zero ({tmp_path}/crash.py:6)"
+    run = record(tmp_path, "crash.py")[0]
+    assert run["reason"] == cause
+    assert out.count(cause) >= 2  # when it happened, and below the table
+    assert f"crash.py · toy.py · seed 0 failed, {cause}; see results/runs/" in err
+    assert "ZeroDivisionError" in run["traceback"]
+
+
+def test_a_summary_that_fails_does_not_hide_what_failed_before(toy, tmp_path):
+    (tmp_path / "toy.py").write_text(TASK.replace("sum(r.value for r in rows)", "rows[1].value"))
+    assert toy(fail="a") == (1, ["batch", "batch", "a", "b"])
+    first, second = record(tmp_path)[0]["reason"].splitlines()
+    assert first.startswith("a: ZeroDivisionError: broken on purpose (")
+    assert second.startswith("summary: IndexError: list index out of range (")
+
+
+EACH = TASK.replace("class Toy(Task):", "class Toy(Task):\n    trains_each_subset = True").replace(
+    'self.log("batch")',
+    'self.log("batch")\n        raise OSError("no such batch")',
+)
+
+
+def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(toy, tmp_path, monkeypatch):
+    (tmp_path / "toy.py").write_text(EACH.replace('("a", "b")', '("a", "b", "c")'))
+    assert toy() == (1, ["batch", "batch"])
+    first, second = record(tmp_path)[0]["reason"].splitlines()
+    assert first.startswith("a: OSError") and second.startswith("b: OSError")
+
+
+def test_an_encoding_that_all_stands_for_may_not_fit(toy, monkeypatch, capsys):
+    names = plugins.names
+    some = lambda kind: ["abacus", "nope"] if kind == "encoding" else names(kind)  # noqa: E731
+    monkeypatch.setattr(plugins, "names", some)
+    assert toy(encodings=("all",)) == (0, ["batch", "batch", "a", "b"])
+    out, err = capsys.readouterr()
+    assert "abacus · toy.py · seed 0: skipped, abacus needs tokens that are one digit" in out
+    assert not [line for line in err.splitlines() if line.startswith("pe-bench")]
+    assert toy(encodings=("abacus", "nope"))[0] == 2
+
+
+HOLD = """
+import sys, time
+from filelock import FileLock
+
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(1.5)
+"""
+
+
+def test_a_run_of_another_process_is_left_for_the_end(toy, tmp_path, capsys):
+    toy(encodings=("nope",))
+    _, folder = record(tmp_path)
+    command = [sys.executable, "-c", HOLD, str(folder / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        code, log = toy(encodings=("nope", "rope"))
+    assert (code, log) == (0, ["batch", "batch", "a", "b"])  # of rope
+    assert "waiting for another process: nope · toy.py · seed 0" in capsys.readouterr().out
 
 
 def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, capsys):

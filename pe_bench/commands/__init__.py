@@ -1,1 +1,1 @@
-"""The command line, option by option."""
+"""The commands, a module each: `main(args)` returns the exit code."""

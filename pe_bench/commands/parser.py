@@ -1,6 +1,7 @@
-"""The options of the command line, and what is said of wrong ones."""
+"""The options of the command line, and the sentences about wrong ones."""
 
 import argparse
+import re
 import typing
 from collections.abc import Sequence
 from dataclasses import fields
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 from pe_bench import __version__
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import suggest
-from pe_bench.registry import plugins
+from pe_bench.registry.options import convert
 
 BAD_INPUT = 2
 OVERRIDES = {
@@ -27,30 +28,66 @@ examples:
 """
 
 
+LARGEST_SEED = 2**63 - 1
+INSTEAD = {
+    "--resume": "runs go on where they stopped by themselves: leave it out",
+    "--gpu": "set CUDA_VISIBLE_DEVICES to choose a GPU, and write --device cuda",
+    "--jobs": "start the same command several times: the processes share the work",
+}
+
+
 class Parser(argparse.ArgumentParser):
-    """Errors are one sentence and exit code 2; abbreviated options are errors."""
+    """A parser whose errors are one sentence and exit code 2. Abbreviated options are errors."""
 
     def __init__(self, prog: str | None = None, **kwargs: Any) -> None:
         super().__init__(prog, allow_abbrev=False, **kwargs)
         self.formatter_class = argparse.RawDescriptionHelpFormatter
+        self.register("action", None, _StoreOnce)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Parses, with a suggestion for an option that does not exist."""
+        """Return the values of all options; exit with a suggestion for what does not exist."""
+        commands = _subparsers(self)
         command = next((word for word in args if not word.startswith("-")), "")
-        chosen = _subparsers(self).get(command, self)
+        if command and command not in commands:
+            there = ", ".join(commands)
+            hint = suggest(command, list(commands))
+            self.error(f"there is no command '{command}'{hint}; there are {there}")
+        chosen = commands.get(command, self)
         known = [*self._option_string_actions, *chosen._option_string_actions]
         for word in args:  # before argparse, which would complain of what is missing instead
             name = word.partition("=")[0]
-            if name.startswith("--") and name not in known:
-                chosen.error(f"there is no option '{name}'{suggest(name, known)}")
-        return self.parse_args(args)
+            if re.match("--?[A-Za-z]", name) and name not in known:
+                chosen.error(_unknown_option(name, known))
+        parsed, rest = self.parse_known_args(args)
+        if rest:
+            hint = f": write --results {rest[0]}" if command == "report" else ""
+            chosen.error(f"'{rest[0]}' is one argument too many{hint}")
+        return parsed
+
+
+class _StoreOnce(argparse.Action):
+    """Stores a value; a second one would silently take the place of the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: set[str] = vars(namespace).setdefault("_given", set())
+        if self.dest in given:
+            several = ", or write all values behind one" if self.nargs == "+" else ""
+            parser.error(f"{option_string} is given twice: leave one of them out{several}")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 def make_parser() -> Parser:
-    """The parser of `pe-bench`; what it returns has the command's name under `command`."""
+    """Return the parser of `pe-bench`; a command's name is under `command` in its result."""
     parser = Parser("pe-bench", description="Compare positional encodings for transformers.")
     parser.add_argument("--version", action="version", version=f"pe-bench {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
@@ -95,7 +132,7 @@ def make_parser() -> Parser:
     run.add_argument(
         "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"
     )
-    run.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    _device_option(run, "auto")
     run.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     _results_option(run)
     for prefix, (config, about) in OVERRIDES.items():
@@ -113,7 +150,7 @@ def make_parser() -> Parser:
 
     listing = commands.add_parser("list", help="what there is to run", description="List plugins.")
     listing.add_argument(
-        "what", nargs="?", help="encodings, tasks, or the name of one, for all that there is to it"
+        "what", nargs="?", help="encodings, tasks, or one of them by name, file or folder"
     )
 
     report = commands.add_parser(
@@ -129,7 +166,7 @@ def make_parser() -> Parser:
         description="Run the conformance suite on encodings; exit code 1 where a check fails.",
     )
     check.add_argument("encoding", nargs="+", metavar="SPEC", help="as in run")
-    check.add_argument("--device", default="cpu", choices=("auto", "cpu", "cuda"))
+    _device_option(check, "cpu")
     return parser
 
 
@@ -138,24 +175,56 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return {name: sub for action in actions for name, sub in action.choices.items()}
 
 
+def _unknown_option(name: str, known: list[str]) -> str:
+    """Return a sentence about an option that does not exist."""
+    if name in INSTEAD:
+        return f"there is no option '{name}': {INSTEAD[name]}"
+    hint = suggest(name, known)
+    if not name.startswith("--"):  # short options do not exist
+        long = [option for option in known if option.startswith(f"-{name[:2]}")]
+        hint = f" (did you mean '{long[0]}'?)" if long else ""
+    return f"there is no option '{name}'{hint}"
+
+
 def _results_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="default: ./results"
     )
 
 
+def _device_option(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--device", default=default, type=_device, help=f"auto, cpu or cuda; default: {default}"
+    )
+
+
 def _value(annotation: Any) -> Any:
     def parse(text: str) -> Any:
         try:
-            return plugins.convert(text, annotation)
+            return convert(text, annotation)
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"must be {error}, not '{text}'") from None
 
     return parse
 
 
+def _device(text: str) -> str:
+    if re.fullmatch(r"cuda:\d+", text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is written as CUDA_VISIBLE_DEVICES={text[5:]} pe-bench ... --device cuda"
+        )
+    if text not in ("auto", "cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, not '{text}'")
+    return text
+
+
 def _seed(text: str) -> int:
+    if span := re.fullmatch(r"(\d{1,3})-(\d{1,3})", text):
+        seeds = " ".join(map(str, range(int(span[1]), int(span[2]) + 1)))
+        raise argparse.ArgumentTypeError(f"must be whole numbers, not '{text}': write {seeds}")
     seed: int = _value(int)(text)
-    if seed < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, not {seed}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(
+            f"must not be negative and at most {LARGEST_SEED}, not {text}"
+        )
     return seed

@@ -9,7 +9,7 @@ FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the e
 
 
 def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> str:
-    """Digest of plugin files and of all shipped plugins that these import from, in 12 digits.
+    """Return the digest of plugin files and of all plugins that these import from, in 12 digits.
 
     Comments, docstrings and layout make no difference.
 
@@ -21,27 +21,34 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> s
     found = dict.fromkeys(files)
     waiting = list(found)
     while waiting:
-        more = [file for file in _imported(_parse(waiting.pop()), package) if file not in found]
+        more = [file for file in _imported(waiting.pop(), package) if file not in found]
         found |= dict.fromkeys(more)
         waiting += more
     text = "".join([*map(_bare, found), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _imported(tree: ast.Module, package: Path) -> list[Path]:
-    """Return the files of the shipped plugins that a plugin imports from."""
-    modules = []
-    for node in ast.walk(tree):
+def _imported(file: Path, package: Path) -> list[Path]:
+    """Return the files of shipped plugins, and of the same folder, that a plugin imports from."""
+    places: list[Path] = []
+    for node in ast.walk(_parse(file)):
         if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
-            modules += [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            inner = node.module.split(".") if node.module else []
+            if node.level:
+                place = file.parents[node.level - 1].joinpath(*inner)
+                places += [place, *(place / alias.name for alias in node.names)]
+                continue
+            modules = [inner, *([*inner, alias.name] for alias in node.names)]
         elif isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
+            modules = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        for parts in modules:
+            if len(parts) > 1 and parts[1] in FOLDERS:
+                places.append(package.joinpath(*parts[1:]))
     files = []
-    for module in modules:
-        _, folder, *inner = [*module.split("."), ""]
-        if folder in FOLDERS:
-            place = package.joinpath(folder, *filter(None, inner))
-            files += [place.with_suffix(".py"), place / "__init__.py"]
+    for place in places:
+        files += [place.with_suffix(".py"), place / "__init__.py"]
     return [file for file in files if file.is_file()]  # the others are names in a module
 
 

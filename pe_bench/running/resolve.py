@@ -12,7 +12,7 @@ from pe_bench import __version__
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.options import RunOptions
@@ -105,23 +105,48 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
         InputError: one has none.
     """
     starts = [task.start for task in tasks if task.start]
+    everything = (*tasks, *starts)
+    labels = ", ".join(task.label for task in tasks)
     if options.pretrain and not starts:
         raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
-    names = dict.fromkeys(task.label.partition(":")[0] for task in (*tasks, *starts))
+    unused = _untrained(options.train)
+    if unused and not any(_preset_of(task).train.steps for task in tasks):
+        raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
+    reads_text = any(hasattr(task.task, "tokenizer") for task in everything)
+    if options.tokenizer != RunOptions.tokenizer and not reads_text:
+        raise InputError(f"--tokenizer has no effect: {labels} reads no text")
+    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
     for name in options.data:
         if name and name not in names:
             raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
 
 
+def _untrained(overrides: Mapping[str, Any]) -> list[str]:
+    """Return the overrides that have no effect where nothing is trained."""
+    return [name for name in overrides if name != "length"]
+
+
+def _preset_of(task: ResolvedTask) -> Preset:
+    preset: Preset = type(task.task).presets[task.task.setup.preset]
+    return preset
+
+
 def _preset(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
+    """Return the task's preset.
+
+    Raises:
+        InputError: the task has no such preset or protocol.
+    """
     cls: type[Task] = plugin.cls
     if options.preset not in cls.presets:
         raise InputError(
-            f"{plugin.label} has no preset '{options.preset}'; it has {', '.join(cls.presets)}"
+            f"there is no preset '{options.preset}'{suggest(options.preset, list(cls.presets))}; "
+            f"there are {', '.join(cls.presets)}"
         )
     if asked and options.protocol not in cls.protocols:
         raise InputError(
-            f"{plugin.label} has no protocol '{options.protocol}'; it has "
+            f"there is no protocol '{options.protocol}'"
+            f"{suggest(options.protocol, list(cls.protocols))}; there is "
             f"{', '.join(cls.protocols)}"
         )
     return cls.presets[options.preset]
@@ -133,8 +158,12 @@ def _start(options: RunOptions, cls: type[Task]) -> ResolvedTask | None:
 
 def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> Setup:
     """Return the part of the options that a task is constructed with."""
+    overrides = dict(options.train if asked else options.pretrain)
+    if not preset.train.steps:
+        for field in _untrained(overrides):
+            del overrides[field]
     try:
-        train = replace(preset.train, **(options.train if asked else options.pretrain))
+        train = replace(preset.train, **overrides)
     except InputError as error:
         raise InputError(str(error) if asked else f"pre{error}") from None
     name = plugin.label.partition(":")[0]

@@ -101,9 +101,6 @@ class Run:
             return self._failed(failures)
 
     def _execute(self) -> Outcome:
-        reason = self.task.task.skip(self.task.make_encoding(self.encoding))
-        if reason is not None:
-            return self.skip(reason)
         if self._is_done():
             info(f"done already, in {self.folder}")
             return Outcome(self.title, "done", (), self.folder)
@@ -118,11 +115,21 @@ class Run:
             return self._failed(failures, subsets=tuple(measured), seconds=seconds)
         return self._done(tuple(measured), seconds)
 
-    def skip(self, reason: str) -> Outcome:
-        """Record that the task cannot be run with the encoding."""
+    def skip(self, reason: str, *, complain: bool = True) -> Outcome:
+        """Record that the task cannot be run with the encoding.
+
+        Args:
+            reason: in one sentence.
+            complain: whether that counts as bad input.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._record("skipped", reason=reason)
-        complaint = warn(f"{self.title}: skipped, {reason}")
-        return Outcome(self.title, "skipped", (complaint,), self.folder)
+        sentence = f"{self.title}: skipped, {reason}"
+        if complain:
+            warn(sentence)
+        else:
+            info(sentence)
+        return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
 
     def _measure_all(self, failures: Failures) -> None:
         """Train and measure every subset that is not measured yet."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import SavingError
+from pe_bench.errors import InputError, SavingError
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -70,3 +70,24 @@ def cache_folder() -> Path:
     if given := os.environ.get("PE_BENCH_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Check that files can be made in a folder; make the folder if it is not there.
+
+    Args:
+        folder: the folder.
+        option: what the user would give another folder with.
+
+    Raises:
+        InputError: it cannot be written to.
+    """
+    probe = folder / f".writable-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder} ({error.strerror}): give another folder with {option}"
+        ) from None

@@ -1,0 +1,12 @@
+"""`pe-bench report`: leaderboard and plots."""
+
+import argparse
+
+
+def main(args: argparse.Namespace) -> int:
+    """Write the report and print the paths of its files."""
+    from pe_bench.reporting.report import write_report
+
+    for path in write_report(args.results):
+        print(path)
+    return 0

@@ -1,0 +1,96 @@
+"""`pe-bench run`: train and evaluate encodings on tasks."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pe_bench.commands.device import find_device
+from pe_bench.commands.parser import BAD_INPUT, OVERRIDES
+from pe_bench.errors import InputError, suggest
+from pe_bench.registry import plugins
+
+if TYPE_CHECKING:
+    from pe_bench.running.run import Outcome
+
+FAILED = 1
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the grid of a command and print its tables; return the exit code."""
+    # Threads that spin while they wait make tiny models ten times slower on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    data = dict(_data(entry) for entry in args.data)
+    device = find_device(args.device)
+    import torch
+
+    from pe_bench.reporting.report import summary
+    from pe_bench.running.grid import run_grid
+    from pe_bench.running.options import RunOptions
+
+    # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
+    torch.set_flush_denormal(True)
+    options = RunOptions(
+        preset=args.preset,
+        protocol=args.protocol,
+        tokenizer=args.tokenizer,
+        precision=args.precision,
+        data=data,
+        subsets=tuple(args.subsets) if args.subsets else None,
+        train=_overrides(args, "train"),
+        pretrain=_overrides(args, "pretrain"),
+        model=_overrides(args, "model"),
+    )
+    outcomes = run_grid(
+        options, args.encoding, args.task, args.seeds, results=args.results, device=device
+    )
+    folders = [outcome.folder for outcome in outcomes if outcome.folder]
+    if folders:
+        print(f"\n{summary(args.results, folders)}")
+        _say_where(args.results)
+    return _close(outcomes)
+
+
+def _overrides(args: argparse.Namespace, prefix: str) -> dict[str, Any]:
+    """Return the fields of a config that the command line sets."""
+    config, _ = OVERRIDES[prefix]
+    names = [field.name for field in fields(config)]
+    return {n: getattr(args, f"{prefix}.{n}") for n in names if hasattr(args, f"{prefix}.{n}")}
+
+
+def _data(entry: str) -> tuple[str, Path]:
+    """Return a task's name and its folder; "" stands for all tasks of the command line.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    task, equals, folder = entry.partition("=")
+    if not equals or Path(entry).exists():
+        return "", Path(entry)
+    known = plugins.names("task")
+    if task not in known and not task.endswith(".py") and "/" not in task:
+        raise InputError(
+            f"--data {entry}: there is no task '{task}'{suggest(task, known)}; "
+            "write --data DIR or --data task=DIR"
+        )
+    return Path(task).name, Path(folder)
+
+
+def _say_where(results: Path) -> None:
+    option = "" if results == Path("results") else f" --results {results}"
+    print(f"\nrows are in {results}/runs; for tables and pictures: pe-bench report{option}")
+
+
+def _close(outcomes: Sequence["Outcome"]) -> int:
+    """Repeat what went wrong, which may be hours and many lines ago; return the exit code."""
+    complaints = dict.fromkeys(line for outcome in outcomes for line in outcome.complaints)
+    failed = [outcome for outcome in outcomes if outcome.status == "failed" and outcome.cause]
+    for line in complaints:
+        print(f"pe-bench: {line}", file=sys.stderr)
+    for outcome in failed:
+        see = f"; see {outcome.folder}/run.json" if outcome.folder else ""
+        print(f"pe-bench: {outcome.title} failed, {outcome.cause}{see}", file=sys.stderr)
+    return BAD_INPUT if complaints else FAILED if failed else 0

@@ -1,0 +1,167 @@
+"""Imports plugins: shipped ones by name, a user's by the path of a file or a folder."""
+
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import re
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pe_bench.errors import InputError
+
+Kind = Literal["encoding", "task"]
+
+KINDS: tuple[Kind, ...] = ("encoding", "task")
+BASES = {"encoding": ("pe_bench.encoding", "Encoding"), "task": ("pe_bench.task", "Task")}
+
+
+def import_shipped(path: Path, module: str) -> types.ModuleType:
+    """Return a module of the package.
+
+    Args:
+        path: its file.
+        module: its dotted name.
+
+    Raises:
+        InputError: it does not import.
+    """
+    return _importing(path, lambda: importlib.import_module(module))
+
+
+def import_file(path: Path) -> types.ModuleType:
+    """Return the module of a file from anywhere.
+
+    Raises:
+        InputError: there is no such file, or it does not import.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give the path of an existing plugin file")
+    name = _module_name(path, [path])
+
+    def run() -> types.ModuleType:
+        return _load(name, importlib.util.spec_from_file_location(name, path))
+
+    return sys.modules.get(name) or _importing(path, run)
+
+
+def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
+    """Return the module `<kind>.py` of a folder from anywhere, which may import its neighbours.
+
+    Raises:
+        InputError: there is no such file, or it does not import.
+    """
+    path = folder / f"{kind}.py"
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: a folder with a plugin has a {kind}.py")
+    name = _module_name(folder, files_of(folder))
+
+    def run() -> types.ModuleType:
+        if name not in sys.modules:
+            package = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            package.submodule_search_locations = [str(folder.resolve())]
+            sys.modules[name] = importlib.util.module_from_spec(package)
+        importlib.invalidate_caches()
+        return importlib.import_module(f"{name}.{kind}")
+
+    return _importing(path.resolve(), run)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return all files of a plugin's folder but hidden and compiled ones, in a fixed order."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner)
+        if path.is_file() and not hidden:
+            found.append(path)
+    return found
+
+
+def plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]:
+    """Return the one public subclass of `Encoding` or `Task` that a module defines.
+
+    Raises:
+        InputError: it defines none, or several.
+    """
+    found = plugin_classes(kind, module)
+    if len(found) == 1:
+        return found[0]
+    (other,) = (name for name in KINDS if name != kind)
+    if not found and len(plugin_classes(other, module)) == 1:
+        raise InputError(f"{where} defines {_article(other)}, not {_article(kind)}")
+    has = ", ".join(cls.__name__ for cls in found) or "none"
+    raise InputError(
+        f"{where} must define exactly one public subclass of {BASES[kind][1]}; it has {has}"
+    )
+
+
+def plugin_classes(kind: Kind, module: types.ModuleType) -> list[type[Any]]:
+    """Return the public subclasses of `Encoding` or `Task` that a module defines."""
+    base = interface(kind)
+    found: dict[type[Any], None] = {}  # in the file's order; an alias is no second class
+    for name, value in vars(module).items():
+        if name.startswith("_") or not isinstance(value, type):
+            continue
+        if issubclass(value, base) and value.__module__ == module.__name__:
+            found[value] = None
+    return list(found)
+
+
+def interface(kind: Kind) -> type[Any]:
+    """Return `Encoding` or `Task`; importing these imports torch."""
+    module, name = BASES[kind]
+    base: type[Any] = getattr(importlib.import_module(module), name)
+    return base
+
+
+def digest_of(path: Path) -> str:
+    """Return twelve hexadecimal digits of the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _module_name(path: Path, files: Sequence[Path]) -> str:
+    """Return a name by path and content: an edited file is another module."""
+    digest = hashlib.sha256(bytes(path.resolve()))
+    for file in files:
+        digest.update(bytes(file.relative_to(path)) + file.read_bytes())
+    stem = re.sub(r"[^0-9A-Za-z_]", "_", path.resolve().stem)
+    return f"pe_bench_user_{stem}_{digest.hexdigest()[:8]}"
+
+
+def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
+    assert spec is not None and spec.loader is not None  # the name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.ModuleType:
+    try:
+        return run()
+    except (Exception, SystemExit) as error:
+        place = where.absolute()
+        frames = traceback.extract_tb(error.__traceback__)
+        near = [f for f in frames if Path(f.filename).absolute().is_relative_to(place.parent)]
+        own = [f for f in frames if Path(f.filename).absolute() == place]
+        nearest = own or near
+        line = nearest[-1].lineno if nearest else getattr(error, "lineno", None)
+        at = f", line {line}" if line else ""
+        message = error.msg if isinstance(error, SyntaxError) else error
+        reason = " ".join(str(message).split())
+        raise InputError(
+            f"{where} does not import ({type(error).__name__}: {reason}{at}): mend that file"
+        ) from error
+
+
+def _article(kind: Kind) -> str:
+    return f"an {kind}" if kind == "encoding" else f"a {kind}"

@@ -1,0 +1,178 @@
+"""Options of plugins: found in a constructor's signature, converted from text to its types."""
+
+import dataclasses
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pe_bench.errors import InputError, suggest
+
+
+class EncodingSpec(str):
+    """Type of an option that names an encoding, for one that adds to another.
+
+    Colons are between its options, where a spec has commas: `abacus:base=rope:base=5e5:rotary=0.5`.
+    """
+
+
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Return the name or path of a spec and the text of each option.
+
+    Raises:
+        InputError: it is not written as a spec, or gives an option twice.
+    """
+    # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
+    match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
+    where, text = (match["where"], match["options"]) if match else (spec, None)
+    separator = ":" if isinstance(spec, EncodingSpec) else ","
+    options: dict[str, str] = {}
+    for pair in (text or "").split(separator):
+        if not pair:
+            continue
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            example = f"name:key=value{separator}key=value"
+            raise InputError(f"'{spec}' is not a spec: write {example}")
+        if key in options:
+            raise InputError(f"'{spec}' gives the option '{key}' twice: leave one of them out")
+        options[key] = value
+    return where, options
+
+
+def options_of(cls: type[Any]) -> list[inspect.Parameter]:
+    """Return a plugin's options, the keyword-only parameters of its constructor, types resolved.
+
+    Where it hands `**options` on to its parent, the parent's follow. Where the class attribute
+    `option_tables` has dataclasses for an option's values, their fields with a default follow it.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
+    for ancestor in cls.__mro__:
+        constructor = vars(ancestor).get("__init__")
+        if constructor is None:
+            continue
+        parameters = inspect.signature(constructor).parameters.values()
+        hints = typing.get_type_hints(constructor)
+        for p in parameters:
+            if p.kind is inspect.Parameter.KEYWORD_ONLY:
+                found.setdefault(p.name, p.replace(annotation=hints.get(p.name, str)))
+                for choice in tables.get(p.name, {}).values():
+                    for field in _fields(choice):
+                        found.setdefault(field.name, field)
+        if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return list(found.values())
+
+
+def convert_options(
+    where: str, known: Mapping[str, inspect.Parameter], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return options with their values converted to the types of the constructor.
+
+    Args:
+        where: name of the plugin, for messages.
+        known: its options by name.
+        given: their texts in a spec.
+
+    Raises:
+        InputError: an option does not exist, or a value is of the wrong type.
+    """
+    options: dict[str, Any] = {}
+    for key, text in given.items():
+        if key not in known:
+            has = ", ".join(f"{n}={show(p.default)}" for n, p in known.items()) or "none"
+            hint = suggest(key, list(known))
+            raise InputError(f"{where} has no option '{key}'{hint}; its options are: {has}")
+        try:
+            options[key] = convert(text, known[key].annotation)
+        except ValueError as error:
+            raise InputError(f"{where}:{key} must be {error}, not '{text}'") from None
+    return options
+
+
+def convert(text: str, annotation: Any) -> Any:
+    """Return the value of a text as the type that an annotation names.
+
+    Knows bool, int (also as 5e5), float, str, Path, Literal and unions of these with None.
+
+    Raises:
+        ValueError: the text is no such value; the message names what would be.
+    """
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        return convert(text, next(arg for arg in args if arg is not type(None)))
+    if origin is Literal:
+        values = {str(arg): arg for arg in args}
+        if text not in values:
+            raise ValueError(f"one of {', '.join(values)}{suggest(text, list(values))}")
+        return values[text]
+    if annotation is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("true or false")
+        return text.lower() == "true"
+    if annotation is int:
+        return _whole_number(text)
+    if annotation is float:
+        return _number(text)
+    return annotation(text)
+
+
+def show(value: Any) -> str:
+    """Return the text of an option's value, as a spec writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def show_type(annotation: Any) -> str:
+    """Return what may be written for an option of a type, for people."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("none" if arg is type(None) else show_type(arg) for arg in args)
+    if origin is Literal:
+        return ", ".join(map(str, args))
+    if annotation is EncodingSpec:
+        return "an encoding"
+    names = {bool: "true, false", int: "a whole number", float: "a number"}
+    return names.get(annotation, "a text")
+
+
+def _whole_number(text: str) -> int:
+    try:
+        number = float(text)
+        if number == int(number):
+            return int(text) if text.lstrip("+-").isdigit() else int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("a whole number")
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise ValueError("a number")
+    return value
+
+
+def _fields(cls: type[Any]) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass that have a default, as parameters."""
+    hints = typing.get_type_hints(cls)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    ]

@@ -1,0 +1,231 @@
+"""From a command to runs: whatever cannot end well is refused before anything is trained."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from pe_bench.encoding import Encoding
+from pe_bench.errors import DataError, InputError, InputErrors, describe_error
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.running.memory import check_encoding_fits, check_task_fits
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import ResolvedTask, check_used, resolve
+from pe_bench.running.run import Outcome, Run
+from pe_bench.system.console import warn
+from pe_bench.system.files import check_writable
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run, and what is known of it beforehand.
+
+    Attributes:
+        run: the run.
+        skip: why the task cannot be run with the encoding, None if it can.
+        named: False for an encoding that only "all" stands for; skipping it is no bad input.
+    """
+
+    run: Run
+    skip: str | None
+    named: bool
+
+
+@dataclass
+class Plan:
+    """The runs of a command.
+
+    Attributes:
+        runs: in order.
+        outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
+    """
+
+    runs: list[PlannedRun] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+class _Problems:
+    """Sentences about bad input, those that are equal said once for all whom they concern."""
+
+    def __init__(self) -> None:
+        self.titles: dict[str, list[str]] = {}
+
+    def add(self, title: str, error: InputError) -> None:
+        self.titles.setdefault(str(error), []).append(title)
+
+    def sentences(self) -> list[str]:
+        found = []
+        for sentence, titles in self.titles.items():
+            names = ", ".join(dict.fromkeys(filter(None, titles)))
+            found.append(f"{names}: {sentence}" if names else sentence)
+        return found
+
+
+def make_plan(
+    options: RunOptions,
+    encodings: Sequence[str],
+    tasks: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    results: Path,
+    device: str,
+) -> Plan:
+    """Return the runs of every encoding on every task under every seed.
+
+    Args:
+        options: common to all runs.
+        encodings, tasks: specs; "all" stands for every shipped one.
+        seeds: of weights, batches and evaluation.
+        results: folder to write to.
+        device: "cpu" or "cuda".
+
+    Raises:
+        InputErrors: bad input, all of it. Data that are missing are no bad input as long as
+            another task can be run.
+    """
+    problems = _Problems()
+    plan = Plan()
+    _check_folders(results, options.cache, problems)
+    loaded = _load(encodings, problems)
+    resolved = _resolve(options, tasks, problems, plan)
+    for task in resolved:
+        try:
+            check_task_fits(task, device, options.precision)
+        except InputError as error:
+            problems.add(task.label, error)
+            continue
+        planned = [(encoding, _reason_to_skip(encoding, task, problems)) for encoding in loaded]
+        for seed in dict.fromkeys(seeds):
+            for encoding, reason in planned:
+                run = Run(task, encoding, seed, results, device, options.precision)
+                named = "all" not in encodings or encoding.label in encodings
+                plan.runs.append(PlannedRun(run, reason, named))
+    if problems.titles:
+        raise InputErrors(problems.sentences())
+    for task in resolved:
+        for subset, why in task.task.missing.items():
+            title = f"{task.label} · {subset}"
+            plan.outcomes.append(Outcome(title, "skipped", (warn(f"{title}: {why}"),)))
+    return plan
+
+
+def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
+    for folder, remedy in ((results, "--results"), (cache, "PE_BENCH_CACHE")):
+        try:
+            check_writable(folder, remedy)
+        except InputError as error:
+            problems.add("", error)
+
+
+def _load(specs: Sequence[str], problems: _Problems) -> list[Plugin]:
+    """Return the encodings of the specs, one for each label."""
+    loaded: dict[str, Plugin] = {}
+    for spec in _expand(specs, "encoding"):
+        try:
+            plugin = plugins.load("encoding", spec)
+            _check_label(plugin, loaded)
+        except InputError as error:
+            problems.add("", error)
+        else:
+            loaded.setdefault(plugin.label, plugin)
+    return list(loaded.values())
+
+
+def _resolve(
+    options: RunOptions, specs: Sequence[str], problems: _Problems, plan: Plan
+) -> list[ResolvedTask]:
+    """Return the tasks of the specs whose data are there."""
+    loaded: dict[str, Plugin] = {}
+    resolved: list[ResolvedTask] = []
+    missing: list[tuple[str, DataError]] = []
+    for spec in _expand(specs, "task"):
+        try:
+            plugin = plugins.load("task", spec, options.preset)
+            _check_label(plugin, loaded)
+        except InputError as error:
+            problems.add("", error)
+            continue
+        if plugin.label in loaded:
+            continue
+        loaded[plugin.label] = plugin
+        try:
+            resolved.append(resolve(options, spec))
+        except DataError as error:
+            missing.append((plugin.label, error))
+        except InputError as error:
+            problems.add(plugin.label, error)
+        except Exception as error:
+            cause = warn(f"{plugin.label} failed, {describe_error(error)}")
+            plan.outcomes.append(Outcome(plugin.label, "failed", cause=cause))
+    wrong_path = any(not path.exists() for path in options.data.values())
+    for label, reason in missing:
+        if wrong_path or not resolved:
+            problems.add(label, reason)
+        elif not problems.titles:
+            plan.outcomes.append(Outcome(label, "skipped", (warn(f"{label}: {reason}"),)))
+    if not missing and not problems.titles and not plan.outcomes:
+        try:
+            check_used(options, resolved)
+        except InputError as error:
+            problems.add("", error)
+    return resolved
+
+
+def _expand(specs: Sequence[str], kind: plugins.Kind) -> list[str]:
+    """Return the specs, "all" replaced by every shipped name, each once."""
+    found: dict[str, None] = {}
+    for spec in specs:
+        found |= dict.fromkeys(plugins.names(kind) if spec == "all" else [spec])
+    return list(found)
+
+
+def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
+    """Refuse two plugins of one name in one table."""
+    name = plugin.label.partition(":")[0]
+    for other in loaded.values():
+        if other.label.partition(":")[0] == name and other.file != plugin.file:
+            raise InputError(
+                f"{other.file} and {plugin.file} have the same name '{name}' in tables: rename one"
+                + (", or give its class another `name`" if plugin.kind == "encoding" else "")
+            )
+
+
+def _reason_to_skip(encoding: Plugin, task: ResolvedTask, problems: _Problems) -> str | None:
+    """Return why the task cannot be run with the encoding, None if it can.
+
+    An encoding that refuses a task under its default options is made for other tasks; where the
+    defaults would do, an option is wrong.
+    """
+    title = f"{encoding.label} on {task.label}"
+    try:
+        instance = _instance(encoding, task)
+        check_encoding_fits(instance, encoding, task)
+        return task.task.skip(instance)
+    except InputError as error:
+        if encoding.options and _builds(encoding.without_options(), task):
+            problems.add(title, error)
+            return None
+        return str(error)
+    except Exception:
+        return None  # a crash: the run itself records it, and the others go on
+
+
+def _instance(encoding: Plugin, task: ResolvedTask) -> Encoding:
+    """Return the encoding without memory for its weights, where it can be built like that."""
+    try:
+        with torch.device("meta"):
+            return task.make_encoding(encoding)
+    except InputError:
+        raise
+    except Exception:
+        return task.make_encoding(encoding)
+
+
+def _builds(encoding: Plugin, task: ResolvedTask) -> bool:
+    try:
+        _instance(encoding, task)
+    except Exception:
+        return False
+    return True

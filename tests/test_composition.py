@@ -17,6 +17,7 @@ from pe_bench.encodings.abacus import Abacus
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.wrapper import HOOKS as HANDED_ON
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
@@ -199,7 +200,7 @@ def test_split_takes_apart_what_join_put_together() -> None:
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_random_training_ids_of_the_base(how: str) -> None:
     tokens = subject("nope").tokens()
-    encoding = Abacus(CONFIG, base=f"sinusoidal:train_positions={how}")
+    encoding = Abacus(CONFIG, base=EncodingSpec(f"sinusoidal:train_positions={how}"))
     plain, added = split_ids(encoding.positions(tokens))
     torch.manual_seed(3)
     ids, digits = split_ids(encoding.sample_train_positions(encoding.positions(tokens)))

@@ -16,7 +16,9 @@ def blocks(file: str, language: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_encoding_of_contributing_passes_its_checks_and_runs(tmp_path, monkeypatch, capsys):
+def test_the_encoding_of_contributing_passes_its_checks_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("CONTRIBUTING.md", "python")
     Path("mine.py").write_text(code)
@@ -30,7 +32,7 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(tmp_path, monke
     assert "mine:buckets must be at least 2" in capsys.readouterr().err
 
 
-def test_the_readme_has_the_two_commands_that_set_everything_up():
+def test_the_readme_has_the_two_commands_that_set_everything_up() -> None:
     run, tests = (
         re.search(rf"<!-- {mark} -->\n```sh\n(.*?)\n```", (ROOT / "README.md").read_text())
         for mark in ("run", "tests")

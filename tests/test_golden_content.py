@@ -277,9 +277,11 @@ def test_gates_tell_neighbours_apart_after_100000_tokens(cls: Any, before: int) 
 def test_cable_is_fox_with_the_opposite_gate() -> None:
     x, cable, fox = random(2, 9, 16).float(), CABLE(SHAPE), FoX(SHAPE)
     fox.load_state_dict({name: -value for name, value in cable.state_dict().items()})
-    assert torch.equal(features_of(cable, x), features_of(fox, x))
+    features = features_of(cable, x)
+    assert features is not None and cable.gate_weight is not None
+    torch.testing.assert_close(features, features_of(fox, x), rtol=0, atol=0)
     expected = -F.softplus(F.linear(x, cable.gate_weight, cable.gate_bias)).mT[..., None]
-    torch.testing.assert_close(features_of(cable, x), expected)
+    torch.testing.assert_close(features, expected)
 
 
 @pytest.mark.parametrize("scaled", [True, False])

@@ -1,7 +1,7 @@
 """Encodings made of position ids, against published ids and in what those do not show."""
 
 import itertools
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
-SMALL = dict(layers=3, heads=2, width=16, mlp_width=16, init_std=0.3, vocab_size=60)
+SMALL: dict[str, Any] = dict(layers=3, heads=2, width=16, mlp_width=16, init_std=0.3, vocab_size=60)
 DIGITS = ModelConfig(**SMALL, train_length=12, digit_ids=tuple(range(10)), separator_ids=(50, 51))
 
 
@@ -59,7 +59,8 @@ def assert_valid(ids: Tensor, limit: int) -> None:
 def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
     """What the published code comes to when the sequence is as long as its pool, or longer."""
     arrays, tokens = golden("randomized_positions"), torch.zeros(3, 50, dtype=torch.long)
-    for training, evaluation in itertools.product((True, False), ("frozen", "even")):
+    ways: list[Literal["frozen", "even"]] = ["frozen", "even"]
+    for training, evaluation in itertools.product((True, False), ways):
         for key, length in (("tape_S32", int(arrays["L_max"])), ("tape_S50", 50)):
             encoding = RandPE(DIGITS, max=length, evaluation=evaluation).train(training)
             ids = encoding.positions(tokens[:, :length])

@@ -24,7 +24,7 @@ from pe_bench.registry import plugins
 
 CPU = torch.device("cpu")
 SHORT = {"original_length": 32}
-TABLES = {
+TABLES: dict[str, dict[str, Any]] = {
     "rope": {},
     "rope_theta1e6": {"base": 1e6},
     "pi_s4": {"scaling": "pi", "factor": 4.0},
@@ -38,7 +38,7 @@ TABLES = {
     "dynyarn_L32_S128": {"scaling": "dynamic-yarn", **SHORT},
 }
 YARN8 = {"scaling": "yarn", "factor": 8.0, "original_length": 1024}
-HF5 = {  # head_dim, length, options
+HF5: dict[str, tuple[int, int, dict[str, Any]]] = {  # head_dim, length, options
     "linear_f4": (64, 1, {"scaling": "pi", "factor": 4.0}),
     "dynamic_f2_S4096": (
         64,
@@ -331,10 +331,9 @@ def test_yarn_by_rotations() -> None:
 def test_the_attention_factor_enters_the_logits_squared() -> None:
     options: Any = {"scaling": "yarn", "factor": 4.0}
     positions = torch.arange(20)[None]
-    one, given, default = (
-        logits(rope(**options, **more), positions).tril()
-        for more in ({"attention_factor": 1.0}, {"attention_factor": 1.5}, {})
-    )
+    one = logits(rope(**options, attention_factor=1.0), positions).tril()
+    given = logits(rope(**options, attention_factor=1.5), positions).tril()
+    default = logits(rope(**options), positions).tril()
     torch.testing.assert_close(given, 2.25 * one)
     torch.testing.assert_close(default, (1 + 0.1 * math.log(4)) ** 2 * one)
 
@@ -429,7 +428,8 @@ def test_xpos_neither_overflows_nor_loses_precision(scale_base: float, dtype: An
     causal = torch.ones(60, 60).tril().bool().expand_as(exact)
     torch.testing.assert_close(ours[causal].double(), exact[causal], rtol=1e-5, atol=1e-5)
     # Products with later keys are the largest; the mask must find numbers there.
-    q, k = encoding.transform_qk(*torch.full((2, 1, 3, 60, 16), 30.0), at(ids))
+    large = torch.full((1, 3, 60, 16), 30.0)
+    q, k = encoding.transform_qk(large, large, at(ids))
     assert (q.to(dtype) @ k.to(dtype).mT).isfinite().all()
 
 
@@ -456,6 +456,7 @@ def test_selective_rope_without_selection_is_rope() -> None:
 def test_long_sums_of_selective_rope_are_exact() -> None:
     encoding = SelectiveRoPE(ModelConfig(width=4, heads=1), bias=True)
     torch.nn.init.zeros_(encoding.up.weight)
+    assert encoding.log_bias is not None
     torch.nn.init.constant_(encoding.log_bias, -2.3)
     angles = encoding.scan_features(torch.zeros(1, 1, 100_000, 2))
     step = float(torch.tensor(-2.3).exp())
@@ -481,7 +482,9 @@ def test_selective_rope_starts_with_noticeable_angles() -> None:
     sizes = {}
     for init in ("torch", "normal"):
         encoding = SelectiveRoPE(model, gate=True, init=init)
-        phi = selective(encoding, x).features[..., 0].diff(dim=-1)
+        features = selective(encoding, x).features
+        assert features is not None and encoding.gate is not None
+        phi = features[..., 0].diff(dim=-1)
         sizes[init] = float(phi.square().mean().sqrt())
         assert (init == "torch") == bool(encoding.gate.bias.any())
     assert 0.005 < sizes["torch"] < 0.05 and 1e-5 < sizes["normal"] < 1e-3

@@ -103,7 +103,7 @@ def golden_decoder(arrays: Any, layers: int, encoding: MakeEncoding = TAPE) -> D
 def test_logits(golden: Any, name: str, backend: Any) -> None:
     arrays = golden(name)
     model, tokens = golden_decoder(arrays, golden_layers(arrays)), arrays["input_ids"]
-    assert model.encodings[0].model.heads * 4 == int(arrays["position_size"])  # the default
+    assert model.config.heads * 4 == int(arrays["position_size"])  # the default
     if backend == "cache":
         cache = Cache(*tokens.shape)
         logits = torch.cat([model(token, cache) for token in tokens.split(1, dim=1)], dim=1)
@@ -260,7 +260,8 @@ def reference(
     **ignored: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits and the last cos and sin, both halves kept and updated; positions 0, 1, ..."""
-    w, shape = model.state_dict(), model.config
+    w: dict[str, Tensor] = model.state_dict()
+    shape = model.config
     width, (rows, length) = shape.head_dim, tokens.shape
     if theta is None:
         # Published frequencies are float32.
@@ -344,14 +345,16 @@ def test_options_against_their_formulas(options: dict[str, Any]) -> None:
 
 def test_adayarn() -> None:
     """Frequencies blended by how often they turn, learned, and states that begin above one."""
-    options = {"scaling": "yarn", "factor": 4.0, "ramp": "rotations", "trainable": True}
+    options: dict[str, Any] = {"scaling": "yarn", "factor": 4.0, "ramp": "rotations"}
+    options["trainable"] = True
     model = decoder(**options, original_length=256)
     plain = 10_000.0 ** -(torch.arange(0, 8, 2).double() / 8)
     kept = ((256 * plain / (2 * math.pi) - 1) / (32 - 1)).clamp(0, 1)
     assert 0 < kept[1] < 1 == kept[0] and kept[2] == 0  # all three cases
     theta, gain = plain * kept + plain / 4 * (1 - kept), 0.1 * math.log(4) + 1
     far = torch.tensor([[0, 1, 5, 300, 2000]])
-    begun = model.encoding.prepare(torch.zeros(1).double(), Positions(far, far))
+    encoding: Any = model.encoding
+    begun = encoding.prepare(torch.zeros(1).double(), Positions(far, far))
     angles = (far[0, :, None] * theta).expand(1, 3, -1, -1)
     expected = gain * torch.cat([angles.cos(), angles.sin()], dim=-1)
     torch.testing.assert_close(begun, expected, rtol=0, atol=1e-4)  # theta is float32
@@ -381,7 +384,8 @@ def test_row_sums_make_all_columns_alike(mixing: str) -> None:
     for post_mix, alike in (("rowsum", True), ("matrix", False)):
         model = decoder(0.2, mixing=mixing, post_mix=post_mix)
         model(tokens_of(model)).square().mean().backward()
-        gradient = model.encodings[0].sigma.grad
+        encoding: Any = model.encoding
+        gradient = encoding.sigma.grad
         spread = (gradient - gradient[..., :1]).abs().max() / gradient.abs().max()
         assert (float(spread) < 1e-10) == alike
 
@@ -405,7 +409,8 @@ def test_a_new_model_is_rope(options: dict[str, Any]) -> None:
 
 def test_the_random_half_starts_as_the_trunk() -> None:
     model = decoder(shape=ModelConfig(layers=2, heads=8, width=256, init_std=0.3))
-    for weight in (model.encodings[0].down, model.encodings[0].gate.weight):
+    encoding: Any = model.encoding
+    for weight in (encoding.down, encoding.gate.weight):
         assert 0.25 < float(weight.detach().std()) < 0.35
 
 

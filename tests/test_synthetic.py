@@ -12,6 +12,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.generation import generate
 from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.encoding import Encoding
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 from pe_bench.results.statistics import exact_match_rows, wilson
 from pe_bench.sequences.rows import END, PAD, Part, Sequences, join, stack
@@ -77,8 +78,8 @@ def rows_half_right(model: Decoder, rows: int) -> Sequences:
     for row, (prompt, text) in enumerate(zip(prompts, answers, strict=True)):
         gold = [*text, END][:4]
         if row % 2:
-            place = random.integers(len(gold))
-            gold[place] = END + (gold[place] + random.integers(11)) % 11
+            place = int(random.integers(len(gold)))
+            gold[place] = END + (gold[place] + int(random.integers(11))) % 11
         parts = Part(np.array([prompt])), Part(np.array([gold]), scored=True)
         made.append(join(1, *parts))
     return stack(made)
@@ -129,7 +130,7 @@ class Whole(Encoding):
     prefix_consistent = False
     seen: list[tuple[int, ...]]
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.seen.append(tuple(x.shape[:2]))
         return x * x.shape[1]
 

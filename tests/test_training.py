@@ -1,13 +1,17 @@
 """Training: schedule, slices of a batch, and resuming as if nothing had happened."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 from helpers import some_slow
+from torch import Tensor
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.registry import plugins
-from pe_bench.running.training import scale, train
+from pe_bench.running.training import Trained, scale, train
 from pe_bench.task import Batch
 
 SHAPE = ModelConfig(
@@ -23,13 +27,13 @@ SHAPE = ModelConfig(
 CONFIG = TrainConfig(steps=12, batch_size=4, length=8, lr=1e-2, save_every=0)
 
 
-def make_model(spec="tape"):
+def make_model(spec: str = "tape") -> Decoder:
     torch.manual_seed(3)
     encoding = plugins.load("encoding", spec)
     return Decoder(SHAPE, lambda model, layer: encoding.cls(model, layer, **encoding.options))
 
 
-def batch(step):
+def batch(step: int) -> Batch:
     generator = torch.Generator().manual_seed(step)
     tokens = torch.randint(12, (4, 8), generator=generator)
     targets = tokens.roll(-1, 1)
@@ -37,43 +41,54 @@ def batch(step):
     return Batch(tokens, targets)
 
 
-def run(model, folder, config=CONFIG, data=batch):
-    where = {"folder": folder, "title": "test", "seed": 5, "device": "cpu", "precision": "fp32"}
-    return train(model, data, config, **where)
+def run(
+    model: Decoder,
+    folder: Path,
+    config: TrainConfig = CONFIG,
+    data: Callable[[int], Batch] = batch,
+) -> Trained:
+    return train(
+        model, data, config, folder=folder, title="test", seed=5, device="cpu", precision="fp32"
+    )
 
 
-def weights(model):
+def weights(model: Decoder) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize("stop", [1, 7, 11])
-def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, stop):
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, stop: int) -> None:
     whole, resumed = make_model(), make_model()
     expected = run(whole, tmp_path / "whole")
-    seen = []
+    seen: list[int] = []
 
-    def until_stopped(step):
+    def until_stopped(step: int) -> Batch:
         if step == stop:
             raise RuntimeError("power cut")
         return batch(step)
 
     with pytest.raises(RuntimeError, match="power cut"):
         run(resumed, tmp_path / "resumed", data=until_stopped)
+
+    def noted(step: int) -> Batch:
+        seen.append(step)
+        return batch(step)
+
     resumed = make_model()
-    trained = run(resumed, tmp_path / "resumed", data=lambda s: (seen.append(s), batch(s))[1])
+    trained = run(resumed, tmp_path / "resumed", data=noted)
     assert seen[0] == stop - 1 or seen[0] == stop  # goes on, does not start anew
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
     assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)
     assert trained.loss == pytest.approx(expected.loss, abs=1e-6)
 
 
-def test_draws_inside_the_model_repeat_after_a_resume(tmp_path):
-    def noisy():
+def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
+    def noisy() -> Decoder:
         model = make_model("nope")
         model.norm.register_forward_hook(lambda _, __, out: out + 0.1 * torch.randn_like(out))
         return model
 
-    def until_stopped(step):
+    def until_stopped(step: int) -> Batch:
         if step == 6:
             raise RuntimeError("power cut")
         return batch(step)
@@ -86,19 +101,19 @@ def test_draws_inside_the_model_repeat_after_a_resume(tmp_path):
     assert torch.equal(weights(second), weights(whole))
 
 
-def test_a_finished_phase_is_loaded_not_trained(tmp_path):
+def test_a_finished_phase_is_loaded_not_trained(tmp_path: Path) -> None:
     model, again = make_model(), make_model("tape")
     trained = run(model, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"final.pt", "final.json"}
 
-    def forbidden(step):
+    def forbidden(step: int) -> Batch:
         raise AssertionError("trained again")
 
     assert run(again, tmp_path, data=forbidden) == trained
     assert torch.equal(weights(again), weights(model))
 
 
-def test_slices_of_a_batch_weigh_every_target_alike(tmp_path):
+def test_slices_of_a_batch_weigh_every_target_alike(tmp_path: Path) -> None:
     whole, sliced = make_model().double(), make_model().double()
     config = TrainConfig(steps=3, batch_size=4, length=8, lr=1e-2)
     run(whole, tmp_path / "whole", config)
@@ -107,8 +122,8 @@ def test_slices_of_a_batch_weigh_every_target_alike(tmp_path):
     torch.testing.assert_close(weights(sliced), weights(whole), rtol=1e-6, atol=1e-9)
 
 
-def test_it_learns(tmp_path):
-    def cycle(step):
+def test_it_learns(tmp_path: Path) -> None:
+    def cycle(step: int) -> Batch:
         tokens = (torch.arange(8) + torch.arange(4)[:, None] + step) % 12
         return Batch(tokens, (tokens + 1) % 12)
 
@@ -117,15 +132,16 @@ def test_it_learns(tmp_path):
 
 
 @pytest.mark.parametrize("spec", some_slow(plugins.names("encoding")))
-def test_bf16_trains_and_keeps_float32_weights(tmp_path, spec):
+def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
-    where = {"folder": tmp_path, "title": "test", "seed": 5, "device": "cpu"}
-    trained = train(model, batch, CONFIG, precision="bf16", **where)
+    trained = train(
+        model, batch, CONFIG, folder=tmp_path, title="t", seed=5, device="cpu", precision="bf16"
+    )
     assert 0 < trained.loss < 4
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
-def test_gradients_are_clipped(tmp_path):
+def test_gradients_are_clipped(tmp_path: Path) -> None:
     moved = []
     for clip in (0.0, 1e-9):  # below AdamW's epsilon, or its normalisation would undo the clipping
         model = make_model()
@@ -136,14 +152,14 @@ def test_gradients_are_clipped(tmp_path):
     assert moved[1] < 0.1 * moved[0]
 
 
-def test_zero_steps_leave_the_model_as_it_is(tmp_path):
+def test_zero_steps_leave_the_model_as_it_is(tmp_path: Path) -> None:
     model = make_model()
     before = weights(model)
     assert run(model, tmp_path, TrainConfig(steps=0, length=8)).tokens == 0
     assert torch.equal(weights(model), before)
 
 
-def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path):
+def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
     model = make_model()
     with torch.no_grad():
         model.norm.weight.fill_(torch.inf)
@@ -152,7 +168,7 @@ def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path):
     assert not (tmp_path / "final.json").exists()
 
 
-def test_the_schedule():
+def test_the_schedule() -> None:
     cosine = TrainConfig(steps=100, warmup=0.1)
     assert [scale(s, cosine) for s in (0, 4, 9)] == pytest.approx([0.1, 0.5, 1.0])
     assert scale(55, cosine) == pytest.approx(0.5)

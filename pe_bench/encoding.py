@@ -160,6 +160,10 @@ class Encoding(nn.Module):
     eval_sample: int = 0
     """The choice that evaluation is using, from 0."""
 
+    logits_grow: bool = False
+    """Attention logits grow with the position by design, as under a temperature of log n. Their
+    rounding errors may then grow alike in the check of bfloat16."""
+
     def sample_train_positions(self, positions: Tensor) -> Tensor:
         """Replace contiguous ids by those of `train_positions`. Called in training only."""
         if self.train_positions == "contiguous":

@@ -19,6 +19,7 @@ FACTS = (
     "max_position",
     "divide_scores",
     "eval_samples",
+    "logits_grow",
     "rotation_equivariant",
     "permutation_equivariant",
 )

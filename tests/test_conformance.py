@@ -1,11 +1,14 @@
 """Every check catches what it is there for, and nothing else."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pe_bench.checks.encodings import CHECKS, Subject, examine
+from pe_bench.checks.depth import describe_missing_layers, find_unlike_layers
+from pe_bench.checks.encodings import CHECKS, CONFIG, FACTS, Subject, examine
 from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import attention
 from pe_bench.decoder.cache import Cache
@@ -79,7 +82,62 @@ class Sharpening(Encoding):  # the more keys to look at, the larger the logits
         return scores * positions.causal.sum(-1, keepdim=True).log1p()
 """
 
+LOG_TEMPERATURE = """
+class LogTemperature(RoPE):  # every n-th layer without positions, its queries times log n
+    shared = False
+    shift_invariant = False
+    logits_grow = True
+
+    def __init__(self, model, layer=0, *, every: int = 2):
+        super().__init__(model, layer)
+        self.without = layer % every == every - 1
+
+    def transform_qk(self, q, k, positions):
+        if not self.without:
+            return super().transform_qk(q, k, positions)
+        return q * (positions.query + 2).to(q.dtype).log()[:, None, :, None], k
+"""
+
+# Layer index 3 only.
+FOURTH_LEAKS = """
+class FourthLeaks(RoPE):
+    shared = False
+
+    def transform_qk(self, q, k, positions):
+        q, k = super().transform_qk(q, k, positions)
+        return (q + q.mean(dim=2, keepdim=True), k) if self.layer == 3 else (q, k)
+"""
+
+FOURTH_CRASHES = """
+class FourthCrashes(RoPE):
+    shared = False
+
+    def transform_qk(self, q, k, positions):
+        if self.layer == 3:
+            raise ValueError("the fourth layer")
+        return super().transform_qk(q, k, positions)
+"""
+
+RANDOM = """
+class Random(Encoding):
+    def embed(self, x, positions):
+        return x + torch.rand_like(x)
+"""
+
 BROKEN = {
+    "is random": (RANDOM, {"repeatable"}),
+    "sees the future in its fourth layer": (
+        FOURTH_LEAKS,
+        {"causal", "prefix_consistent", "cache", "chunks", "ragged"},
+    ),
+    "has logits that grow, undeclared": (
+        LOG_TEMPERATURE.replace("logits_grow = True", ""),
+        {"bfloat16"},
+    ),
+    "declares logits that grow and loses its frequencies": (
+        NARROW.replace("(RoPE):", "(RoPE):\n    logits_grow = True\n"),
+        {"bfloat16"},
+    ),
     "sees the future": (
         """
 class Leaky(Encoding):
@@ -223,8 +281,15 @@ def test_broken_encodings(what: str, write: Any) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [TABLE, TABLE.replace("100", "model.train_length"), STRETCHED, FORGETTING, SHARPENING],
-    ids=["table", "short table", "stretched", "forgetting", "sharpening"],
+    [
+        TABLE,
+        TABLE.replace("100", "model.train_length"),
+        STRETCHED,
+        FORGETTING,
+        SHARPENING,
+        LOG_TEMPERATURE,
+    ],
+    ids=["table", "short table", "stretched", "forgetting", "sharpening", "log temperature"],
 )
 def test_honest_encodings(code: str, write: Any) -> None:
     assert findings(write(code)) == {}
@@ -246,26 +311,132 @@ def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(findings("rope")) == {"ragged"}
 
 
+def test_the_first_wrong_layer_is_named(write: Any) -> None:
+    reason = findings(write(FOURTH_LEAKS))["causal"]
+    assert re.fullmatch(
+        r"changing later tokens changes the outputs by .* of the largest, first in layer 3", reason
+    )
+
+
+def test_a_random_encoding_is_not_called_anything_else(write: Any) -> None:
+    found = examine(Subject(plugins.load("encoding", write(RANDOM)).make))
+    assert next(iter(found)) == "repeatable"
+    assert found["repeatable"].reason.startswith("the same input twice gives different outputs")
+    assert {finding.status for name, finding in found.items() if name != "repeatable"} == {"-"}
+
+
+def test_a_crash_names_hook_file_and_line(write: Any) -> None:
+    spec = write(FOURTH_CRASHES)
+    line = Path(spec).read_text().partition("raise")[0].count("\n") + 1
+    reason = f"FourthCrashes.transform_qk: ValueError: the fourth layer ({spec}:{line})"
+    found = findings(spec)
+    assert {"causal", "gradients", "finite"} < set(found) and set(found.values()) == {reason}
+
+
+@pytest.mark.parametrize(
+    ("code", "check", "sentence"),
+    [
+        (
+            "class Mine(RoPE):\n    def embed(self, x, positions):\n"
+            "        return x * (1 + positions.query[..., None])",
+            "shift_invariant",
+            "shift_invariant is inherited from RoPE: set shift_invariant = False",
+        ),
+        (
+            "class Mine(TAPE):\n    def rotate_state(self, state, angles):\n"
+            "        return state * 2",
+            "rotation",
+            "rotation_equivariant is inherited from TAPE: override rotate_state, or set",
+        ),
+        (
+            STRETCHED.replace("    prefix_consistent = False\n", ""),
+            "prefix_consistent",
+            "prefix_consistent is inherited from Encoding: set prefix_consistent = False",
+        ),
+    ],
+)
+def test_an_inherited_claim_is_named(write: Any, code: str, check: str, sentence: str) -> None:
+    assert sentence in findings(write(code))[check]
+    fact, _ = FACTS[check]
+    stated = re.sub(r"(class .*\n)", rf"\1    {fact} = True\n", code)
+    assert "is inherited" not in findings(write(stated, "stated.py"))[check]
+
+
+def test_growing_logits_are_told_how_to_declare_it(write: Any) -> None:
+    reason = findings(write(LOG_TEMPERATURE.replace("logits_grow = True", "")))["bfloat16"]
+    assert re.search(r"at most 0\.\d+ is expected; far logits are [23]\.\d times", reason)
+    assert reason.endswith("set logits_grow = True")
+    reason = findings(write(NARROW, "narrow.py"))["bfloat16"]
+    assert "logits" not in reason
+
+
+@pytest.mark.parametrize(("every", "first"), [(4, 3), (3, 2), (2, 1), (12, 11)])
+def test_layers_that_a_small_model_lacks(write: Any, every: int, first: int) -> None:
+    plugin = plugins.load("encoding", f"{write(LOG_TEMPERATURE)}:every={every}")
+    for layers in range(1, 14):
+        note = describe_missing_layers(plugin.make, replace(CONFIG, layers=layers))
+        assert (note is not None) == (layers <= first)
+        if note:
+            assert f"this model has {layers}" in note and f"--model.layers to {first + 1}" in note
+
+
+@pytest.mark.parametrize("name", plugins.names("encoding"))
+def test_shipped_encodings_need_no_deep_model(name: str) -> None:
+    make = plugins.load("encoding", name).make
+    assert describe_missing_layers(make, replace(CONFIG, layers=2)) is None
+    assert find_unlike_layers(make, replace(CONFIG, layers=4)) == []
+
+
 def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     idle = write(BROKEN["has a parameter that nothing uses"][0], "idle.py")
     table = write(BROKEN["has too long a table declared"][0], "table.py")
     assert not check_encodings(["nope", idle, table])
     lines = capsys.readouterr().out.splitlines()
-    head, nope, rows, reasons = lines[0], lines[1], lines[2:4], lines[7:]
+    head, nope, rows = lines[0], lines[1], lines[2:4]
     assert head.split() == [*CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
     assert nope.split() == ["nope", *["ok"] * (len(CHECKS) - 3), *"---", "0", "+0.00%", "+0.0%"]
     assert [row.split().count("FAIL") for row in rows] == [1, 0]
     assert [row.split().count("ERROR") for row in rows] == [0, 3]
-    assert reasons[0] == "idle.py: gradients: no gradient reaches encodings.0.unused"
-    for reason, check in zip(reasons[1:], ("bfloat16", "finite", "max_position"), strict=True):
-        assert reason.startswith(f"table.py: {check}: IndexError: ")
+    legend = {line.split("  ")[0]: line for line in lines[5:]}
+    assert {*CHECKS, "parameters", "extra FLOPs", "extra cache", "-"} <= set(legend)
+    assert legend["causal"].endswith("No output depends on later tokens.")
+    wrong = [line for line in lines if line.startswith(("idle.py: ", "table.py: "))]
+    assert wrong[0] == "idle.py: gradients: no gradient reaches encodings.0.unused"
+    assert wrong[1].startswith("table.py: bfloat16, finite, max_position, costs: Table.embed")
+    assert len(wrong) == 2
 
 
-def test_the_printed_table_of_good_encodings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_that_cannot_be_measured_have_a_reason(
+    write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = FOURTH_CRASHES.replace("self.layer == 3", "self.model.width == 256")
+    assert not check_encodings([write(code)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[-3:] == ["?", "?", "?"]
+    assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
+
+
+def test_the_printed_table_of_good_encodings(
+    write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check_encodings(["nope"])
-    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert "nope:" not in capsys.readouterr().out
+    assert check_encodings(["nope"], verbose=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert "nope: rotation: -: does not declare rotation_equivariant = True" in lines
+    (ok,) = [line for line in lines if line.startswith("nope: repeatable, ")]
+    assert ok.endswith(", costs: ok")
+    assert check_encodings([f"{write(LOG_TEMPERATURE)}:every=4"])
+    note = "mine.py:every=4: note: layers 3, 7, 11 and 15 differ of 16 from layer 0"
+    assert capsys.readouterr().out.splitlines()[-1].startswith(note)
+
+
+def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="there is no encoding 'nopee'"):
         check_encodings(["nope", "nopee"])
     with pytest.raises(InputError, match="greater than 1"):
         check_encodings(["nope", "rope:base=1"])
-    assert not capsys.readouterr().out.count("rope")
+    broken = write("class Mine(Encoding):\n    def __init__(self, *_):\n        1 / 0")
+    with pytest.raises(InputError, match=r"mine.py cannot be built: Mine.__init__: ZeroDivision"):
+        check_encodings(["nope", broken])
+    assert not capsys.readouterr().out

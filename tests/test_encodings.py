@@ -7,7 +7,8 @@ from dataclasses import MISSING, fields
 import pytest
 from helpers import some_slow
 
-from pe_bench.checks.encodings import CHECKS, CONFIG, NotApplicable, Subject
+from pe_bench.checks.encodings import CHECKS, CONFIG, Subject
+from pe_bench.checks.findings import NotApplicable
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
 

@@ -1,5 +1,6 @@
 """What an encoding costs: parameters, arithmetic and cache, beyond a decoder without positions."""
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,21 +59,33 @@ def measure_costs(make_encoding: MakeEncoding, shape: ModelConfig = SHAPE) -> Co
     Raises:
         InputError: the encoding does not fit the shape.
     """
-    model, bare = (Decoder(shape, make).eval() for make in (make_encoding, Encoding))
+    model = Decoder(shape, make_encoding).eval()
     limit = model.encoding.max_position
     length = shape.train_length if limit is None else min(shape.train_length, limit)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(shape.vocab_size, (1, length), generator=generator)
-    needed, bare_flops = (_flops(m, tokens) / length for m in (model, bare))
-    bare_cache = _cached(bare, tokens)
+    bare_flops, bare_cache = _bare_costs(shape, length)
+    tokens = _tokens(shape, length)
+    flops = _flops(model, tokens) / length
     kept = _cached(model, tokens) - bare_cache if model.encoding.prefix_consistent else None
     return Costs(
         parameters=sum(p.numel() for p in model.encodings.parameters()),
-        flops=needed - bare_flops,
+        flops=flops - bare_flops,
         cache=kept,
         bare_flops=bare_flops,
         bare_cache=bare_cache,
     )
+
+
+@functools.cache
+def _bare_costs(shape: ModelConfig, length: int) -> tuple[float, int]:
+    """Return operations and numbers kept per token of a decoder without positions."""
+    bare = Decoder(shape, Encoding).eval()
+    tokens = _tokens(shape, length)
+    return _flops(bare, tokens) / length, _cached(bare, tokens)
+
+
+def _tokens(shape: ModelConfig, length: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(shape.vocab_size, (1, length), generator=generator)
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """What every encoding must satisfy, written once: `pe-bench check NAME` and the tests run this.
 
 A check takes a `Subject` and returns None if it holds, a sentence if it does not, and raises
-`NotApplicable` where the encoding does not claim what is checked.
+`NotApplicable` where the encoding does not claim what is checked. The first line of its docstring
+is its line in the legend.
 """
 
 from collections.abc import Callable
@@ -11,19 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import generate
 from pe_bench.decoder.model import Decoder, MakeEncoding
-from pe_bench.encoding import StatefulEncoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 
 LENGTH = 40
 TRAIN_LENGTH = 32
-# Larger weights than a real model's: attention must be far from uniform for positions to matter.
+TOLERANCE = 1e-9  # relative, in float64
+# Layers enough for what happens in every fourth one only. Larger weights than a real model's:
+# attention must be far from uniform for positions to matter.
 CONFIG = ModelConfig(
-    layers=3,
+    layers=9,
     heads=4,
     width=64,
     mlp_width=96,
@@ -35,10 +39,6 @@ CONFIG = ModelConfig(
 )
 
 
-class NotApplicable(Exception):
-    """The encoding does not claim what is checked; the message says what it does not."""
-
-
 @dataclass(frozen=True)
 class Subject:
     """An encoding under test: how to make one, and where to run it."""
@@ -47,7 +47,7 @@ class Subject:
     device: str = "cpu"
 
     def model(self, dtype: torch.dtype = torch.float64) -> Decoder:
-        """A small decoder without zero weights, the same on every call, in evaluation mode."""
+        """Return a small decoder without zero weights, always the same, in evaluation mode."""
         torch.manual_seed(0)
         model = Decoder(CONFIG, self.make_encoding)
         with torch.no_grad():
@@ -56,103 +56,131 @@ class Subject:
         return model.to(self.device, dtype).eval()
 
     def tokens(self, length: int = LENGTH, rows: int = 2) -> Tensor:
-        """Random tokens, the same on every call."""
-        generator, length = torch.Generator().manual_seed(1), self.length(length)
-        return torch.randint(CONFIG.vocab_size, (rows, length), generator=generator).to(self.device)
+        """Return random tokens (rows, length), always the same."""
+        generator = torch.Generator().manual_seed(1)
+        shape = (rows, self.length(length))
+        return torch.randint(CONFIG.vocab_size, shape, generator=generator).to(self.device)
 
     def length(self, wanted: int) -> int:
-        """The wanted length, or as much of it as the encoding has positions for."""
-        limit = self.model().encoding.max_position
+        """Return the wanted length, or as much of it as the encoding has positions for."""
+        limit = self.make_encoding(CONFIG, 0).max_position
         return wanted if limit is None else min(wanted, limit)
+
+
+@torch.no_grad()
+def repeatable(subject: Subject) -> str | None:
+    """The same input twice gives the same outputs."""
+    model = subject.model()
+    first = _layer_outputs(model, subject.tokens())
+    second = _layer_outputs(model, subject.tokens())
+    return _first_difference(
+        second, first, "the same input twice gives different outputs: they differ"
+    )
 
 
 @torch.no_grad()
 def causal(subject: Subject) -> str | None:
     """No output depends on later tokens."""
-    model, tokens = subject.model(), subject.tokens()
+    model = subject.model()
+    tokens = subject.tokens()
     changed = tokens.clone()
     changed[:, 25:] = (changed[:, 25:] + 7) % CONFIG.vocab_size
-    return _differ(model(changed)[:, :25], model(tokens)[:, :25], "changing later tokens")
+    before = [outputs[:, :25] for outputs in _layer_outputs(model, tokens)]
+    after = [outputs[:, :25] for outputs in _layer_outputs(model, changed)]
+    return _first_difference(after, before, "changing later tokens changes the outputs")
 
 
 @torch.no_grad()
 def prefix_consistent(subject: Subject) -> str | None:
     """Outputs do not depend on how many tokens follow, where so declared."""
-    model, tokens = subject.model(), subject.tokens()
+    model = subject.model()
+    tokens = subject.tokens()
     if not model.encoding.prefix_consistent:
         raise NotApplicable("declares prefix_consistent = False")
-    return _differ(model(tokens[:, :17]), model(tokens)[:, :17], "cutting the sequence")
+    whole = model(tokens)[:, :17]
+    return _difference(model(tokens[:, :17]), whole, "cutting the sequence changes the outputs")
 
 
 @torch.no_grad()
 def shift_invariant(subject: Subject) -> str | None:
     """Outputs stay the same when all position ids grow, where so declared."""
-    model, tokens = subject.model(), subject.tokens()
+    model = subject.model()
+    tokens = subject.tokens()
     if not model.encoding.shift_invariant:
         raise NotApplicable("declares shift_invariant = False")
-    ids, limit = torch.arange(tokens.shape[1], device=subject.device)[None], 1000
+    ids = torch.arange(tokens.shape[1], device=subject.device)[None]
+    shift = 1000
     if model.encoding.max_position is not None:
-        limit = min(limit, model.encoding.max_position - tokens.shape[1])
-    plain, moved = (model(tokens, positions=i) for i in (ids, ids + limit))
-    return _differ(moved, plain, "shifting the positions")
+        shift = min(shift, model.encoding.max_position - tokens.shape[1])
+    plain = model(tokens, positions=ids)
+    shifted = model(tokens, positions=ids + shift)
+    return _difference(shifted, plain, f"shifting the positions by {shift} changes the outputs")
 
 
 @torch.no_grad()
 def cache(subject: Subject) -> str | None:
     """Decoding token by token gives the logits of a full forward."""
-    model, tokens = _cacheable(subject), subject.tokens()
+    model = _cacheable(subject)
+    tokens = subject.tokens()
     memory = Cache(len(tokens), LENGTH, subject.device)
     steps = [tokens[:, :25], *tokens[:, 25:].split(1, dim=1)]
     decoded = torch.cat([model(step, memory) for step in steps], dim=1)
-    return _differ(decoded, model(tokens), "decoding with a cache")
+    return _difference(decoded, model(tokens), "decoding with a cache changes the outputs")
 
 
 @torch.no_grad()
 def chunks(subject: Subject) -> str | None:
     """Feeding a prompt in pieces gives the logits of a full forward."""
-    model, tokens = _cacheable(subject), subject.tokens()
+    model = _cacheable(subject)
+    tokens = subject.tokens()
     memory = Cache(len(tokens), LENGTH, subject.device)
     pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
-    return _differ(pieces, model(tokens), "feeding the prompt in pieces")
+    return _difference(pieces, model(tokens), "feeding the prompt in pieces changes the outputs")
 
 
 def ragged(subject: Subject) -> str | None:
     """Prompts of unequal length in one batch continue as each does alone."""
-    model, tokens = _cacheable(subject), subject.tokens(20, rows=3).tolist()
+    new_tokens = 8
+    model = _cacheable(subject)
+    tokens = subject.tokens(20, rows=3).tolist()
     prompts = [tokens[0], tokens[1][:5], tokens[2][:13]]
-    together = generate(model, prompts, max_new_tokens=12, end=-1)
-    for i, prompt in enumerate(prompts):
+    together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
+    for prompt, continued in zip(prompts, together, strict=True):
         row = list(prompt)
-        for _ in range(12):
+        for _ in range(new_tokens):
             with torch.no_grad():
                 row.append(int(model(torch.tensor([row], device=subject.device))[0, -1].argmax()))
-        if row[len(prompt) :] != together[i]:
+        if row[len(prompt) :] != continued:
             return f"a prompt of {len(prompt)} tokens continues differently among longer ones"
     return None
 
 
 def sdpa(subject: Subject) -> str | None:
     """The fused path gives the eager path's outputs and gradients."""
-    model, tokens = subject.model(), subject.tokens()
+    model = subject.model()
+    tokens = subject.tokens()
     if model.encoding.overrides("rewrite_logits"):
         raise NotApplicable("rewrites logits, which has the eager path only")
-    outputs, gradients = [], []
+    outputs = []
+    gradients = []
     for backend in ("eager", "sdpa"):
         model.zero_grad()
         out = model(tokens, backend=backend)
         out.square().mean().backward()
         outputs.append(out.detach())
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    if wrong := _differ(outputs[1], outputs[0], "the fused path"):
+    if wrong := _difference(outputs[1], outputs[0], "the fused path changes the outputs"):
         return wrong
-    pairs = zip(gradients[1], gradients[0], strict=True)
-    return next((w for a, b in pairs if (w := _differ(a, b, "the fused path's gradient"))), None)
+    for fused, eager in zip(gradients[1], gradients[0], strict=True):
+        if wrong := _difference(fused, eager, "the fused path changes a parameter's gradient"):
+            return wrong
+    return None
 
 
 def gradients(subject: Subject) -> str | None:
     """Every parameter gets a gradient."""
     model = subject.model().train()
-    model(subject.tokens(subject.length(2 * LENGTH))).square().mean().backward()
+    model(subject.tokens(2 * LENGTH)).square().mean().backward()
     without = [
         name
         for name, parameter in model.named_parameters()
@@ -163,24 +191,41 @@ def gradients(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def bfloat16(subject: Subject) -> str | None:
-    """A model in bfloat16 keeps far positions as well apart as near ones."""
+    """A model in bfloat16 keeps far positions as well apart as near ones.
+
+    Its error against float32, relative to the outputs, may be twice that near position 0, plus
+    0.01. Under `logits_grow` it may grow with the logits.
+    """
     narrow = subject.model(torch.float32).bfloat16()
     wide = subject.model(torch.float32)
     wide.load_state_dict(narrow.state_dict())  # the same rounded weights
-    tokens, span = subject.tokens(64), subject.length(8192)
+    tokens = subject.tokens(64)
     length = tokens.shape[1]
+    span = subject.length(8192)
     near = torch.arange(length, device=subject.device)[None]
     errors = []
+    sizes = []
     for ids in (near, near + span - length, near * (span // length)):
         expected = wide(tokens, positions=ids).double()
         error = (narrow(tokens, positions=ids).double() - expected).square().mean().sqrt()
         errors.append(float(error / expected.square().mean().sqrt()))
-    if not all(error <= 2 * errors[0] + 0.01 for error in errors[1:]):  # also if not a number
-        return (
-            f"relative error {errors[0]:.3f} near position 0 but {errors[1]:.3f} near {span} "
-            f"and {errors[2]:.3f} spread over all"
+        sizes.append(_logit_size(wide, tokens, ids))
+    first, *far = errors
+    growth = max(1.0, sizes[1] / sizes[0], sizes[2] / sizes[0])
+    declared = wide.encoding.logits_grow
+    bound = 2 * first * (growth if declared else 1.0) + 0.01
+    if all(error <= bound for error in far):  # not so if one is not a number
+        return None
+    wrong = (
+        f"relative error {first:.3f} near position 0 but {far[0]:.3f} near {span} and "
+        f"{far[1]:.3f} spread over all, where at most {bound:.3f} is expected"
+    )
+    if growth > 1.2 and not declared:
+        wrong += (
+            f"; far logits are {growth:.1f} times as large: if that is meant, "
+            "set logits_grow = True"
         )
-    return None
+    return wrong
 
 
 @torch.no_grad()
@@ -219,32 +264,32 @@ def max_position(subject: Subject) -> str | None:
 @torch.no_grad()
 def permutation(subject: Subject) -> str | None:
     """Permuting the tokens that `update_state` is given permutes the states that it returns."""
-    model, tokens = subject.model(), subject.tokens()
-    encoding, given = model.encoding, []
+    model = subject.model()
+    tokens = subject.tokens()
+    encoding = model.encoding
     if not (isinstance(encoding, StatefulEncoding) and encoding.overrides("update_state")):
         raise NotApplicable("hands its state on as it is")
     if not encoding.permutation_equivariant:
         raise NotApplicable("declares permutation_equivariant = False")
-    update = encoding.update_state
-
-    def watch(*args: Any) -> Any:
-        given.append((args, update(*args)))
-        return given[-1][1]
-
-    encoding.update_state = watch  # type: ignore[method-assign, assignment]
+    calls: list[tuple[Any, Any, Any]] = []
+    for each in model.encodings:
+        _record_calls(each, "update_state", calls)
     model(tokens)
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(3))
-    args, expected = given[0]
-    actual = update(*_map_tensors(args, lambda t: t[..., order, :]))
-    expected = _map_tensors(expected, lambda t: t[..., order, :])
-    pairs = zip(_tensors(actual), _tensors(expected), strict=True)
-    return next((w for a, b in pairs if (w := _differ(a, b, "the order of the tokens"))), None)
+    for update, args, returned in calls:
+        actual = update(*_map_tensors(args, lambda t: t[..., order, :]))
+        expected = _map_tensors(returned, lambda t: t[..., order, :])
+        for one, other in zip(_tensors(actual), _tensors(expected), strict=True):
+            if wrong := _difference(one, other, "the order of the tokens changes a state"):
+                return wrong
+    return None
 
 
 @torch.no_grad()
 def rotation(subject: Subject) -> str | None:
     """Rotating the feature planes of all states alike changes nothing, where so declared."""
-    model, tokens = subject.model(), subject.tokens()
+    model = subject.model()
+    tokens = subject.tokens()
     encoding = model.encoding
     if not (isinstance(encoding, StatefulEncoding) and encoding.rotation_equivariant):
         raise NotApplicable("does not declare rotation_equivariant = True")
@@ -262,56 +307,77 @@ def rotation(subject: Subject) -> str | None:
 
     encoding.prepare = rotated  # type: ignore[method-assign]
     actual = model(tokens)
-    encoding.prepare = prepare  # type: ignore[method-assign]
     if all(torch.equal(before, after) for before, after in seen):
         return "rotate_state does not change the state"
-    return _differ(actual, expected, "rotating the states")
+    return _difference(actual, expected, "rotating the states changes the outputs")
 
 
 CHECKS: dict[str, Callable[[Subject], str | None]] = {
-    check.__name__: check
-    for check in (
-        *(causal, prefix_consistent, shift_invariant, cache, chunks, ragged),
-        *(sdpa, gradients, bfloat16, finite, max_position, permutation, rotation),
-    )
+    "repeatable": repeatable,  # first: a random encoding would fail most of the others
+    "causal": causal,
+    "prefix_consistent": prefix_consistent,
+    "shift_invariant": shift_invariant,
+    "cache": cache,
+    "chunks": chunks,
+    "ragged": ragged,
+    "sdpa": sdpa,
+    "gradients": gradients,
+    "bfloat16": bfloat16,
+    "finite": finite,
+    "max_position": max_position,
+    "permutation": permutation,
+    "rotation": rotation,
+}
+
+# The fact that a check verifies, and what to do where it does not hold.
+FACTS = {
+    "prefix_consistent": (
+        "prefix_consistent",
+        "set prefix_consistent = False if outputs are meant to depend on the length",
+    ),
+    "shift_invariant": (
+        "shift_invariant",
+        "set shift_invariant = False if absolute positions are meant to count",
+    ),
+    "max_position": ("max_position", "set max_position to the number of positions that exist"),
+    "permutation": (
+        "permutation_equivariant",
+        "override update_state, or set permutation_equivariant = False",
+    ),
+    "rotation": (
+        "rotation_equivariant",
+        "override rotate_state, or set rotation_equivariant = False",
+    ),
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """How one check ended.
-
-    Attributes:
-        status: "ok", "-" (does not apply), "FAIL" or "ERROR".
-        reason: in one sentence, of all but "ok".
-    """
-
-    status: str
-    reason: str = ""
-
-    @property
-    def bad(self) -> bool:
-        """Whether the encoding breaks what it must keep."""
-        return self.status in ("FAIL", "ERROR")
-
-
 def examine(subject: Subject) -> dict[str, Finding]:
-    """Runs every check; none can stop the others.
+    """Run every check; none can stop the others.
 
     Raises:
         InputError: the encoding cannot be built.
     """
-    subject.model()  # options out of range are the caller's error, not a finding
-    findings = {}
+    encoding = subject.model().encoding  # options out of range are the caller's error
+    findings: dict[str, Finding] = {}
     for name, check in CHECKS.items():
-        try:
-            wrong = check(subject)
-            findings[name] = Finding("FAIL", wrong) if wrong else Finding("ok")
-        except NotApplicable as claim:
-            findings[name] = Finding("-", str(claim))
-        except Exception as error:  # a broken hook is a finding, not our crash
-            findings[name] = Finding("ERROR", f"{type(error).__name__}: {error}")
+        if "repeatable" in findings and findings["repeatable"].status == "FAIL":
+            findings[name] = Finding("-", "not run: the same input twice gives different outputs")
+            continue
+        finding = run_check(check, subject)
+        if finding.bad and name in FACTS and not findings["repeatable"].bad:
+            finding = Finding(finding.status, finding.reason + _inherited(encoding, *FACTS[name]))
+        findings[name] = finding
     return findings
+
+
+def _inherited(encoding: Encoding, fact: str, remedy: str) -> str:
+    """Return what to do about a fact that an encoding has from its parent, "" if it states it."""
+    if fact in vars(encoding):  # by its constructor
+        return ""
+    owner = next(cls for cls in type(encoding).__mro__ if fact in vars(cls))
+    if owner is type(encoding):
+        return ""
+    return f"; {fact} is inherited from {owner.__name__}: {remedy}"
 
 
 def _cacheable(subject: Subject) -> Decoder:
@@ -321,19 +387,64 @@ def _cacheable(subject: Subject) -> Decoder:
     return model
 
 
-def _differ(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> str | None:
+def _layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
+    """Return what each layer hands to the next, (B, T, C) each."""
+    outputs: list[Tensor] = []
+    handles = [
+        block.register_forward_hook(lambda block, args, returned: outputs.append(returned[0]))
+        for block in model.layers
+    ]
+    model(tokens)
+    for handle in handles:
+        handle.remove()
+    return outputs
+
+
+def _logit_size(model: Decoder, tokens: Tensor, positions: Tensor) -> float:
+    """Return the root mean square of all layers' attention logits."""
+    trace: list[Tensor] = []
+    model.hidden(tokens, positions=positions, trace=trace)
+    logits = torch.stack(trace).double()
+    return float(logits[logits.isfinite()].square().mean().sqrt())
+
+
+def _first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:
+    """Compare the outputs of all layers and name the first that differs."""
+    for layer, (one, other) in enumerate(zip(actual, expected, strict=True)):
+        if wrong := _difference(one, other, what):
+            return f"{wrong}, first in layer {layer}"
+    return None
+
+
+def _difference(actual: Tensor, expected: Tensor, what: str) -> str | None:
+    """Return how far two results are apart, None where rounding explains it."""
     error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
-    return None if error <= tolerance else f"{what} changes it by {error:.1e} of the largest value"
+    return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
+
+
+def _record_calls(owner: Any, hook: str, calls: list[tuple[Any, Any, Any]]) -> None:
+    """Let every call of a hook add (hook, arguments, result) to a list."""
+    original = getattr(owner, hook)
+
+    def record(*args: Any) -> Any:
+        returned = original(*args)
+        calls.append((original, args, returned))
+        return returned
+
+    setattr(owner, hook, record)
 
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A state with every tensor of it changed."""
+    """Return a state with every tensor of it changed."""
     if isinstance(value, Tensor):
         return change(value)
-    return tuple(_map_tensors(v, change) for v in value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return tuple(_map_tensors(part, change) for part in value)
+    return value
 
 
 def _tensors(state: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    _map_tensors(state, lambda t: found.append(t) or t)  # type: ignore[func-returns-value]
-    return found
+    """Return the tensors of a state, in order."""
+    if isinstance(state, tuple):
+        return [tensor for part in state for tensor in _tensors(part)]
+    return [state] if isinstance(state, Tensor) else []

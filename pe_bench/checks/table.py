@@ -1,48 +1,134 @@
-"""`pe-bench check`: a table of what encodings keep and what they cost."""
+"""`pe-bench check`: tables of what encodings and tasks keep, and of what encodings cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from pe_bench.checks import encodings as encoding_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
-from pe_bench.checks.encodings import CHECKS, Subject, examine
+from pe_bench.checks.depth import DEEP, describe_layers, find_unlike_layers
+from pe_bench.checks.findings import Finding, describe_crash
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-COSTS = ("parameters", "extra FLOPs", "extra cache")
+COSTS = {
+    "parameters": "of all layers",
+    "extra FLOPs": "floating-point operations per token",
+    "extra cache": "numbers kept per token; -: no cache can be used",
+}
+COSTS_LEGEND = (
+    f"Costs are beyond a decoder without positions ({SHAPE.layers} layers, {SHAPE.heads} heads, "
+    f"width {SHAPE.width}, {SHAPE.train_length} tokens)."
+)
+UNKNOWN = ("?",) * len(COSTS)
 
 
-def check_encodings(specs: Sequence[str], device: str = "cpu") -> bool:
-    """Runs every check on every encoding and prints a table; True if all hold.
+def check_encodings(specs: Sequence[str], device: str = "cpu", *, verbose: bool = False) -> bool:
+    """Run every check on every encoding and print a table; return whether all hold.
+
+    Args:
+        specs: of the encodings.
+        device: "cpu" or "cuda".
+        verbose: print every finding, not only those that are wrong.
 
     Raises:
         InputError: an encoding that cannot be loaded or built.
     """
     loaded = [plugins.load("encoding", spec) for spec in specs]
-    subjects = {p.label: Subject(p.make, device) for p in loaded}
-    for subject in subjects.values():
-        subject.model()  # what cannot be built is said before the first line
-    width = max(map(len, subjects))
-    print(" " * width, *CHECKS, *COSTS)
-    failures = []
+    subjects = {p.label: encoding_checks.Subject(p.make, device) for p in loaded}
     for label, subject in subjects.items():
-        findings = examine(subject)
-        cells = [findings[name].status.ljust(len(name)) for name in CHECKS]
-        costs = [cell.rjust(len(name)) for cell, name in zip(_costs(subject), COSTS, strict=True)]
-        print(label.ljust(width), *cells, *costs, flush=True)
-        failures += [f"{label}: {n}: {f.reason}" for n, f in findings.items() if f.bad]
-    print(
-        f"\n-: not claimed, or does not apply. Costs are per token, beyond a decoder without "
-        f"positions\n({SHAPE.layers} layers, {SHAPE.heads} heads, width {SHAPE.width}, "
-        f"{SHAPE.train_length} tokens)."
-    )
-    for line in failures:
+        _build(label, subject)  # what cannot be built is said before the first line
+    checks = encoding_checks.CHECKS
+    width = max(map(len, subjects))
+    print(" " * width, *checks, *COSTS)
+    findings = {}
+    notes = []
+    for label, subject in subjects.items():
+        found = encoding_checks.examine(subject)
+        costs, found["costs"] = _costs(subject)
+        findings[label] = found
+        print(label.ljust(width), *_cells(found, checks), *_align(costs, COSTS), flush=True)
+        notes += [f"{label}: {note}" for note in _depth_note(subject)]
+    print()
+    _print_legend({name: _first_line(check) for name, check in checks.items()} | COSTS)
+    print(COSTS_LEGEND)
+    for line in [*describe_findings(findings, verbose=verbose), *notes]:
         print(line)
-    return not failures
+    return not any(finding.bad for found in findings.values() for finding in found.values())
 
 
-def _costs(subject: Subject) -> tuple[str, str, str]:
+def describe_findings(
+    findings: Mapping[str, Mapping[str, Finding]], *, verbose: bool
+) -> Iterable[str]:
+    """Return a line for each finding that is wrong, or for all; equal reasons share a line.
+
+    Args:
+        findings: by label and check.
+        verbose: include those that are not wrong.
+    """
+    for label, found in findings.items():
+        names: dict[Finding, list[str]] = {}
+        for name, finding in found.items():
+            if finding.bad or verbose:
+                names.setdefault(finding, []).append(name)
+        for finding, checks in names.items():
+            words = [label, ", ".join(checks)]
+            if verbose:
+                words.append(finding.status)
+            if finding.reason:
+                words.append(finding.reason)
+            yield ": ".join(words)
+
+
+def _build(label: str, subject: encoding_checks.Subject) -> None:
+    try:
+        subject.model()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{label} cannot be built: {describe_crash(error)}") from error
+
+
+def _cells(found: Mapping[str, Finding], checks: Iterable[str]) -> list[str]:
+    return [found[name].status.ljust(len(name)) for name in checks]
+
+
+def _align(costs: Sequence[str], columns: Iterable[str]) -> list[str]:
+    return [cell.rjust(len(name)) for cell, name in zip(costs, columns, strict=True)]
+
+
+def _print_legend(legend: Mapping[str, str]) -> None:
+    width = max(map(len, legend))
+    for name, meaning in legend.items():
+        print(f"{name.ljust(width)}  {meaning}")
+    print(f"{'-'.ljust(width)}  not claimed, or does not apply")
+
+
+def _first_line(check: Callable[..., Any]) -> str:
+    return (check.__doc__ or "").partition("\n")[0]
+
+
+def _costs(subject: encoding_checks.Subject) -> tuple[Sequence[str], Finding]:
+    """Return an encoding's costs as text, and why where they cannot be measured."""
     try:
         costs = measure_costs(subject.make_encoding)
-    except Exception:  # what is wrong is among the findings
-        return ("?",) * 3
+    except Exception as error:
+        return UNKNOWN, Finding("ERROR", describe_crash(error))
     share = costs.flops / costs.bare_flops
     cache = "-" if costs.cache is None else f"{costs.cache / costs.bare_cache:+.1%}"
-    return f"{costs.parameters:,}", f"{share:+.2%}", cache
+    return (f"{costs.parameters:,}", f"{share:+.2%}", cache), Finding("ok")
+
+
+def _depth_note(subject: encoding_checks.Subject) -> list[str]:
+    """Return a note on an encoding that does something from a third or later layer on only."""
+    config = replace(encoding_checks.CONFIG, layers=DEEP)
+    try:
+        unlike = find_unlike_layers(subject.make_encoding, config)
+    except Exception:  # a crash is among the findings
+        return []
+    if not unlike or unlike[0] < 2:
+        return []
+    return [
+        f"note: {describe_layers(unlike)} of {DEEP} from layer 0; a model of {unlike[0]} layers "
+        "or fewer, such as those of most quick presets, treats all alike"
+    ]

@@ -1,0 +1,95 @@
+"""Whether what an encoding does to some layers happens in a model of few layers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder import hooks
+from pe_bench.decoder.model import Block, Context, MakeEncoding
+from pe_bench.encoding import Encoding
+from pe_bench.positions import Positions
+
+DEEP = 16  # layers of the model whose layers are compared
+TOKENS = 12
+TOLERANCE = 1e-9  # relative, in float64
+
+
+def describe_missing_layers(make_encoding: MakeEncoding, config: ModelConfig) -> str | None:
+    """Return a sentence if an encoding treats layers differently, but in deeper models only.
+
+    An encoding of every fourth layer does nothing to a model of three.
+
+    Args:
+        make_encoding: makes one for a layer.
+        config: the model's shape.
+    """
+    if config.layers >= DEEP:
+        return None
+    deep = find_unlike_layers(make_encoding, replace(config, layers=DEEP))
+    if not deep or find_unlike_layers(make_encoding, config):
+        return None
+    return (
+        f"{describe_layers(deep)} of {DEEP} from layer 0, but this model has {config.layers} and "
+        f"its layers are alike: set --model.layers to {deep[0] + 1} or more"
+    )
+
+
+@torch.no_grad()
+def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list[int]:
+    """Return the layers, from 0, whose output differs from that of layer 0.
+
+    All get the same input, state and weights, so that what differs is the encoding's doing.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block = Block(replace(config, mlp_width=1), 0).double().eval()
+        first = make_encoding(config, 0).double().eval()
+        for parameter in [*block.parameters(), *first.parameters()]:
+            # As far from zero as it takes for attention to be uneven, whatever the width.
+            width = parameter.shape[-1] if parameter.dim() else 1
+            parameter.copy_(torch.randn_like(parameter) / width**0.5)
+        tokens = torch.randint(config.vocab_size, (1, TOKENS))
+        x = torch.randn(1, TOKENS, config.width, dtype=torch.float64)
+        encodings = [first]
+        if not first.shared:
+            encodings += [_like(first, make_encoding(config, i)) for i in range(1, config.layers)]
+    ids = hooks.position_ids(first, tokens)
+    positions = Positions(ids, ids)
+    state = hooks.prepare(first, x, positions)
+    context = Context(positions, cache=None, backend="eager", trace=None)
+    outputs = []
+    for layer in range(config.layers):
+        block.layer = layer
+        block.self_attn.layer = layer
+        encoding = encodings[0 if first.shared else layer]
+        out, _ = block(x, encoding, state, context)
+        outputs.append(out)
+    return [layer for layer, out in enumerate(outputs) if _differ(out, outputs[0])]
+
+
+def _like(first: Encoding, encoding: Encoding) -> Encoding:
+    """Give an encoding the parameters of another one where it has the same."""
+    encoding = encoding.double().eval()
+    own = encoding.state_dict()
+    same = {
+        name: value
+        for name, value in first.state_dict().items()
+        if name in own and own[name].shape == value.shape
+    }
+    encoding.load_state_dict(same, strict=False)
+    return encoding
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def describe_layers(layers: Sequence[int]) -> str:
+    """Return "layer 3 differs" or "layers 3, 7 and 11 differ"."""
+    if len(layers) == 1:
+        return f"layer {layers[0]} differs"
+    *most, last = map(str, layers)
+    return f"layers {', '.join(most)} and {last} differ"

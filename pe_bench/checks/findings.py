@@ -1,0 +1,64 @@
+"""How a check ended, of encodings and of tasks."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.errors import InputError, describe_error
+from pe_bench.task import Task
+
+Subject = TypeVar("Subject")
+
+
+class NotApplicable(Exception):
+    """The plugin does not claim what is checked; the message says what it does not."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one check ended.
+
+    Attributes:
+        status: "ok", "-" (does not apply), "FAIL" or "ERROR".
+        reason: in one sentence, of all but "ok".
+    """
+
+    status: str
+    reason: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether the plugin breaks what it must keep."""
+        return self.status in ("FAIL", "ERROR")
+
+
+def run_check(check: Callable[[Subject], str | None], subject: Subject) -> Finding:
+    """Run one check. An exception is a finding: a broken plugin must not end the others' checks."""
+    try:
+        wrong = check(subject)
+    except NotApplicable as claim:
+        return Finding("-", str(claim))
+    except InputError as error:
+        return Finding("ERROR", str(error))
+    except Exception as error:
+        return Finding("ERROR", describe_crash(error))
+    return Finding("FAIL", wrong) if wrong else Finding("ok")
+
+
+def describe_crash(error: BaseException) -> str:
+    """Return hook, type, message, file and line of an exception in a plugin, in one line."""
+    hook = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        name = frame.f_code.co_name
+        if _is_hook(owner, name):
+            hook = f"{type(owner).__name__}.{name}: "  # the last one, where it happened
+    return hook + describe_error(error)
+
+
+def _is_hook(owner: object, name: str) -> bool:
+    if isinstance(owner, Encoding):
+        return hasattr(StatefulEncoding, name)
+    return isinstance(owner, Task) and hasattr(Task, name)

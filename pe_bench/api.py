@@ -17,7 +17,19 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Figure, Headline, Measurement
 from pe_bench.results.statistics import exact_match_rows, mean
 from pe_bench.sequences.length_generalization import GeneratedTask
-from pe_bench.sequences.rows import END, FIRST, PAD, Ids, Mask, Part, Sequences, join, stack
+from pe_bench.sequences.rows import (
+    END,
+    FIRST,
+    PAD,
+    Ids,
+    Mask,
+    Part,
+    Sequences,
+    Turn,
+    collate,
+    join,
+    stack,
+)
 from pe_bench.sequences.scoring import answer, decoding_tokens
 from pe_bench.system.console import progress
 from pe_bench.task import Batch, Preset, Setup, Task
@@ -57,8 +69,10 @@ __all__ = [
     "Task",
     "Tokenizer",
     "TrainConfig",
+    "Turn",
     "Wrapper",
     "answer",
+    "collate",
     "decoding_tokens",
     "exact_match_rows",
     "folder_corpus",

@@ -37,6 +37,13 @@ class Part(NamedTuple):
     scored: bool = False
 
 
+class Turn(NamedTuple):
+    """A prompt and its answer, token ids both; only the answer carries loss."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int] = ()
+
+
 @dataclass(frozen=True)
 class Sequences:
     """Rows of ids, padded on the right.
@@ -83,6 +90,24 @@ def join(rows: int, *parts: Part) -> Sequences:
         ids[row, place] = np.broadcast_to(part.values, (rows, len(cols)))[row, column]
         scored[row, place] = part.scored
         start += size
+    return Sequences(ids, scored, lengths)
+
+
+def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
+    """Return samples of one turn or more as rows, padded on the right."""
+    lengths = np.zeros(len(samples), dtype=np.int64)
+    for row, turns in enumerate(samples):
+        lengths[row] = sum(len(turn.prompt) + len(turn.answer) for turn in turns)
+    ids = np.full((len(samples), int(lengths.max(initial=0))), PAD, dtype=np.int64)  # (N, L)
+    scored = np.zeros(ids.shape, dtype=np.bool_)  # (N, L)
+    for row, turns in enumerate(samples):
+        end = 0
+        for prompt, answer in turns:
+            start = end + len(prompt)
+            ids[row, end:start] = prompt
+            end = start + len(answer)
+            ids[row, start:end] = answer
+            scored[row, start:end] = True
     return Sequences(ids, scored, lengths)
 
 

@@ -24,25 +24,23 @@ from pe_bench.api import (
     Tokenizer,
     TrainConfig,
     answer,
+    collate,
     exact_match_rows,
     folder_corpus,
     load_tokenizer,
     progress,
-    stack,
     stdlib_corpus,
 )
-from pe_bench.tasks.passkey.haystack import WordTokenizer, names
-from pe_bench.tasks.passkey.hidden_numbers import (
+from pe_bench.tasks.passkey.prompts import (
     CHARACTERS_PER_TOKEN,
     FILLER,
-    LISTED,
-    SEVERAL,
-    SINGLE,
+    FORMATS,
     TEXTS,
     Prompts,
+    nonsense_names,
 )
+from pe_bench.tasks.passkey.word_tokenizer import WordTokenizer
 
-KINDS = {"passkey": SINGLE, "multikey": SEVERAL, "keyvalue": LISTED}
 SHARES = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)  # evaluated lengths, in training lengths
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVALUATION = 20_250_301  # seed of the items that everybody is measured on
@@ -86,8 +84,8 @@ class Passkey(GeneratedTask):
     name, made = "passkey", "prompts"
     takes_data = True
     headline = Headline("exact_match", "beyond", higher_is_better=True)
-    shown = dict.fromkeys(["inside", *(f"{kind}-beyond" for kind in KINDS)], "exact_match")
-    curves = {f"{kind}-length": "exact_match" for kind in KINDS}
+    shown = dict.fromkeys(["inside", *(f"{kind}-beyond" for kind in FORMATS)], "exact_match")
+    curves = {f"{kind}-length": "exact_match" for kind in FORMATS}
     axes = {"length": "tokens of the prompt", "aux": "depth of the key"}
     protocols = ("strict", "paper")
     presets = {
@@ -131,31 +129,28 @@ class Passkey(GeneratedTask):
         self.samples = samples
         trained, longest = setup.train.length, int(SHARES[-1] * setup.train.length)
         # Where each name is a token of its own, no more than the longest list has entries.
-        known = names(longest // 9 if vocabulary == "words" else None)
+        known = nonsense_names(longest // 9 if vocabulary == "words" else None)
         self.tokenizer = self._tokenizer(vocabulary, known)
         self.vocab_size = self.tokenizer.vocab_size
         self.digit_ids = self.tokenizer.digit_ids
         self.separator_ids = self.tokenizer.separator_ids
-        widest = (1, 5) if vocabulary == "words" else (5, 6)  # no token is shorter than a byte
-        alike = vocabulary == "words" or setup.tokenizer == "bytes"
-        narrowest = sum(widest) if alike else 2
         strict = setup.protocol == "strict"
         numbers = (10_000, 100_000) if strict else (1, 50_000)
-        self.prompts = Prompts(self.tokenizer, longest, widest, narrowest, known, numbers)
+        self.prompts = Prompts(self.tokenizer, longest, known, numbers)
         self.data_label = f"passkey-v1-{self.tokenizer.name}"
         self.fingerprint = f"passkey-v1+{self.tokenizer.fingerprint}"
-        self.kinds = tuple(KINDS) if strict and kinds == "all" else ("passkey",)
+        self.kinds = tuple(FORMATS) if strict and kinds == "all" else ("passkey",)
         self.subsets = self.chosen(self.kinds)
-        self.shortest = {kind: self.prompts.shortest(KINDS[kind], trained) for kind in self.kinds}
+        self.shortest = {kind: self.prompts.min_lengths(kind, trained) for kind in self.kinds}
         needed = max(sizes[0] for sizes in self.shortest.values())
         if trained < needed:
             raise InputError(
                 f"a prompt of {trained} tokens ({self.tokenizer.name}) has no room for its text: "
                 f"give --train.length {needed} or more"
             )
-        self.train_length = trained + widest[1]
+        self.train_length = trained + self.prompts.max_number
         if strict:
-            self._measure_grid(trained, longest + widest[1])
+            self._measure_grid(trained, longest + self.prompts.max_number)
         else:
             self._measure_as_published(trained)
         # What is not measured gets no column.
@@ -187,24 +182,25 @@ class Passkey(GeneratedTask):
         self.axes = {"length": "tokens of the prompt, nominal", "aux": ""}
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        random = np.random.default_rng([seed, step])
-        made = []
+        rng = np.random.default_rng([seed, step])
+        samples = []
         for i, kind in enumerate(self.kinds):
             rows = (self.setup.train.batch_size + (step + i) % len(self.kinds)) // len(self.kinds)
-            asks = int(random.integers(len(self.shortest[kind])))
-            bounds = self.shortest[kind][asks], self.setup.train.length + 1
+            min_lengths = self.shortest[kind]
+            questions = 1 + int(rng.integers(len(min_lengths)))
             if rows:
-                lengths = random.integers(*bounds, rows)
-                made.append(self.prompts.make(KINDS[kind], random, lengths, asks=asks + 1))
-        return stack(made).batch()
+                least = min_lengths[questions - 1]
+                lengths = rng.integers(least, self.setup.train.length + 1, rows)
+                samples += self.prompts.samples(kind, rng, lengths, questions=questions)
+        return collate(samples).batch()
 
     def items(self, subset: str, length: int) -> Sequences:
         """The evaluation items of one length, depth by depth."""
         if self.setup.protocol == "paper":
-            return stack([self.prompts.published(length, trial) for trial in range(TRIALS)])
-        random = np.random.default_rng([EVALUATION, self.kinds.index(subset), length])
+            return collate([self.prompts.published(length, trial) for trial in range(TRIALS)])
+        rng = np.random.default_rng([EVALUATION, self.kinds.index(subset), length])
         depths = np.repeat(DEPTHS, self.samples)
-        return self.prompts.make(KINDS[subset], random, np.full(len(depths), length), depths)
+        return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
     def evaluate(
         self, model: Decoder, subset: str, seed: int, journal: Journal

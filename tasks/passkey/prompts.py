@@ -1,0 +1,245 @@
+"""Prompts of an exact number of tokens that hide numbers in filler or in a list.
+
+A text is put together from pieces that no common tokenizer merges: words with the space before
+them, and lines. So each piece is encoded once, filler is cut between tokens, and the ids are those
+of the whole text.
+"""
+
+import re
+from functools import cache
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.api import Ids, Tokenizer, Turn
+
+FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+HEAD = (
+    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
+    "I will quiz you about the important information there.\n"
+)
+LIST_HEAD = "Below is a list of names, each with a number. I will ask you for one of the numbers.\n"
+KEY = "The pass key is{number}. Remember it.{number} is the pass key.\n"
+QUESTION = "What is the pass key? The pass key is"
+BLANK = r"(\{name\}|\{number\})"
+
+CHARACTERS_PER_TOKEN = 3.75  # how the published script converts lengths
+MIN_LIST_FILLER = 2  # tokens
+# Most tokens of a name, of a number, and fewest of both: no token is shorter than a byte.
+TOKEN_BOUNDS = {"words": (1, 5, 6), "bytes": (5, 6, 11), "other": (5, 6, 2)}
+
+Fact = tuple[list[int], list[int]]  # ids of a name and of its number
+
+
+class PromptFormat(NamedTuple):
+    """The texts of one kind of prompt.
+
+    Attributes:
+        head: beginning of the prompt.
+        fact: states a number.
+        question: asks for a number.
+        facts: number of facts, and of questions at most; of a list, the fewest facts.
+        is_list: facts follow each other, as many as fit; False: there is filler around them.
+    """
+
+    head: str
+    fact: str
+    question: str
+    facts: int
+    is_list: bool = False
+
+
+FORMATS = {
+    "passkey": PromptFormat(HEAD, KEY, QUESTION, 1),
+    "multikey": PromptFormat(
+        HEAD, "The pass key of{name} is{number}.\n", "The pass key of{name} is", 4
+    ),
+    "keyvalue": PromptFormat(LIST_HEAD, "-{name} is{number}\n", "Once more,{name} is", 4, True),
+}
+TEXTS = [FILLER, f" {FILLER}", " 0 1 2 3 4 5 6 7 8 9"]
+for _format in FORMATS.values():
+    TEXTS += [re.sub(BLANK, "", text) for text in (_format.head, _format.fact, _format.question)]
+
+
+class Prompts:
+    """Writer of prompts of every kind.
+
+    Args:
+        tokenizer: encodes all texts.
+        max_length: tokens of the longest prompt.
+        names: names of the facts, all different.
+        number_range: the smallest number, and the first that is too large.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, names: list[str], number_range: tuple[int, int]
+    ) -> None:
+        self.bos = tokenizer.bos
+        self.names = names
+        self.number_range = number_range
+        bounds = TOKEN_BOUNDS.get(tokenizer.name, TOKEN_BOUNDS["other"])
+        self.max_name, self.max_number, self.min_fact = bounds
+        self.longest_fact: Fact = [0] * self.max_name, [0] * self.max_number
+        self.encode = cache(lambda text: tokenizer.encode(text).tolist())
+        self.encode_name = cache(lambda index: self.encode(f" {names[index]}"))
+        self.encode_number = cache(lambda number: self.encode(f" {number}"))
+        copies = 2 + max_length // len(self.encode(FILLER))
+        self.filler = self.encode(" ".join([FILLER] * copies))
+
+    def samples(
+        self,
+        kind: str,
+        rng: np.random.Generator,
+        lengths: Ids,
+        depths: npt.NDArray[np.float64] | None = None,
+        questions: int = 1,
+    ) -> list[list[Turn]]:
+        """Return a prompt of each length, with its answers.
+
+        Args:
+            kind: a key of FORMATS.
+            rng: source of everything that is random.
+            lengths: tokens before the last answer, (N,).
+            depths: where the fact is that is asked for first, 0 to 1, (N,); None: anywhere.
+            questions: number of questions, one after the other.
+        """
+        form = FORMATS[kind]
+        rows = len(lengths)
+        n_facts = form.facts
+        if form.is_list:
+            min_entry = len(self._render(form.fact, ([], []))) + self.min_fact
+            n_facts = min(len(self.names), int(lengths.max() - 1) // min_entry)
+        depths = rng.random(rows) if depths is None else depths
+        names = distinct(rng, (rows, n_facts), len(self.names)).tolist()  # (N, K)
+        numbers = rng.integers(*self.number_range, (rows, n_facts)).tolist()  # (N, K)
+        others = rng.random((rows, n_facts if form.is_list else n_facts - 1))
+        priorities = np.column_stack([depths, others]).tolist()
+        samples = []
+        for row in range(rows):
+            name_ids = map(self.encode_name, names[row])
+            number_ids = map(self.encode_number, numbers[row])
+            facts = list(zip(name_ids, number_ids, strict=True))
+            samples.append(self._write(form, lengths[row], facts, priorities[row], questions))
+        return samples
+
+    def _write(
+        self,
+        form: PromptFormat,
+        length: int,
+        facts: list[Fact],
+        depths: list[float],
+        questions: int,
+    ) -> list[Turn]:
+        """Return a prompt with its answers.
+
+        Args:
+            form: its texts.
+            length: tokens before the last answer.
+            facts: in the order of the text; those of a list that do not fit are left out.
+            depths: of each fact, those asked for first; of a list, that of the fact asked for
+                first, then a number for each fact, by which the others asked for are chosen.
+            questions: number of questions.
+        """
+        head = [self.bos, *self.encode(form.head)]
+        if form.is_list:
+            fixed = [self.encode(piece) for piece in re.split(BLANK, form.fact)[::2]]
+            before, between, after = fixed
+            lines = [[*before, *name, *between, *number, *after] for name, number in facts]
+            asking = _prompt_tokens(self._ask(form, [self.longest_fact] * questions))
+            room = length - len(head) - asking - MIN_LIST_FILLER
+            lines = lines[: sum(end <= room for end in accumulate(map(len, lines)))]
+            order = np.array(depths[1 : 1 + len(lines)])
+            order[round(depths[0] * (len(lines) - 1))] = -1
+            asked = order.argsort()[:questions].tolist()
+            lines = [list(chain(*lines))]
+            cuts = [1.0]  # all filler is before the list
+        else:
+            lines = [self._render(form.fact, fact) for fact in facts]
+            cuts = sorted(depths)
+            asked = [cuts.index(depth) for depth in depths[:questions]]
+        turns = self._ask(form, [facts[i] for i in asked])
+        room = length - len(head) - sum(map(len, lines)) - _prompt_tokens(turns)
+        first, *filler = self._filler_lines(cuts, room)
+        context = head + first
+        for line, filler_line in zip(lines, filler, strict=True):
+            context += line + filler_line
+        return [Turn(context), *turns]
+
+    def published(self, nominal_length: int, trial: int) -> list[Turn]:
+        """Return the prompt that the published script makes of a trial's index."""
+        characters = int(CHARACTERS_PER_TOKEN * nominal_length // 1024 * 1024)
+        rng = np.random.RandomState(trial)
+        cut = rng.randint(0, characters)
+        number = f" {rng.randint(1, 50_000)}"
+        filler = " ".join([FILLER] * (characters // len(FILLER) + 1))
+        key = KEY.replace("{number}", number)
+        text = f"{HEAD}{filler[:cut]}\n{key}{filler[: characters - cut]}\n{QUESTION}"
+        return [Turn([self.bos, *self.encode(text)], self.encode(number))]
+
+    def min_lengths(self, kind: str, max_length: int) -> list[int]:
+        """Return the least lengths with room for 1, 2, ... questions.
+
+        Those above `max_length` are left out, except the first.
+        """
+        form = FORMATS[kind]
+        facts = form.facts * len(self._render(form.fact, self.longest_fact))
+        least = 1 + len(self.encode(form.head)) + facts  # with BOS
+        least += MIN_LIST_FILLER if form.is_list else 0
+        found = []
+        for questions in range(1, form.facts + 1):
+            found.append(least + _prompt_tokens(self._ask(form, [self.longest_fact] * questions)))
+        return [length for length in found if length <= max_length] or found[:1]
+
+    def _filler_lines(self, cuts: list[float], room: int) -> list[list[int]]:
+        """Return `room` tokens of filler, cut into lines at these fractions of it."""
+        ends = [0, *(round(cut * room) for cut in cuts), room]
+        sizes = [end - start for start, end in pairwise(ends)]
+        # The newline of an empty line would merge with the newline before it in many vocabularies.
+        empty = sizes.count(1)
+        sizes = [0 if size == 1 else size for size in sizes]
+        sizes[sizes.index(max(sizes))] += empty
+        newline = self.encode("\n")
+        return [self.filler[: size - 1] + newline if size else [] for size in sizes]
+
+    def _ask(self, form: PromptFormat, facts: list[Fact]) -> list[Turn]:
+        """Return a question for each fact, each on a line, with its answer."""
+        turns: list[Turn] = []
+        for fact in facts:
+            template = "\n" + form.question if turns else form.question
+            turns.append(Turn(self._render(template, fact), fact[1]))
+        return turns
+
+    def _render(self, template: str, fact: Fact) -> list[int]:
+        """Return the ids of a template with its blanks filled."""
+        blanks = {"{name}": fact[0], "{number}": fact[1]}
+        ids: list[int] = []
+        for piece in re.split(BLANK, template):
+            ids += blanks[piece] if piece in blanks else self.encode(piece)
+        return ids
+
+
+def _prompt_tokens(turns: list[Turn]) -> int:
+    """Return the number of tokens before the last answer."""
+    total = sum(len(turn.prompt) + len(turn.answer) for turn in turns)
+    return total - len(turns[-1].answer)
+
+
+def distinct(rng: np.random.Generator, shape: tuple[int, int], count: int) -> Ids:
+    """Return numbers below `count`, no two of a row the same.
+
+    A row is a window of one permutation: a permutation for each row takes longer than all the rest.
+    """
+    order = rng.permutation(count)
+    starts = rng.integers(count, size=(shape[0], 1))
+    found: Ids = order[(starts + np.arange(shape[1])) % count]
+    return found
+
+
+def nonsense_names(count: int | None = None) -> list[str]:
+    """Return names of two syllables that mean nothing; None: all 7,225."""
+    syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
+    names = [first + second for first in syllables for second in syllables]
+    order = np.random.default_rng(0).permutation(len(names))[:count]
+    return [names[i] for i in order]

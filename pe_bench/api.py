@@ -10,7 +10,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
-from pe_bench.errors import InputError
+from pe_bench.errors import DataError, InputError
 from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.results.journal import Journal
@@ -46,6 +46,7 @@ __all__ = [
     "ByteTokenizer",
     "Cache",
     "Corpus",
+    "DataError",
     "Decoder",
     "Encoding",
     "EncodingSpec",

@@ -151,6 +151,10 @@ class Encoding(nn.Module):
     """Number of parameters under the default options, in C (width), D (head_dim), H (heads), L
     (train_length); "once" at its end where all layers share them. For `pe-bench list`."""
 
+    name: ClassVar[str] = ""
+    """Name in tables and pictures; "": that of the file. Shipped encodings are called as their
+    files."""
+
     variants: ClassVar[tuple[str, ...]] = ()
     """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
 

@@ -297,3 +297,92 @@ def test_options_that_name_an_encoding(put: Put, none: str, default: str) -> Non
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", f"{path}:base={wrong}")
         assert says in str(caught.value)
+
+
+IN_A_FOLDER = {
+    "encoding.py": """
+from pe_bench.api import Encoding
+from .parts.table import SIZE
+
+class Mine(Encoding):
+    size = SIZE
+""",
+    "parts/table.py": "SIZE = 4\n",
+    "words.txt": "one two",
+}
+
+
+@pytest.fixture
+def plugin_folder(tmp_path: Path) -> Path:
+    """A folder with an encoding, a module beside it, and data."""
+    folder = tmp_path / f"mine_{next(unique)}"
+    for name, content in IN_A_FOLDER.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_folder_is_a_plugin(plugin_folder: Path, end: str) -> None:
+    plugin = plugins.load("encoding", f"{plugin_folder}{end}")
+    assert plugin.label == plugin_folder.name
+    assert plugin.make(ModelConfig(), 0).size == 4
+    assert plugins.kinds_of(str(plugin_folder)) == ["encoding"]
+    with pytest.raises(InputError, match=r"task\.py: a folder with a plugin has a task\.py"):
+        plugins.load("task", str(plugin_folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "same"),
+    [
+        ("parts/table.py", "# four\nSIZE = (4)\n", True),
+        ("parts/table.py", "SIZE = 5\n", False),
+        ("parts/new.py", "x = 1\n", False),
+        ("words.txt", "one", False),
+        (".hidden", "", True),
+    ],
+)
+def test_every_file_of_a_folder_decides_its_fingerprint(
+    plugin_folder: Path, file: str, content: str, same: bool
+) -> None:
+    before = plugins.load("encoding", str(plugin_folder)).source
+    (plugin_folder / file).write_text(content)
+    edited = plugins.load("encoding", str(plugin_folder))
+    assert (edited.source == before) is same
+    assert edited.make(ModelConfig(), 0).size == (5 if "5" in content else 4)
+
+
+def test_a_module_beside_a_plugin_that_does_not_import_is_named(plugin_folder: Path) -> None:
+    (plugin_folder / "parts" / "table.py").write_text("x = 1\n1 / 0\n")
+    says = r"table\.py does not import \(ZeroDivisionError: division by zero, line 2\)"
+    with pytest.raises(InputError, match=says):
+        plugins.load("encoding", str(plugin_folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("My RoPE", "My RoPE:size=5"), ("", "{file}:size=5")],
+)
+def test_an_encoding_names_itself(put: Put, name: str, label: str) -> None:
+    body = f'    """Does nothing."""\n    name = {name!r}\n'
+    path = put(MINE.replace('    """Does nothing."""\n', body))
+    assert plugins.load("encoding", f"{path}:size=5").label == label.format(file=path.name)
+    child = put(
+        f"from pe_bench.encodings.nope import NoPE\nclass Mine(NoPE):\n    name = {name!r}\n"
+    )
+    assert plugins.load("encoding", str(child)).label == (name or child.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("tape", "'tape' is the name of a shipped encoding"), ("a:b", "no colon"), (" ", "no colon")],
+)
+def test_names_that_cannot_be(put: Put, name: str, says: str) -> None:
+    body = f'    """Does nothing."""\n    name = {name!r}\n'
+    with pytest.raises(InputError, match=says):
+        plugins.load("encoding", str(put(MINE.replace('    """Does nothing."""\n', body))))
+
+
+def test_an_option_that_is_given_twice(put: Put) -> None:
+    with pytest.raises(InputError, match="gives the option 'size' twice"):
+        plugins.load("encoding", f"{put(MINE)}:size=5,size=6")

@@ -281,6 +281,21 @@ def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, c
     assert re.search(r"bad\.py:\d+\)$", error)
 
 
+def test_a_task_without_its_data_does_not_stop_the_others(toy, tmp_path, capsys):
+    absent = TASK.replace(
+        "class Toy(Task)", "from pe_bench.api import DataError\n\nclass Toy(Task)"
+    )
+    absent = absent.replace(
+        "super().__init__(setup, start)",
+        'super().__init__(setup, start); raise DataError("no folder pg19: download it")',
+    )
+    (tmp_path / "absent.py").write_text(absent)
+    assert toy("./absent.py") == (2, ["batch", "batch", "a", "b"])
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == last == "pe-bench: absent.py: no folder pg19: download it"
+    assert toy("./absent.py", "--data", "nowhere") == (2, [])  # misspelt, perhaps
+
+
 def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(toy, tmp_path, capsys):
     assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
     assert "a: mend your data" in capsys.readouterr().err

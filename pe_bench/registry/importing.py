@@ -68,7 +68,7 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
         importlib.invalidate_caches()
         return importlib.import_module(f"{name}.{kind}")
 
-    return _importing(path.resolve(), run)
+    return _importing(folder.resolve(), run)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -146,15 +146,25 @@ def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.Modul
 
 
 def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.ModuleType:
+    """Return what `run` imports; what it raises becomes a sentence with the line.
+
+    Args:
+        where: the file of the plugin, or its folder.
+        run: imports it.
+
+    Raises:
+        InputError: it does not import.
+    """
     try:
         return run()
     except (Exception, SystemExit) as error:
         place = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)
-        near = [f for f in frames if Path(f.filename).absolute().is_relative_to(place.parent)]
-        own = [f for f in frames if Path(f.filename).absolute() == place]
-        nearest = own or near
-        line = nearest[-1].lineno if nearest else getattr(error, "lineno", None)
+        inner = [f for f in frames if Path(f.filename).absolute().is_relative_to(place)]
+        line = inner[-1].lineno if inner else getattr(error, "lineno", None)
+        file = inner[-1].filename if inner else getattr(error, "filename", None)
+        if place.is_dir() and file:
+            where = Path(file)
         at = f", line {line}" if line else ""
         message = error.msg if isinstance(error, SyntaxError) else error
         reason = " ".join(str(message).split())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError
+from pe_bench.errors import DataError
 from pe_bench.system.files import saving
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book
@@ -62,7 +62,7 @@ def keep_rows(
         size: bytes that are to be read.
 
     Raises:
-        InputError: `rows` raises it, or there is no row.
+        DataError: `rows` raises it, or there is no row.
         SavingError: the rows cannot be written.
     """
 
@@ -71,7 +71,7 @@ def keep_rows(
         for row in rows():
             yield row
         if row is None:
-            raise InputError(empty)
+            raise DataError(empty)
 
     with quiet_library(cache, size) as datasets, saving(cache / "datasets" / name):
         text = datasets.Value("string")

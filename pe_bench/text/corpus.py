@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pe_bench.errors import InputError
+from pe_bench.errors import DataError
 from pe_bench.text.arrow import keep_rows
 from pe_bench.text.document_files import SUFFIXES, holds_many, read_documents
 
@@ -140,7 +140,7 @@ def stdlib_corpus() -> Corpus:
     It differs between Python versions, and the fingerprint with it.
 
     Raises:
-        InputError: The sources are not on this machine (a zipped or frozen Python).
+        DataError: The sources are not on this machine (a zipped or frozen Python).
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     groups: dict[str, list[TextFile]] = {}
@@ -149,7 +149,7 @@ def stdlib_corpus() -> Corpus:
         groups[group] = read_files(root, (path for path in files if path.suffix == ".py"))
     found = sum(map(bool, groups.values()))
     if found < MIN_GROUPS:
-        raise InputError(
+        raise DataError(
             f"only {found} of the {len(groups)} modules that make up the built-in text are in "
             f"{root}; use a Python installed with its .py files, or give a folder of text files"
         )
@@ -173,20 +173,20 @@ def folder_corpus(folder: Path) -> Corpus:
     a file equal to another one counts once, lest the test text be seen in training.
 
     Raises:
-        InputError: The folder is missing or has no text, no test part or too little text.
+        DataError: The folder is missing or has no text, no test part or too little text.
     """
     if not folder.is_dir():
-        raise InputError(f"no folder {folder}; give a folder of UTF-8 text files")
+        raise DataError(f"no folder {folder}; give a folder of UTF-8 text files")
     train, test = _named(folder, "train"), _named(folder, "test")
     valid = [path for name in _VALID_FOLDERS for path in _named(folder, name)]
     for paths in (train, test, valid):
         if len(paths) > 1:
             names = " and ".join(path.name for path in paths)
-            raise InputError(f"{folder} has {names}; keep one of them")
+            raise DataError(f"{folder} has {names}; keep one of them")
     if not train:
         parts = _split_by_file(folder, _texts_in(folder, folder))
     elif not test:
-        raise InputError(f"{folder} has {train[0].name} but no test part; add a folder test")
+        raise DataError(f"{folder} has {train[0].name} but no test part; add a folder test")
     else:
         parts = {"train": _texts_in(folder, train[0])}
         if valid:
@@ -195,7 +195,7 @@ def folder_corpus(folder: Path) -> Corpus:
     for split, files in parts.items():
         size = sum(file.size for file in files)
         if size < MIN_BYTES:
-            raise InputError(
+            raise DataError(
                 f"the {split} part of {folder} has {size} bytes of UTF-8 text; "
                 f"at least {MIN_BYTES} are needed"
             )
@@ -211,7 +211,7 @@ def _named(folder: Path, part: str) -> list[Path]:
 def _split_by_file(folder: Path, files: list[TextFile]) -> _Parts:
     distinct = {file.digest: file for file in files}.values()
     if len(distinct) < 3:
-        raise InputError(
+        raise DataError(
             f"{folder} has {len(distinct)} different files of UTF-8 text; at least 3 are needed, "
             "or folders train and test"
         )
@@ -240,7 +240,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     """Return the files that are UTF-8 or hold documents, each read once, ordered by relative path.
 
     Raises:
-        InputError: A file cannot be read.
+        DataError: A file cannot be read.
     """
     files = []
     for path in paths:
@@ -251,7 +251,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
         except UnicodeDecodeError:
             continue
         except OSError as error:
-            raise InputError(
+            raise DataError(
                 f"cannot read {path} ({error.strerror}); every file of the text must be readable"
             ) from error
         files.append(TextFile(path.relative_to(root).as_posix(), path, size, digest))

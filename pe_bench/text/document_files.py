@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError
+from pe_bench.errors import DataError
 
 LINES = (".jsonl", ".jsonl.gz", ".json.gz")
 SUFFIXES = (*LINES, ".parquet")
@@ -29,7 +29,7 @@ def read_documents(path: Path) -> Iterator[str]:
     """Yield the documents of a file in its order; an empty one only where the file is one.
 
     Raises:
-        InputError: the file is damaged, or a record has no text.
+        DataError: the file is damaged, or a record has no text.
     """
     if path.name.lower().endswith(".parquet"):
         yield from filter(None, _table(path))
@@ -52,7 +52,7 @@ def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
         name: what messages call the file.
 
     Raises:
-        InputError: the file is damaged, or a line is not JSON.
+        DataError: the file is damaged, or a line is not JSON.
     """
     import fsspec  # what `datasets` opens files with
 
@@ -64,12 +64,12 @@ def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
 
 @contextlib.contextmanager
 def naming_damage(name: str | Path) -> Iterator[None]:
-    """Turn what the system and the unpackers raise for a damaged file into an `InputError`."""
+    """Turn what the system and the unpackers raise for a damaged file into a `DataError`."""
     try:
         yield
     # RuntimeError covers encrypted members and unknown compression methods.
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-        raise InputError(f"{name} cannot be read ({error}): get it again") from None
+        raise DataError(f"{name} cannot be read ({error}): get it again") from None
 
 
 def refuse_bomb(path: Path, unpacked: int) -> None:
@@ -80,11 +80,11 @@ def refuse_bomb(path: Path, unpacked: int) -> None:
         unpacked: bytes in it.
 
     Raises:
-        InputError: it is many times the size of the archive.
+        DataError: it is many times the size of the archive.
     """
     packed = path.stat().st_size
     if unpacked > max(ALWAYS_ALLOWED, LARGEST_RATIO * packed):
-        raise InputError(
+        raise DataError(
             f"{path} has {packed:,} bytes and unpacks to {unpacked:,} or more, over "
             f"{LARGEST_RATIO} times as many: that is not text, do not use it"
         )
@@ -100,7 +100,7 @@ def _json_lines(path: Path) -> Iterator[str]:
     for where, record in read_json_lines(str(path), str(path)):
         text = record.get(FIELD) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            raise InputError(f"{where} has no text: expected an object with a string '{FIELD}'")
+            raise DataError(f"{where} has no text: expected an object with a string '{FIELD}'")
         yield encodable(text)
 
 
@@ -113,11 +113,11 @@ def _table(path: Path) -> Iterator[str]:
         for batch in rows.iter(batch_size=16):
             for text in batch[FIELD]:
                 if not isinstance(text, str):
-                    raise InputError(f"{path} has a row whose column '{FIELD}' is not a string")
+                    raise DataError(f"{path} has a row whose column '{FIELD}' is not a string")
                 yield text
     except (pyarrow.ArrowException, KeyError, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(
+        raise DataError(
             f"{path} cannot be read as a table with a column '{FIELD}' ({reason}): get it again"
         ) from None
 
@@ -131,6 +131,6 @@ def _parse(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise InputError(
+        raise DataError(
             f"{where} is not JSON in UTF-8 ({error}): expected one object per line"
         ) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from pe_bench.errors import InputError
+from pe_bench.errors import DataError
 
 _TIMEOUT_S = 10
 
@@ -37,7 +37,7 @@ def hub_file(
         endpoint: Address of the hub; default is the `HF_ENDPOINT` variable or the public hub.
 
     Raises:
-        InputError: The hub cannot be reached or refuses, or the copy is damaged.
+        DataError: The hub cannot be reached or refuses, or the copy is damaged.
     """
     target = hub_path(repo, filename, cache, revision)
     if not target.exists():
@@ -59,7 +59,7 @@ def hub_contents(
     """Return size and SHA-256 of files of a dataset repository without downloading them.
 
     Raises:
-        InputError: The hub cannot be reached or refuses, or lacks a file.
+        DataError: The hub cannot be reached or refuses, or lacks a file.
     """
     from huggingface_hub import HfApi, RepoFile
 
@@ -81,11 +81,11 @@ def hub_contents(
     return contents
 
 
-def _refused(repo: str, filename: str, endpoint: str | None, reason: str) -> InputError:
+def _refused(repo: str, filename: str, endpoint: str | None, reason: str) -> DataError:
     from huggingface_hub import constants
 
     where = f"{endpoint or constants.ENDPOINT}/datasets/{repo}"
-    return InputError(
+    return DataError(
         f"cannot download {filename} from {where} ({reason}): "
         f"give --data DIR with {Path(filename).name}, or connect to a network"
     )
@@ -110,7 +110,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
     except Exception as error:
         raise _refused(repo, filename, endpoint, _reason(error)) from error
     if not remote.etag or not remote.commit_hash:
-        raise InputError(f"{where} gives no checksum for {filename}: it is not a dataset hub")
+        raise DataError(f"{where} gives no checksum for {filename}: it is not a dataset hub")
 
     partial = target.with_name(f"{target.name}.{remote.etag[:16]}.part")
     try:
@@ -125,7 +125,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
                 displayed_filename=target.name,
             )
     except Exception as error:
-        raise InputError(
+        raise DataError(
             f"the download of {filename} from {where} broke off after "
             f"{partial.stat().st_size:,} bytes ({_reason(error)}): run again to continue it"
         ) from error
@@ -133,7 +133,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
     found = _checksum(partial, like=remote.etag)
     if found != remote.etag:
         partial.unlink()
-        raise InputError(
+        raise DataError(
             f"{filename} from {where} arrived damaged (checksum {found}, should be {remote.etag}) "
             f"and was deleted: run again"
         )

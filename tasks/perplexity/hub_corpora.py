@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pe_bench.api import Corpus, InputError
+from pe_bench.api import Corpus, DataError, InputError
 from pe_bench.text.corpus import Piece, TextFile, read_files
 from pe_bench.text.download import hub_contents, hub_file, hub_path
 
@@ -115,7 +115,7 @@ def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
     train, test = find(source.train)[:train_files], find(source.test)
     if bool(train) != bool(test):
         there, lacking = (train[0].name, source.test) if train else (test[0].name, source.train)
-        raise InputError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
+        raise DataError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
     if not train:
         return None
     return _in_pieces(name, read_files(folder, train), read_files(folder, test))

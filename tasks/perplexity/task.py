@@ -14,6 +14,7 @@ from torch import Tensor
 from pe_bench.api import (
     Batch,
     Corpus,
+    DataError,
     Decoder,
     Encoding,
     Headline,
@@ -235,7 +236,7 @@ class Perplexity(Task):
 
     def _without_data(self, corpus: str | None, train_files: int) -> Corpus:
         if corpus is None and self.setup.preset == "paper":
-            raise InputError(
+            raise DataError(
                 "preset paper trains on C4: give a folder of its text with --data perplexity=DIR, "
                 "or write perplexity:corpus=c4 to download files of 0.3 GB, 36 in all, as training "
                 "goes on"
@@ -243,7 +244,7 @@ class Perplexity(Task):
         if corpus in (None, "stdlib"):
             return stdlib_corpus()
         if self.setup.preset == "quick":
-            raise InputError(
+            raise DataError(
                 f"preset quick downloads nothing: give a folder with the text of {corpus} with "
                 "--data perplexity=DIR, or use --preset small"
             )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Corpus, InputError, Tokenizer
+from pe_bench.api import Corpus, DataError, InputError, Tokenizer
 from pe_bench.system.files import saving
 from pe_bench.text.arrow import WRITTEN_AT_ONCE, quiet_library
 from pe_bench.text.corpus import Piece
@@ -174,10 +174,10 @@ def _unbounded(ids: Ids) -> TokenText:
 
 def _read(path: Path, tokenizer: Tokenizer) -> Ids:
     if not path.is_file():
-        raise InputError(f"there is no file {path}: expected raw 16-bit token ids")
+        raise DataError(f"there is no file {path}: expected raw 16-bit token ids")
     size = path.stat().st_size
     if not size or size % 2:
-        raise InputError(
+        raise DataError(
             f"{path} has {size} bytes, and ids of two bytes each need an even number above 0: "
             "give a file of raw 16-bit token ids"
         )
@@ -188,7 +188,7 @@ def _read(path: Path, tokenizer: Tokenizer) -> Ids:
         largest = max(largest, int(some.max()))
         counts = {id_: n + int((some == id_).sum()) for id_, n in counts.items()}
     if largest >= tokenizer.vocab_size:
-        raise InputError(
+        raise DataError(
             f"{path} has the id {largest}, and {tokenizer.name} has {tokenizer.vocab_size} ids: "
             "give the tokenizer.json that the file was made with as --tokenizer"
         )

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import IO, Any, overload
 
-from pe_bench.api import InputError
+from pe_bench.api import DataError
 from pe_bench.system.files import write_atomic
 from pe_bench.text.arrow import keep_rows
 from pe_bench.text.document_files import encodable, naming_damage, read_json_lines, refuse_bomb
@@ -83,10 +83,10 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
         cache: Where the table is kept, under the checksum of the lines.
 
     Raises:
-        InputError: Neither is there, the zip is damaged or unsafe, or a line is not a record.
+        DataError: Neither is there, the zip is damaged or unsafe, or a line is not a record.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: expected one that holds {subset}.zip")
+        raise DataError(f"{folder} is not a folder: expected one that holds {subset}.zip")
     path = folder / subset / f"{split}.jsonl"
     archive = folder / f"{subset}.zip"
     if path.is_file():
@@ -101,7 +101,7 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
             with opened.open(member) as file:
                 sha256 = _digest(file)
     else:
-        raise InputError(f"no {subset} in {folder}: expected {path} or {archive}")
+        raise DataError(f"no {subset} in {folder}: expected {path} or {archive}")
     rows = keep_rows(
         f"records-{sha256[:32]}{'' if split != 'test' else '-test'}",
         FIELDS,
@@ -128,18 +128,18 @@ def _check_members(archive: Path, opened: zipfile.ZipFile, wanted: str) -> None:
         # Windows rules see both kinds of slash, and drives.
         path = PureWindowsPath(name)
         if path.anchor or ".." in path.parts:
-            raise InputError(
+            raise DataError(
                 f"{archive} has a member outside its own folder, {name!r}: do not use it"
             )
     refuse_bomb(archive, sum(member.file_size for member in opened.infolist()))
     if wanted not in names:
-        raise InputError(f"{archive} holds no {wanted}: it has {', '.join(names[:9])}")
+        raise DataError(f"{archive} holds no {wanted}: it has {', '.join(names[:9])}")
 
 
 def _records(source: str, name: str, *, labelled: bool) -> Iterator[dict[str, Any]]:
     for where, row in read_json_lines(source, name):
         if not isinstance(row, dict):
-            raise InputError(f"{where} is not a JSON object: expected {', '.join(FIELDS)}")
+            raise DataError(f"{where} is not a JSON object: expected {', '.join(FIELDS)}")
         record: dict[str, str | None] = {}
         for field in FIELDS:
             value = row.get(field)
@@ -149,5 +149,5 @@ def _records(source: str, name: str, *, labelled: bool) -> Iterator[dict[str, An
                 record[field] = encodable(value)
             else:
                 found = type(value).__name__ if field in row else "missing"
-                raise InputError(f"{where}: the field {field!r} is {found}, it should be a string")
+                raise DataError(f"{where}: the field {field!r} is {found}, it should be a string")
         yield record

@@ -15,6 +15,7 @@ import torch
 from pe_bench.api import (
     IGNORE,
     Batch,
+    DataError,
     Decoder,
     Headline,
     InputError,
@@ -163,7 +164,7 @@ class Scrolls(Task):
             except InputError as error:
                 missing[name] = str(error)
         if not opened:
-            raise InputError(f"no data for any subset: {next(iter(missing.values()))}")
+            raise DataError(f"no data for any subset: {next(iter(missing.values()))}")
         self.missing = missing
         return opened
 

@@ -18,9 +18,10 @@ from pe_bench.api import (
 class Abacus(Wrapper):
     """x = token + table[id]: the id counts 1, 2, 3... inside each run of digits and is 0 elsewhere.
 
-    In training all ids but 0 grow by one random number per batch, so that the rows which only
-    longer numbers reach are trained too. Row 0 is learned and added to all that is no digit, as
-    in the authors' code. Digits past the table share its last row; there they raise IndexError.
+    In training one random number per batch is added to all ids but 0, so that the rows which only
+    longer numbers reach are trained too. Row 0 is learned and added to all tokens that are no
+    digits, as in the authors' code. Digits past the table share its last row; there they raise
+    IndexError.
 
     It tells where a digit stands in its number and nothing else; `base` orders all tokens. The
     authors' "Abacus" is the default, a causal decoder without any other encoding, and they also
@@ -73,7 +74,7 @@ class Abacus(Wrapper):
             nn.init.normal_(self.table.weight, std=std)
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """The base's ids and those of the digits, (B, S, 2)."""
+        """Return the base's ids and those of the digits, (B, S, 2)."""
         index = torch.arange(tokens.shape[1], device=tokens.device)
         before = torch.where(self.is_digit[tokens], -1, index).cummax(dim=1).values
         return join_ids(super().positions(tokens), index - before)

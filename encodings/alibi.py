@@ -10,7 +10,7 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 def slopes(heads: int) -> list[float]:
-    """Penalty per token of each head.
+    """Return the penalty per token of each head.
 
     For 2^n heads 2^(-8/H), 2^(-16/H), ...; otherwise those of the next lower power of two P,
     followed by every second one of 2P, in this order, as in the authors' code.

@@ -20,10 +20,11 @@ class BiPE(Wrapper):
     A separator belongs to the segment that it ends. Inserting whole segments moves all later inter
     ids alike, which these do not see, and no intra id.
 
-    What differs from the authors' code: their separators are the ids 869 and 13 of the LLaMA
-    vocabulary, a full stop after a space and a newline, so that an ordinary full stop, 29889, ends
-    nothing; here every token does that ends in a full stop or a newline. Their padding index
-    freezes the last row of the table at zero. Theirs has no cache.
+    | authors' code | here |
+    |---|---|
+    | LLaMA's ids 869 and 13 separate, its full stop 29889 does not | "." or newline at the end do |
+    | the last row of the table stays zero, as padding | it is learned |
+    | no cache | a cache |
 
     Args:
         form: what the inter ids go to: "rope", or "alibi" with 96 times its slopes.
@@ -58,7 +59,7 @@ class BiPE(Wrapper):
         nn.init.normal_(self.table.weight, std=model.init_std)
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Inter and intra ids, (B, S, 2)."""
+        """Return inter and intra ids, (B, S, 2)."""
         ends = self.is_separator[tokens]
         index = torch.arange(tokens.shape[1], device=tokens.device)
         starts = F.pad(torch.where(ends, index + 1, 0)[:, :-1], (1, 0)).cummax(dim=1).values

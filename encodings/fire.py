@@ -97,5 +97,5 @@ class FIRE(Encoding):
         return torch.cat(pieces, dim=1).permute(0, 3, 1, 2).contiguous()
 
     def psi(self, x: Tensor) -> Tensor:
-        """Compresses distances."""
+        """Compress distances."""
         return (self.c * x).abs().log1p()

@@ -75,7 +75,7 @@ class FoX(Encoding):
             self.gate_bias = nn.Parameter(bias)
 
     def gate_logits(self, x: Tensor) -> Tensor:
-        """W x + b: (B, T, C) -> (B, H, T, 1)."""
+        """Return W x + b: (B, T, C) -> (B, H, T, 1)."""
         heads = self.gate_bias.expand(*x.shape[:2], -1)
         if self.gate_weight is not None:
             heads = F.linear(x, self.gate_weight, self.gate_bias)

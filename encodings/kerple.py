@@ -50,7 +50,7 @@ class Kerple(Encoding):
             self.weight_a = nn.Parameter(torch.rand(model.heads))
 
     def penalty(self, distance: Tensor, p: Tensor, a: Tensor) -> Tensor:
-        """p ln(1 + a d) or a d^p: (B or 1, T, S), (H,), (H,) -> (B or 1, H, T, S)."""
+        """Return p ln(1 + a d) or a d^p: (B or 1, T, S), (H,), (H,) -> (B or 1, H, T, S)."""
         # Through .data, which autograd does not watch: a second forward before the backward of
         # the first must not look like a change to what the first has saved.
         a.data.clamp_(min=SMALLEST)
@@ -71,6 +71,6 @@ class Kerple(Encoding):
         return weight * scores - self.penalty(distance, self.p, self.a)
 
     def overrides(self, hook: str) -> bool:
-        """Two of the three forms leave the logits alone and keep the fused path."""
+        """Return False for the logits of two of the three forms, which keep the fused path."""
         rewrites = self.form == "power-weighted"
         return super().overrides(hook) and (hook != "rewrite_logits" or rewrites)

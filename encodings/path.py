@@ -18,8 +18,12 @@ class PaTH(Encoding):
 
     For every head, w = silu(conv3(W_up W_down x)) divided by its length, the convolution causal
     and one per channel, and beta = 2 sigmoid(W x + b), 1 at the start. All weights are from
-    N(0, init_std), b is zero. The published code adds 1e-6 to w's squared length; and with
-    grouped queries it has one w per key head and at full rank, here every query head has its own.
+    N(0, init_std), b is zero.
+
+    | published code | here |
+    |---|---|
+    | adds 1e-6 to w's squared length | divides by the length |
+    | grouped queries: one w per key head, at full rank | one per query head |
 
     Multiplying out: for a range of tokens let the rows of W be the w and M the inverse of
     I + strictly_lower(diag(beta) W W^T), times diag(beta). The product of the range's H, last

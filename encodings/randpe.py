@@ -18,12 +18,12 @@ class RandPE(RoPE):
     Either way a token's id depends on how many follow, so there is no cache. The n-th frozen draw
     is one ranking of the pool: S tokens take its first S ids, S + 1 tokens one more.
 
-    What differs from published code: Ruoss et al. have one draw for a whole batch and a fresh one
-    in each layer, at test time too, in a bidirectional encoder. Both TAPE repositories make their
-    pool no larger than the sequence where it matters, the arithmetic one always, the language
-    model's in SCROLLS from 2048 tokens on. A full pool in order is 0 to S - 1, hence RandPE there
-    is RoPE. Here a sequence that outgrows the pool is refused. Other encodings can be trained on
-    random ids too, by train_positions=random.
+    | published code | here |
+    |---|---|
+    | Ruoss et al.: one draw per batch and layer | one per sequence; `per_layer` |
+    | Ruoss et al.: random in evaluation, in an encoder | frozen or even, in a decoder |
+    | TAPE, arithmetic: the pool is the sequence: RoPE | a longer sequence than `max` is refused |
+    | TAPE, SCROLLS: the same from 2048 tokens on | the same |
 
     Args:
         max: size of the pool, the paper's.

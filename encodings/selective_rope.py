@@ -18,13 +18,12 @@ class SelectiveRoPE(Encoding):
     conv is causal over 4 tokens, for each head and plane on its own; theta_m is base^(-2m/D) and
     stays so. With phi = 1 this is RoPE. There are no position ids.
 
-    The authors have it for gated linear attention; here it turns q and k of softmax attention, as
-    in their code. They add up in the type of the model, here in float64: sums over long texts
-    stay exact. Their code cannot have fewer key heads than heads, nor can this.
-
-    The weights start as torch's layers do, as in the authors' module alone, so that phi is about
-    0.2 / sqrt(D). Their language models set all of them to N(0, 0.02^2) later on, which makes phi
-    about 1e-4: next to no positions at the start.
+    | authors | here |
+    |---|---|
+    | gated linear attention | softmax attention, as their code allows |
+    | sums in the model's type | in float64: sums over long texts stay exact |
+    | module: weights as torch's layers start, phi about 0.2 / sqrt(D) | the same |
+    | language models: N(0, 0.02^2), phi about 1e-4, next to no positions | `init=normal` |
 
     Args:
         base: what the wavelengths grow with; 500000 as in the authors' code.

@@ -11,7 +11,7 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 def bucket_table(buckets: int, max_distance: int) -> Tensor:
-    """The bucket of each distance from 0 to max_distance, (max_distance + 1,)."""
+    """Return the bucket of each distance from 0 to max_distance, (max_distance + 1,)."""
     exact = buckets // 2
     distance = torch.arange(max_distance + 1)
     ratio = distance.clamp(min=exact).double() / exact
@@ -29,14 +29,14 @@ class T5(Encoding):
         bucket(d) = d                                                        for d < n/2
         bucket(d) = n/2 + floor(n/2 ln(2d/n) / ln(2m/n)), at most n - 1      beyond
 
-    These are the buckets of causal attention; the encoder's, which tell later keys from earlier
-    ones, have no use here. They are found once, in float64 on the CPU, so that every device has
-    the same boundaries.
-
-    T5 has one table for all layers and does not divide its scores by sqrt(D); decoders that took
-    over its biases do, and so does this one by default. Its initial values are
-    N(0, init_std), like those of all weights here (there: N(0, 1/C) in Hugging Face's port).
+    They are found once, in float64 on the CPU, so that every device has the same boundaries.
     TAPE's baseline is `buckets=64,shared=false`.
+
+    | T5 | here |
+    |---|---|
+    | other buckets in the encoder, for later keys | those of causal attention |
+    | scores are not divided by sqrt(D) | they are, as in later decoders; `scaled=false` |
+    | table from N(0, 1/C), in Hugging Face's port | N(0, init_std), as all weights |
 
     Args:
         buckets: number of biases per head.

@@ -17,14 +17,15 @@ class XPos(RoPE):
 
         q_p -> RoPE(q_p) zeta^((p - c) / b),    k_p -> RoPE(k_p) zeta^(-(p - c) / b)
 
-    The centre c cancels. torchscale takes the middle of the sequence, which grows under a KV
-    cache; here it is the middle of a training sequence, so that a key can be cached as it is.
-    Far from the centre one factor explodes, and so do the products with later keys before the
-    mask hides them. They stay within 2^100, hence within float32 and bfloat16, for 55 b positions
-    (28 000 for the default), and `max_position` is that many.
+    The centre c cancels. Far from it one factor explodes, and so do the products with later keys
+    before the mask hides them. They stay within 2^100, hence within float32 and bfloat16, for 55 b
+    positions (28 000 for the default), which is `max_position`.
 
-    The layout of channels is LLaMA's, torchscale's interleaves: the same in another order. The
-    paper's blockwise causal attention at evaluation is not part of it.
+    | torchscale | here |
+    |---|---|
+    | c: the middle of the sequence, which grows under a cache | of a training sequence |
+    | channels interleaved | LLaMA's layout: the same in another order |
+    | blockwise causal attention in evaluation (paper) | plain |
 
     Args:
         scale_base: b; 512 as in torchscale, 2048 in TAPE's baseline.

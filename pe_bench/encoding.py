@@ -4,9 +4,12 @@ Positions can enter a decoder layer in many places. Each is a hook below; each d
 default, and an encoding overrides the few that it needs. Read as far as yours goes:
 
     page 1  position ids, embeddings, queries and keys, biases; four facts
-    page 2  the same as functions of the tokens; rewriting logits
+    page 2  the same as functions of the tokens; biases that cost no memory; rewriting logits
     page 3  training positions; what checks and lists want to know
     page 4  a state that layers hand on: `StatefulEncoding`, at the end
+
+Most hooks are given `positions: Positions`: the ids `positions.query` of the new tokens and
+`positions.key` of all tokens so far, their `distance`, and more (pe_bench/positions.py).
 
 The engine keeps the mask, the cache, the softmax and the choice of a fast kernel to itself, so
 that every encoding is compared inside the same attention.
@@ -71,20 +74,11 @@ class Encoding(nn.Module):
         max_train_position: int = 2048,
     ) -> None:
         super().__init__()
-        if train_positions == "contiguous" and max_train_position != 2048:
-            raise InputError(
-                "max_train_position has no effect without train_positions=offset or "
-                "train_positions=random"
-            )
-        if train_positions != "contiguous" and max_train_position < model.train_length:
-            raise InputError(
-                f"max_train_position must be at least the training length {model.train_length}, "
-                f"not {max_train_position}"
-            )
         self.model = model
         self.layer = layer
         self.train_positions = train_positions
         self.max_train_position = max_train_position
+        self._check_train_positions()
 
     def positions(self, tokens: Tensor) -> Tensor:
         """Return the position ids of all tokens so far: (B, S) token ids -> (B or 1, S).
@@ -105,15 +99,8 @@ class Encoding(nn.Module):
         """
         return q, k
 
-    def separable_bias(self, positions: Positions) -> Tensor | None:
-        """Return a bias that separates, c: (B or 1, H, S) such that logit_ij += c_i - c_j.
-
-        It costs no T x S memory. `positions.key` are the ids of all S tokens.
-        """
-        return None
-
     def bias(self, positions: Positions) -> Tensor | None:
-        """Return any other bias of query and key, (B or 1, H or 1, T, S), added to the logits."""
+        """Return what is added to the logits, (B or 1, H or 1, T, S)."""
         return None
 
     # Page 2: content.
@@ -134,6 +121,13 @@ class Encoding(nn.Module):
         A causal function along the sequence: a running sum, a short convolution.
         """
         return features
+
+    def separable_bias(self, positions: Positions) -> Tensor | None:
+        """Return c, (B or 1, H, S), of a bias that separates: logit_ij += c_i - c_j.
+
+        It costs no T x S memory.
+        """
+        return None
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         """Return other logits (B, H, T, S). Overriding it forces the slow path with T x S memory.
@@ -167,6 +161,19 @@ class Encoding(nn.Module):
     logits_grow: bool = False
     """Attention logits grow with the position by design, as under a temperature of log n. Their
     rounding errors may then grow alike in the check of bfloat16."""
+
+    def _check_train_positions(self) -> None:
+        if self.train_positions == "contiguous":
+            if self.max_train_position != 2048:
+                raise InputError(
+                    "max_train_position has no effect without train_positions=offset or "
+                    "train_positions=random"
+                )
+        elif self.max_train_position < self.model.train_length:
+            raise InputError(
+                "max_train_position must be at least the training length "
+                f"{self.model.train_length}, not {self.max_train_position}"
+            )
 
     def sample_train_positions(self, positions: Tensor) -> Tensor:
         """Replace contiguous ids by those of `train_positions`. Called in training only."""

@@ -9,7 +9,7 @@ from helpers import some_slow
 
 from pe_bench.checks.encodings import CHECKS, CONFIG, Subject
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry import plugins
 
 NAMES = plugins.names("encoding")
@@ -38,10 +38,15 @@ def test_what_shipped_encodings_claim() -> None:
     absolute = {n for n, e in loaded.items() if not e.shift_invariant}
     assert absolute == {"bipe", "fire", "learned", "sinusoidal"}
     assert {n for n, e in loaded.items() if e.max_position} == {"learned", "randpe", "xpos"}
-    assert {n for n, e in loaded.items() if e.overrides("logits")} == {"cope", "dape", "path"}
-    rotary = {"rope", "xpos", "randpe", "tape", "tape-ablations"}
-    assert {n for n, e in loaded.items() if e.rotation_equivariant} == {*rotary, "bipe"}
-    assert all(e.permutation_equivariant for e in loaded.values())
+    assert {n for n, e in loaded.items() if e.overrides("rewrite_logits")} == {
+        "cope",
+        "dape",
+        "path",
+    }
+    stateful = {n: e for n, e in loaded.items() if e.overrides("prepare")}
+    assert stateful.keys() == {"tape", "tape-ablations"}
+    assert all(isinstance(e, StatefulEncoding) for e in stateful.values())
+    assert all(e.rotation_equivariant and e.permutation_equivariant for e in stateful.values())
 
 
 @pytest.mark.parametrize("name", plugins.names("encoding"))

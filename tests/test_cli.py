@@ -51,6 +51,7 @@ def test_interrupting_says_how_to_go_on(
             ["  scale_base = ", "  train_positions = contiguous  (c"],
             [],
         ),
+        (["list", "rope"], ["scaling=yarn: By parts, ", "    beta_fast: fast is", "  ramp = "], []),
         (["list", "perplexity"], ["Trains on", "  windows = "], ["encodings"]),
         (["list", "scrolls"], ["Fine-tunes the", "  items = 0", "Subsets: qasper, "], []),
         (["list", "mqar"], ["Multi-query", "  length = 32", "quick   1200   64 "], []),
@@ -73,7 +74,7 @@ LIGHT: dict[str, list[str]] = {
     "list": plugins.names("encoding") + plugins.names("task"),
     "run --help": HELP,
     "report --help": ["--results"],
-    "check --help": ["--device"],
+    "check --help": ["--device", "--verbose"],
 }
 
 

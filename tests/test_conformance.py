@@ -15,6 +15,8 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.running.options import RunOptions
+from pe_bench.running.plan import make_plan
 
 HEADER = """
 import torch
@@ -380,6 +382,22 @@ def test_layers_that_a_small_model_lacks(write: Any, every: int, first: int) -> 
             assert f"this model has {layers}" in note and f"--model.layers to {first + 1}" in note
 
 
+@pytest.mark.parametrize(("every", "layers"), [(4, 3), (2, None)])
+def test_a_run_says_which_layers_its_model_lacks(
+    write: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    every: int,
+    layers: int | None,
+) -> None:
+    spec = f"{write(LOG_TEMPERATURE)}:every={every}"
+    options = RunOptions(cache=tmp_path)
+    plan = make_plan(options, [spec, "rope"], ["probes"], [0], results=tmp_path, device="cpu")
+    start = f"mine.py:every={every} on probes: layers 3, 7, 11 and 15 of 16 differ from layer 0"
+    assert [note.startswith(start) for note in plan.notes] == ([True] if layers else [])
+    assert all(note in capsys.readouterr().err for note in plan.notes)
+
+
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     make = plugins.load("encoding", name).make
@@ -427,7 +445,7 @@ def test_the_printed_table_of_good_encodings(
     (ok,) = [line for line in lines if line.startswith("nope: repeatable, ")]
     assert ok.endswith(", costs: ok")
     assert check_encodings([f"{write(LOG_TEMPERATURE)}:every=4"])
-    note = "mine.py:every=4: note: layers 3, 7, 11 and 15 differ of 16 from layer 0"
+    note = "mine.py:every=4: note: layers 3, 7, 11 and 15 of 16 differ from layer 0"
     assert capsys.readouterr().out.splitlines()[-1].startswith(note)
 
 

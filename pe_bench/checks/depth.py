@@ -32,8 +32,8 @@ def describe_missing_layers(make_encoding: MakeEncoding, config: ModelConfig) ->
     if not deep or find_unlike_layers(make_encoding, config):
         return None
     return (
-        f"{describe_layers(deep)} of {DEEP} from layer 0, but this model has {config.layers} and "
-        f"its layers are alike: set --model.layers to {deep[0] + 1} or more"
+        f"{describe_unlike(deep)}, but this model has {config.layers} and its layers are alike: "
+        f"set --model.layers to {deep[0] + 1} or more"
     )
 
 
@@ -87,9 +87,9 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     return not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def describe_layers(layers: Sequence[int]) -> str:
-    """Return "layer 3 differs" or "layers 3, 7 and 11 differ"."""
+def describe_unlike(layers: Sequence[int]) -> str:
+    """Return "layers 3, 7, 11 and 15 of 16 differ from layer 0"."""
     if len(layers) == 1:
-        return f"layer {layers[0]} differs"
+        return f"layer {layers[0]} of {DEEP} differs from layer 0"
     *most, last = map(str, layers)
-    return f"layers {', '.join(most)} and {last} differ"
+    return f"layers {', '.join(most)} and {last} of {DEEP} differ from layer 0"

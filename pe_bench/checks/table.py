@@ -6,7 +6,7 @@ from typing import Any
 
 from pe_bench.checks import encodings as encoding_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
-from pe_bench.checks.depth import DEEP, describe_layers, find_unlike_layers
+from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -129,6 +129,5 @@ def _depth_note(subject: encoding_checks.Subject) -> list[str]:
     if not unlike or unlike[0] < 2:
         return []
     return [
-        f"note: {describe_layers(unlike)} of {DEEP} from layer 0; a model of {unlike[0]} layers "
-        "or fewer, such as those of most quick presets, treats all alike"
+        f"note: {describe_unlike(unlike)}; in a model of {unlike[0]} layers or fewer all are alike"
     ]

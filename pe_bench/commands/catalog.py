@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -84,6 +84,7 @@ def manual(kind: Kind, where: str) -> str:
     plugin = plugins.load(kind, where)
     parts = [f"{plugin.label}: {plugins.describe_file(plugin.file)}"]
     parts.append(inspect.getdoc(plugin.cls) or "")
+    parts += _choices(plugin.cls)
     parts.append(_options(plugin.cls))
     parts.append(_facts(plugin) if kind == "encoding" else _presets(plugin.cls, where))
     return "\n\n".join(filter(None, parts))
@@ -131,6 +132,29 @@ def _source(line: str) -> tuple[str, str, str]:
     if not source:
         return line, "", ""
     return source["what"], source["paper"] + (source["where"] or ""), source["year"]
+
+
+def _choices(cls: type[Any]) -> list[str]:
+    """Return what there is to say of option values that have options of their own."""
+    found = []
+    for option, table in getattr(cls, "option_tables", {}).items():
+        for value, choice in table.items():
+            lines = [f"{option}={value}: {(choice.__doc__ or '').partition(chr(10))[0]}"]
+            for part in choice.__mro__:
+                lines += _own_options(part)
+            found.append("\n".join(lines))
+    return found
+
+
+def _own_options(part: type[Any]) -> list[str]:
+    """Return the documentation of the options that a dataclass adds to its parent's."""
+    if not is_dataclass(part):
+        return []
+    own = vars(part).get("__annotations__", ())
+    if not any(field.name in own and field.default is not MISSING for field in fields(part)):
+        return []
+    _, _, attributes = (inspect.getdoc(part) or "").partition("Attributes:\n")
+    return attributes.splitlines()
 
 
 def _options(cls: type[Any]) -> str:

@@ -162,10 +162,18 @@ def make_parser() -> Parser:
 
     check = commands.add_parser(
         "check",
-        help="verify that encodings do what they declare",
-        description="Run the conformance suite on encodings; exit code 1 where a check fails.",
+        help="verify that encodings and tasks do what they declare",
+        description="Run the checks on encodings and tasks; exit code 1 where one fails.",
     )
-    check.add_argument("encoding", nargs="+", metavar="SPEC", help="as in run")
+    check.add_argument(
+        "spec",
+        nargs="+",
+        metavar="SPEC",
+        help="as in run; 'all' or 'encodings' for every shipped encoding, 'tasks' for every task",
+    )
+    check.add_argument(
+        "-v", "--verbose", action="store_true", help="print every finding with its reason"
+    )
     _device_option(check, "cpu")
     return parser
 

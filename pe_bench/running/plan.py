@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from pe_bench.checks.depth import describe_missing_layers
 from pe_bench.encoding import Encoding
 from pe_bench.errors import DataError, InputError, InputErrors, describe_error
 from pe_bench.registry import plugins
@@ -40,9 +41,11 @@ class Plan:
     Attributes:
         runs: in order.
         outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
+        notes: what an encoding cannot do in a task's model, without being wrong.
     """
 
     runs: list[PlannedRun] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -97,6 +100,7 @@ def make_plan(
             problems.add(task.label, error)
             continue
         planned = [(encoding, _reason_to_skip(encoding, task, problems)) for encoding in loaded]
+        plan.notes += _depth_notes(task, [encoding for encoding, skip in planned if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, reason in planned:
                 run = Run(task, encoding, seed, results, device, options.precision)
@@ -104,6 +108,8 @@ def make_plan(
                 plan.runs.append(PlannedRun(run, reason, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
+    for note in plan.notes:
+        warn(note)
     for task in resolved:
         for subset, why in task.task.missing.items():
             title = f"{task.label} · {subset}"
@@ -210,6 +216,19 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask, problems: _Problems) -
         return str(error)
     except Exception:
         return None  # a crash: the run itself records it, and the others go on
+
+
+def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
+    """Return a sentence for each encoding that differs by layer in deeper models only."""
+    notes = []
+    for encoding in encodings:
+        try:
+            note = describe_missing_layers(encoding.make, task.model)
+        except Exception:  # a crash: the run itself records it
+            continue
+        if note:
+            notes.append(f"{encoding.label} on {task.label}: {note}")
+    return notes
 
 
 def _instance(encoding: Plugin, task: ResolvedTask) -> Encoding:

@@ -29,7 +29,6 @@ HOOKS = (
     "transform_qk",
     "separable_bias",
     "bias",
-    "bias_matrix",
     "token_features",
     "scan_features",
     "rewrite_logits",

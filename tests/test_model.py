@@ -70,6 +70,15 @@ def test_encodings_are_shared_or_one_per_layer() -> None:
     assert [e.layer for e in decoder(TAPE, layers=3).encodings] == [0, 1, 2]
 
 
+def test_key_heads_follow_heads_unless_they_are_fewer() -> None:
+    assert ModelConfig(heads=4).kv_heads == 4
+    assert ModelConfig(heads=4).changed(heads=8).kv_heads == 8
+    assert ModelConfig(heads=4, kv_heads=2).changed(heads=8).kv_heads == 2
+    assert ModelConfig(heads=4).changed(kv_heads=1).kv_heads == 1
+    with pytest.raises(InputError, match="kv_heads must divide"):
+        ModelConfig(kv_heads=-1)
+
+
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "cache"])
 @torch.no_grad()
 def test_grouped_queries(backend: Any) -> None:

@@ -1,4 +1,4 @@
-"""What decoding remembers, for any encoding and for rows of unequal length."""
+"""The KV cache, for any encoding and for rows of unequal length."""
 
 from collections.abc import Hashable
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 class Cache:
-    """Keys, values and whatever else a layer keeps per token.
+    """Keys, values and features of tokens, for each layer.
 
     Row b's next token is written at column lengths[b]. Rows of unequal length thus share a batch
     without padding between prompt and answer: the column of a token is always its index in its
-    own sequence, and what lies past a row's end is overwritten before anybody looks at it.
+    own sequence, and what lies past a row's end is overwritten before any query sees it.
 
     Args:
         batch: number of rows.
-        capacity: most tokens that a row will hold.
+        capacity: largest number of tokens of a row.
     """
 
     def __init__(self, batch: int, capacity: int, device: torch.device | str = "cpu") -> None:
@@ -29,7 +29,7 @@ class Cache:
         self._fill = 0  # the longest row, known without asking the device
 
     def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Takes (B, T) new tokens; returns their columns and all (B, S) tokens so far.
+        """Take (B, T) new tokens; return their columns and all (B, S) tokens so far.
 
         The columns are None where the new tokens are all there is. Each layer then calls
         `append` for what it keeps, and `end` closes the step.
@@ -44,7 +44,7 @@ class Cache:
         return (None if first else self._index), self.tokens[:, : self._stop]
 
     def append(self, what: Hashable, new: Tensor) -> Tensor:
-        """Stores new (B, heads, T, width) values under a name; returns all S columns of it."""
+        """Store new values, (B, heads, T, width) -> all so far, (B, heads, S, width)."""
         if what not in self._buffers:
             self._buffers[what] = new.new_zeros(*new.shape[:2], self.capacity, new.shape[3])
         buffer = self._buffers[what]
@@ -53,15 +53,15 @@ class Cache:
 
     @property
     def numbers_per_token(self) -> int:
-        """How many numbers all layers together keep for each token."""
+        """Number of values that all layers together keep per token."""
         return sum(buffer.shape[1] * buffer.shape[3] for buffer in self._buffers.values())
 
     def end(self, new: int) -> None:
-        """Counts the step's tokens."""
+        """Close a step of `new` tokens."""
         self.lengths += new
         self._fill += new
 
     def truncate(self, lengths: Tensor) -> None:
-        """Declares how many tokens of each row count, (B,): drops the padding of a prompt."""
+        """Keep the first `lengths` tokens of each row, (B,): drop the padding of prompts."""
         self.lengths = lengths.clone()
         self._fill = int(lengths.max())

@@ -1,4 +1,4 @@
-"""What a model writes, and how likely it finds what others wrote."""
+"""Greedy and random decoding, and the log-likelihood of given continuations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from pe_bench.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Random decoding.
+    """Options of random decoding.
 
     Attributes:
-        top_k: only the k likeliest tokens; 0: all.
-        top_p: only the likeliest tokens that together reach this probability.
-        seed: of the draws.
+        top_k: number of most probable tokens to draw from; 0: all.
+        top_p: draw from the most probable tokens that together reach this probability.
+        seed: seed of the random numbers.
 
     Raises:
         InputError: a value out of range.
@@ -45,12 +45,12 @@ def generate(
     end: int,
     sampling: Sampling | None = None,
 ) -> list[list[int]]:
-    """Continues each prompt until the end token or the limit.
+    """Continue each prompt until the end token or the limit.
 
     Args:
         model: in evaluation mode.
         prompts: token ids, of any lengths above zero.
-        max_new_tokens: at most so many per prompt.
+        max_new_tokens: limit of new tokens per prompt.
         end: id that ends an answer; it is not part of what is returned.
         sampling: None is greedy, ties going to the smallest id.
 
@@ -69,18 +69,20 @@ def generate(
         return _without_cache(model, prompts, max_new_tokens, end, choose)
     device = model.lm_head.weight.device
     lengths = torch.tensor([len(prompt) for prompt in prompts])
-    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)
+    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)  # (B, T)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt)
-    tokens, lengths = tokens.to(device), lengths.to(device)
+    tokens = tokens.to(device)
+    lengths = lengths.to(device)
     cache = Cache(len(prompts), tokens.shape[1] + max_new_tokens, device)
-    hidden = model.hidden(tokens, cache)
+    hidden = model.hidden(tokens, cache)  # (B, T, C)
     cache.truncate(lengths)
-    logits = model.lm_head(hidden[torch.arange(len(prompts), device=device), lengths - 1])
+    last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
+    logits = model.lm_head(last)  # (B, vocab_size)
     answers: list[Tensor] = []
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     while True:
-        new = choose(logits).masked_fill(done, end)
+        new = choose(logits).masked_fill(done, end)  # (B,)
         answers.append(new)
         done |= new == end
         if len(answers) == max_new_tokens or bool(done.all()):
@@ -93,7 +95,7 @@ def generate(
 def log_likelihoods(
     model: Decoder, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Log-probability in nats of each continuation of one prompt, summed over its tokens."""
+    """Return the log-probability in nats of each continuation, summed over its tokens."""
     width = len(prompt) + max(map(len, continuations))
     ids = torch.zeros(len(continuations), width, dtype=torch.long)
     targets = torch.full((len(continuations), width - 1), IGNORE)
@@ -114,9 +116,9 @@ def _without_cache(
     end: int,
     choose: Callable[[Tensor], Tensor],
 ) -> list[list[int]]:
-    """Starts anew for every token: what held for a shorter sequence does not for a longer one.
+    """Continue prompts with a full forward per token, as outputs depend on the length.
 
-    Only prompts of one length share a batch, so that nobody's length depends on a neighbour's.
+    Only prompts of one length share a batch, so that no length depends on other prompts.
     """
     device = model.lm_head.weight.device
     answers: dict[int, list[int]] = {}

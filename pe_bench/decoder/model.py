@@ -80,7 +80,7 @@ class Attention(nn.Module):
         return mixed, None if extra is None else out[..., head_dim:]
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(B, T, heads D) -> (B, heads, T, D)."""
+        """Return (B, heads, T, D) of (B, T, heads D)."""
         heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
         return heads.transpose(1, 2)
 
@@ -106,7 +106,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.mlp_width, config.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
+        """Return (B, T, C) of (B, T, C)."""
         down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return down
 
@@ -181,11 +181,11 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,
         backend: Backend = "auto",
     ) -> Tensor:
-        """Next-token logits.
+        """Return next-token logits.
 
         Args:
             tokens: (B, T) ids; with a cache only those that it does not hold yet.
-            cache: what earlier calls have seen; this call adds to it.
+            cache: tokens of earlier calls; this call adds its own.
             positions: (B or 1, S) position ids in place of the encoding's own.
             backend: of the attention.
 
@@ -206,7 +206,7 @@ class Decoder(nn.Module):
         backend: Backend = "auto",
         trace: list[Tensor] | None = None,
     ) -> Tensor:
-        """Normalised output of the last layer, (B, T, C); arguments as in `forward`.
+        """Return the normalised output of the last layer, (B, T, C); arguments as in `forward`.
 
         Args:
             trace: a list that every layer's attention logits (B, H, T, S) are appended to.
@@ -226,7 +226,7 @@ class Decoder(nn.Module):
     def token_losses(
         self, tokens: Tensor, targets: Tensor, *, backend: Backend = "auto", chunk: int = 4096
     ) -> Tensor:
-        """Cross-entropy of each target in nats: (B, T), (B, T) -> (B, T) float32 or wider.
+        """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
         Zero where the target is IGNORE. The vocabulary's logits are made for `chunk` tokens at
         a time: all at once they would be the largest tensor by far.

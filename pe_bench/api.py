@@ -14,79 +14,108 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Figure, Headline, Measurement
-from pe_bench.results.statistics import exact_match_rows, mean
-from pe_bench.sequences.length_generalization import GeneratedTask
+from pe_bench.results.metrics import Metric
+from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.statistics import mean_of, proportion, ratio
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
+from pe_bench.sequences.length_generalization import ID, OOD, Cell, LengthGeneralizationTask
 from pe_bench.sequences.rows import (
     END,
     FIRST,
     PAD,
-    Ids,
     Mask,
-    Part,
+    Segment,
     Sequences,
+    TokenIds,
     Turn,
     collate,
-    join,
+    concatenate,
     stack,
 )
-from pe_bench.sequences.scoring import answer, decoding_tokens
+from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
 from pe_bench.system.console import progress
-from pe_bench.task import Batch, Preset, Setup, Task
+from pe_bench.task import (
+    BASE,
+    LARGE,
+    SMALL,
+    TINY,
+    Batch,
+    Evaluation,
+    Preset,
+    Task,
+    TaskContext,
+    Vocabulary,
+)
 from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 __all__ = [
+    "BASE",
     "END",
     "FIRST",
+    "ID",
     "IGNORE",
+    "LARGE",
+    "OOD",
     "PAD",
+    "SMALL",
+    "TINY",
     "Batch",
     "ByteTokenizer",
     "Cache",
+    "Cell",
+    "Column",
     "Corpus",
+    "Curve",
     "DataError",
     "Decoder",
     "Encoding",
     "EncodingSpec",
-    "Figure",
-    "GeneratedTask",
+    "Evaluation",
+    "Gallery",
     "Headline",
-    "Ids",
+    "Heatmap",
     "InputError",
     "Journal",
+    "LengthGeneralizationTask",
     "Mask",
     "Measurement",
+    "Metric",
     "ModelConfig",
-    "Part",
     "Positions",
     "Preset",
     "Sampling",
+    "Scores",
+    "Segment",
     "Sequences",
-    "Setup",
     "State",
     "StatefulEncoding",
+    "Status",
     "Task",
+    "TaskContext",
+    "TokenIds",
     "Tokenizer",
     "TrainConfig",
     "Turn",
+    "Vocabulary",
     "Wrapper",
-    "answer",
     "collate",
-    "decoding_tokens",
-    "exact_match_rows",
+    "concatenate",
+    "exact_match",
     "folder_corpus",
     "generate",
-    "join",
     "join_ids",
     "load_tokenizer",
     "log_likelihoods",
     "make_base",
-    "mean",
+    "mean_of",
     "progress",
+    "proportion",
     "random_ids",
+    "ratio",
     "split_ids",
     "stack",
     "stdlib_corpus",
+    "teacher_forced",
 ]

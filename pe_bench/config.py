@@ -73,7 +73,9 @@ class TrainConfig:
     steps: int = option(300, "optimizer steps")
     batch_size: int = option(16, "sequences per optimizer step")
     micro_batch: int | None = option(None, "sequences per forward; None: the whole batch")
-    length: int = option(256, "longest training sequence, in tokens")
+    length: int | None = option(
+        None, "longest training sequence, in tokens; None: the options of the task decide"
+    )
     lr: float = option(1e-3, "peak learning rate of AdamW")
     schedule: Literal["cosine", "linear", "constant"] = option(
         "cosine", "learning rate after the warm-up; cosine and linear go to zero"

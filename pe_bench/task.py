@@ -1,14 +1,16 @@
 """The interface of a task: what is trained on, what is measured, and what the numbers mean.
 
-A task is one file with one class. It makes batches and owns its evaluation loop; the model offers
-`forward` (logits), `token_losses` and `generate`. The runner does everything else: it trains,
-checkpoints, resumes, writes rows.
+A task is one file, or one folder, with one public class. It makes batches and owns its evaluation
+loop; the model offers `forward` (logits), `token_losses` and `generate`. The runner does everything
+else: it trains, checkpoints, resumes, writes rows. Tasks that make their own sequences extend
+`pe_bench.sequences.length_generalization.LengthGeneralizationTask`, which needs less.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
@@ -17,19 +19,42 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Figure, Headline, Measurement
+from pe_bench.results.metrics import Metric
+from pe_bench.results.schema import Measurement
+from pe_bench.results.views import Headline, View
+from pe_bench.system.files import cache_folder
 from pe_bench.text.tokenizer import Tokenizer
+
+# Shapes that presets start from; `dataclasses.replace` changes what differs.
+TINY = ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1)
+SMALL = ModelConfig(layers=4, heads=8, width=256, mlp_width=768)
+BASE = ModelConfig(layers=6, heads=8, width=512, mlp_width=1536)
+LARGE = ModelConfig(layers=12, heads=12, width=768, mlp_width=3072)
 
 
 class Batch(NamedTuple):
-    """Training data of one step: token ids (B, T) and next-token targets (B, T).
+    """Training data of one step.
 
-    Targets that carry no loss are `pe_bench.model.IGNORE`. Pad on the right: a causal model needs
-    no mask for that, and positions stay what they are.
+    Attributes:
+        tokens: (B, T) token ids. Pad on the right: a causal model needs no mask for that, and
+            positions stay what they are.
+        targets: (B, T) next tokens; `IGNORE` where there is no loss.
     """
 
     tokens: Tensor
     targets: Tensor
+
+
+class Evaluation(NamedTuple):
+    """Result of measuring one subset.
+
+    Attributes:
+        rows: the numbers.
+        notes: remarks for the person who is watching; the runner prints them and keeps them.
+    """
+
+    rows: list[Measurement]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +62,7 @@ class Preset:
     """One scale of a task: "quick" (2 CPU cores), "small" (one GPU), "paper" (as published).
 
     Attributes:
-        train: its training phase.
+        train: its training phase. `length` is None where the task's options decide it.
         model: the decoder's shape; None where the task starts from another task's model.
         options: values for the task's own options, which a spec may override.
     """
@@ -48,26 +73,45 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What the command line decided for one task, the same for every encoding.
+class Vocabulary:
+    """Token ids of a task that has no tokenizer; a `Tokenizer` has all of these too.
+
+    Attributes:
+        vocab_size: number of ids.
+        digit_ids: tokens that are one decimal digit.
+        separator_ids: tokens that end a sentence or a line.
+    """
+
+    vocab_size: int
+    digit_ids: tuple[int, ...] = ()
+    separator_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext:
+    """What a run decides for a task, the same for every encoding.
 
     Attributes:
         preset: name of the preset.
         protocol: "strict" or "paper".
-        train: the preset's training phase with overrides applied.
+        train: the training phase; None: the preset's.
         data: folder given by the user, or None.
         tokenizer: spec of the tokenizer.
         cache: folder for downloads and what is derived from them.
-        subsets: which of the task's subsets to run; None: all.
+        subsets: subsets to run; None: those that the preset runs.
+        start: the task that this one starts from, or None.
+        name: of the task, in labels and messages; empty: that of its class, in lower case.
     """
 
-    preset: str
-    protocol: str
-    train: TrainConfig
-    data: Path | None
-    tokenizer: str
-    cache: Path
+    preset: str = "quick"
+    protocol: str = "strict"
+    train: TrainConfig | None = None
+    data: Path | None = None
+    tokenizer: str = "bytes"
+    cache: Path = field(default_factory=cache_folder)
     subsets: tuple[str, ...] | None = None
+    start: "Task | None" = None
+    name: str = ""
 
 
 class Task:
@@ -77,126 +121,171 @@ class Task:
     raise `InputError` early for what the user can mend, and be cheap where nothing is read.
 
     Args:
-        setup: what the command line decided.
-        start: the task that this one starts from, already built, or None.
+        context: what the run decides.
     """
 
     headline: ClassVar[Headline]
-    shown: Mapping[str, str]
-    """Besides the headline: the metric that tables and plots show of each subset."""
-
-    axes: Mapping[str, str]
-    """What the columns `length` and `aux` of this task's rows mean, with units."""
-
     presets: ClassVar[Mapping[str, Preset]]
-    protocols: ClassVar[tuple[str, ...]] = ("strict",)
-    curves: Mapping[str, str] = {}
-    """More subsets for the plot against length, too many numbers for a table."""
 
-    figures: tuple[Figure, ...] = ()
+    views: tuple[View, ...] = ()
+    """Columns, panels and maps of the report, besides the headline."""
+
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+    """Metrics that `pe_bench.results.metrics.METRICS` does not know."""
+
+    axes: Mapping[str, str] = {"length": "tokens", "second": ""}
+    """Meaning of the columns `length` and `second_axis` of this task's rows, with units."""
+
+    vocabulary: Vocabulary | Tokenizer
+
+    all_subsets: tuple[str, ...]
+    """Parts that are evaluated one by one: the unit of resume."""
+
+    quick_subsets: ClassVar[tuple[str, ...]] = ()
+    """Those that preset quick runs where none are named; empty: all."""
+
+    subset_aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of subsets, as publications call them."""
+
+    protocols: ClassVar[tuple[str, ...]] = ("strict",)
+
+    version: ClassVar[int] = 1
+    """Part of the data's label: raise it when items or batches change."""
 
     starts_from: ClassVar[str | None] = None
     """Task whose trained model this one fine-tunes; None: trained from scratch."""
 
     trains_each_subset: ClassVar[bool] = False
-    """Every subset has a training phase of its own, each from the same start."""
+    """Whether every subset has a training phase of its own, each from the same start."""
 
-    subsets: tuple[str, ...]
-    """Parts that are evaluated one by one: the unit of resume."""
+    def __init__(self, context: TaskContext) -> None:
+        self.context = context
+        self.name = context.name or type(self).__name__.lower()
+        self.train = context.train or self.presets[context.preset].train
+        self.unavailable: Mapping[str, str] = {}
+        """Subsets that cannot be evaluated, each with the reason in one sentence."""
 
-    missing: Mapping[str, str]
-    """Parts that cannot be evaluated, each with the reason in one sentence."""
-
-    vocab_size: int
-    digit_ids: tuple[int, ...] = ()
-    """Tokens that are one decimal digit."""
-
-    separator_ids: tuple[int, ...] = ()
-    """Tokens that end a sentence or a line."""
-
-    tokenizer: Tokenizer
-    """Of tasks on text; one that starts from another task takes over its tokenizer."""
-
-    data_label: str
-    """Short name of the data with its fingerprint, for every row; tables never mix two."""
-
-    fingerprint: str
-    """Digest of all that was read: data, tokenizer. Part of the settings."""
-
-    train_length: int
-    """Tokens of the longest training sequence; `train.length` unless a task knows better."""
-
-    trained_to: float
-    """The largest value of the axis `length` in training; `train_length` where it is tokens."""
-
-    longest: int
-    """Tokens of the longest sequence that the model will see here."""
-
-    def __init__(self, setup: Setup, start: "Task | None") -> None:
-        self.setup = setup
-        self.start = start
-        self.missing = {}
-        self.trained_to = self.train_length = setup.train.length
-
-    def chosen(self, names: Sequence[str], quick: Sequence[str] = ()) -> tuple[str, ...]:
-        """Those of a task's parts that the user asked for.
+    @classmethod
+    def make(cls, context: TaskContext | None = None, **options: Any) -> Self:
+        """Return the task with its preset's options, changed by `options`.
 
         Args:
-            names: all of them.
-            quick: what preset quick runs where nobody asked for parts; empty: all.
+            context: what the run decides; None: the defaults.
+            **options: values that differ from the preset's.
+        """
+        context = context or TaskContext()
+        return cls(context, **{**cls.presets[context.preset].options, **options})
+
+    def check_range(self, **ranges: tuple[int, int, int]) -> None:
+        """Check options.
+
+        Args:
+            **ranges: value, smallest and largest value of each.
 
         Raises:
-            InputError: there is no such part.
+            InputError: one is out of its range.
         """
-        usual = quick if quick and self.setup.preset == "quick" else names
-        wanted = self.setup.subsets or tuple(usual)
-        for name in wanted:
-            if name not in names:
-                hint = suggest(name, list(names))
-                raise InputError(f"there is no subset '{name}'{hint}; there are {', '.join(names)}")
-        return wanted
+        for option, (value, least, most) in ranges.items():
+            if not least <= value <= most:
+                raise InputError(
+                    f"{self.name}:{option} must be from {least} to {most}, not {value}"
+                )
 
-    def refuse_length(self, why: str) -> None:
-        """For tasks whose sequences are as long as their options make them.
+    @cached_property
+    def subsets(self) -> tuple[str, ...]:
+        """Subsets of this run.
 
         Raises:
-            InputError: the user has set `train.length`.
+            InputError: the user named one that does not exist.
         """
-        if self.setup.train.length != self.presets[self.setup.preset].train.length:
-            raise InputError(f"--train.length has no effect here: {why}")
+        quick = self.quick_subsets if self.context.preset == "quick" else ()
+        named = self.context.subsets or quick or self.all_subsets
+        chosen = tuple(self.subset_aliases.get(name, name) for name in named)
+        for name in chosen:
+            if name not in self.all_subsets:
+                hint = suggest(name, list(self.all_subsets))
+                known = ", ".join(self.all_subsets)
+                raise InputError(f"there is no subset '{name}'{hint}; there are {known}")
+        return chosen
+
+    @cached_property
+    def data_label(self) -> str:
+        """Short name of the data, for every row; tables never mix two."""
+        return f"{self.name}-v{self.version}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of everything that was read: data, tokenizer. Part of the settings."""
+        # Where subsets are trained one by one, a mean over others of them is another number.
+        chosen = self.subsets if self.trains_each_subset else ()
+        return "+".join([self.data_label, *chosen])
+
+    @property
+    def length(self) -> int:
+        """`train.length` of a task whose options do not decide it.
+
+        Raises:
+            InputError: it is None.
+        """
+        if self.train.length is None:
+            raise InputError(f"{self.name} needs a number of tokens as --train.length")
+        return self.train.length
+
+    @cached_property
+    def train_length(self) -> int:
+        """Tokens of the longest training sequence."""
+        return self.length
+
+    @cached_property
+    def max_train_axis(self) -> float:
+        """Largest trained value of the axis `length`; `train_length` where that is tokens."""
+        return self.train_length
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        """Tokens of the longest sequence that a model will see here."""
+        return self.train_length
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Why this task cannot be run with an encoding, in one sentence; None: it can."""
+        """Return why the task cannot be run with an encoding, in one sentence; None: it can."""
         limit = encoding.max_position
-        if limit is not None and limit < self.longest:
+        if limit is not None and limit < self.max_eval_tokens:
             return (
-                f"it has {limit} positions and this task needs {self.longest}: "
+                f"it has {limit} positions and this task needs {self.max_eval_tokens}: "
                 "give it a larger table or use a smaller preset"
             )
         return None
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        """Data of a training step, a pure function of its arguments: that makes runs resumable.
+        """Return the data of a training step.
+
+        A pure function of its arguments: that makes runs resumable.
 
         Args:
-            subset: the part being trained, None where one phase serves all.
+            subset: the one being trained, None where one phase serves all.
+            seed: of the run.
+            step: from 0 on.
         """
         raise NotImplementedError
 
-    def evaluate(
-        self, model: Decoder, subset: str, seed: int, journal: Journal
-    ) -> list[Measurement]:
-        """Measures a trained model on one part.
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
+        """Measure a trained model on one subset.
 
         Called in inference mode, under autocast where asked for. What is put into `journal` is
         there again when an interrupted run is resumed.
+
+        Args:
+            model: in evaluation mode.
+            subset: one of `subsets`.
+            seed: of the run; items do not depend on it.
+            journal: keeps what is measured.
         """
         raise NotImplementedError
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Rows over all parts, from the rows of the parts that could be measured."""
+        """Return rows over all subsets, from the rows of those that could be measured."""
         return []
 
     def provenance(self) -> dict[str, Any]:
-        """Where the data came from, with full fingerprints, for run.json."""
+        """Return where the data came from, with full fingerprints, for run.json."""
         return {"label": self.data_label}

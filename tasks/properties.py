@@ -7,21 +7,24 @@ from torch import Tensor
 
 from pe_bench.api import (
     Batch,
+    Column,
     Decoder,
-    Figure,
+    Evaluation,
+    Gallery,
     Headline,
     Journal,
     Measurement,
     ModelConfig,
     Preset,
-    Setup,
     Task,
+    TaskContext,
     TrainConfig,
+    Vocabulary,
 )
 from pe_bench.checks.costs import measure_costs
 from pe_bench.checks.encodings import Subject, examine
 
-SHARES = (1, 4, 8)  # evaluated lengths, in training lengths
+EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8
 DIGITS, SEPARATOR, WORDS = 10, 10, 64
 SENTENCE = 16  # every so many tokens there is a separator
@@ -42,15 +45,17 @@ class Properties(Task):
     the sequences are of digits. Averages run over heads, sequences and all pairs of one distance.
     """
 
-    headline = Headline("extra_flops_percent", "flops", higher_is_better=False)
-    shown = {"cache": "extra_percent", "checks": "failed"}
-    axes = {"length": "tokens", "aux": "distance between query and key, tokens"}
-    figures = (
-        Figure(
-            "gallery",
+    headline = Headline("flops_overhead_percent", "costs")
+    all_subsets = ("checks", "costs", "logit")
+    axes = {"length": "tokens", "second": "distance between query and key, tokens"}
+    vocabulary = Vocabulary(WORDS, tuple(range(DIGITS)), (SEPARATOR,))
+    views = (
+        Column("costs", "cache_overhead_percent"),
+        Column("checks", "failed"),
+        Gallery(
             "logit",
             "mean_logit",
-            "What an untrained query makes of an equal key, by distance (dashed: training length)",
+            "Logit of an untrained query and an equal key, by distance (dashed: training length)",
             "mean attention logit",
         ),
     )
@@ -62,25 +67,18 @@ class Properties(Task):
         for name, length in (("quick", 64), ("small", 256), ("paper", 1024))
     }
 
-    def __init__(self, setup: Setup, start: Task | None) -> None:
-        super().__init__(setup, start)
-        self.vocab_size = WORDS
-        self.digit_ids = tuple(range(DIGITS))
-        self.separator_ids = (SEPARATOR,)
-        self.data_label = self.fingerprint = "repeated-tokens-v1"
-        self.subsets = self.chosen(["checks", "costs", "logit"])
-        self.lengths = [share * setup.train.length for share in SHARES]
-        self.longest = self.lengths[-1]
+    def __init__(self, context: TaskContext) -> None:
+        super().__init__(context)
+        self.lengths = [factor * self.length for factor in EVAL_LENGTH_FACTORS]
+        self.max_eval_tokens = self.lengths[-1]
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        tokens = self._tokens(self.setup.train.length)
+        tokens = self._tokens(self.length)
         return Batch(tokens[:, :-1], tokens[:, 1:])
 
-    def evaluate(
-        self, model: Decoder, subset: str, seed: int, journal: Journal
-    ) -> list[Measurement]:
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         if subset == "logit":
-            return self._logits(model)
+            return Evaluation(self._logits(model))
         # Models of their own, as they are with gradients and without autocast.
         device = model.lm_head.weight.device.type
         with (
@@ -88,7 +86,7 @@ class Properties(Task):
             torch.autocast(device, enabled=False),
             torch.enable_grad(),
         ):
-            return _checks(model, device) if subset == "checks" else _costs(model)
+            return Evaluation(_checks(model, device) if subset == "checks" else _costs(model))
 
     def _tokens(self, length: int) -> Tensor:
         """Rows of one repeated token each, with separators: (ROWS, length)."""
@@ -124,7 +122,7 @@ class Properties(Task):
                             float(seen.mean()),
                             seen.numel(),
                             length=length,
-                            aux=str(distance),
+                            second_axis=str(distance),
                         )
                     )
         return rows
@@ -150,11 +148,11 @@ def _costs(model: Decoder) -> list[Measurement]:
     rows = [
         Measurement("costs", "parameters", costs.parameters, 1),
         Measurement("costs", "extra_flops_per_token", costs.flops, 1),
-        Measurement("flops", "extra_flops_percent", 100 * costs.flops / costs.bare_flops, 1),
+        Measurement("costs", "flops_overhead_percent", 100 * costs.flops / costs.bare_flops, 1),
     ]
     if costs.cache is not None:
         rows += [
             Measurement("costs", "extra_cache_per_token", costs.cache, 1),
-            Measurement("cache", "extra_percent", 100 * costs.cache / costs.bare_cache, 1),
+            Measurement("costs", "cache_overhead_percent", 100 * costs.cache / costs.bare_cache, 1),
         ]
     return rows

@@ -5,11 +5,11 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pe_bench.errors import InputError
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import Measurement
+from pe_bench.results.schema import Measurement, Status
 from pe_bench.system.files import write_atomic
 
 
@@ -35,10 +35,19 @@ def read_measurements(path: Path) -> list[Measurement]:
                 n=int(row["n"]),
                 stderr=float(row["stderr"] or "nan"),
                 length=int(row["length"]) if row["length"] else None,
-                aux=row["aux"],
+                second_axis=row["second_axis"],
+                ci_low=float(row["ci_low"] or "nan"),
+                ci_high=float(row["ci_high"] or "nan"),
+                status=_status(row["status"]),
             )
             for row in csv.DictReader(file)
         ]
+
+
+def _status(text: str) -> Status:
+    known = {status: status for status in get_args(Status)}
+    found: Status = known[text]
+    return found
 
 
 def read_records(results: Path) -> list[RunRecord]:

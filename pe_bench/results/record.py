@@ -5,7 +5,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pe_bench.results.schema import Figure, Headline
+from pe_bench.results.metrics import Metric
+from pe_bench.results.views import Headline, View, from_json, to_json
 
 Status = Literal["done", "skipped", "failed"]
 
@@ -24,16 +25,17 @@ class RunRecord:
         settings: everything that decides a number except encoding and seed.
         settings_digest: eight characters that stand for `settings`; tables never mix two of them.
         headline: the number by which a table is sorted.
-        shown, curves: metric of each subset for tables and plots, and for plots only.
-        axes: meaning of the columns `length` and `aux`.
-        figures: further pictures of the report.
-        trained_to: largest value of the axis `length` in training.
+        views: columns, panels and maps of the report.
+        metrics: the task's own metrics, beside those that are known.
+        axes: meaning of the columns `length` and `second_axis`, by "length" and "second".
+        max_train_axis: largest value of the axis `length` in training.
         train_length: tokens of the longest training sequence.
         fine_tune_length: the same of the second phase where the task starts from another one.
-        missing: subsets that cannot be evaluated, each with the reason.
+        unavailable: subsets that cannot be evaluated, each with the reason.
         environment: device, versions of packages, commit of the code.
         finished: time of the record, ISO 8601, UTC.
         subsets: those that have been measured.
+        notes: remarks of the task on its evaluation.
         reason: why the run was skipped or failed, one sentence a line, the first cause first.
         traceback: Python's own account of each failure.
         parameters, encoding_parameters: of the whole model, and of its encoding.
@@ -55,17 +57,17 @@ class RunRecord:
     data: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     headline: Headline | None = None
-    shown: Mapping[str, str] = field(default_factory=dict)
-    curves: Mapping[str, str] = field(default_factory=dict)
+    views: tuple[View, ...] = ()
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
-    figures: tuple[Figure, ...] = ()
-    trained_to: float | None = None
+    max_train_axis: float | None = None
     train_length: int | None = None
     fine_tune_length: int | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     finished: str = ""
     subsets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     reason: str | None = None
     traceback: str | None = None
     parameters: int | None = None
@@ -79,6 +81,7 @@ class RunRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the content of run.json."""
         content = asdict(self)
+        content["views"] = [to_json(view) for view in self.views]
         del content["folder"]
         return content
 
@@ -98,13 +101,12 @@ class RunRecord:
         given = {name: value for name, value in content.items() if name in known}
         if given.get("headline"):
             given["headline"] = Headline(**given["headline"])
-        given["figures"] = tuple(_figure(**figure) for figure in given.get("figures", ()))
+        given["views"] = tuple(from_json(view) for view in given.get("views", ()))
+        metrics = given.get("metrics", {})
+        given["metrics"] = {name: Metric(**metric) for name, metric in metrics.items()}
         given["subsets"] = tuple(given.get("subsets", ()))
+        given["notes"] = tuple(given.get("notes", ()))
         return cls(**given, folder=folder)
-
-
-def _figure(*, trained: Any, **more: Any) -> Figure:
-    return Figure(**more, trained=tuple(trained))  # a list in JSON
 
 
 def _is_required(one: Any) -> bool:

@@ -1,9 +1,9 @@
-"""The results on disk: schema, atomic writes, and everything loaded into one table.
+"""The rows of results, and where they lie on disk.
 
 One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
 
-    subsets/<name>.csv   rows of each part, written when the part is done
-    journal/<name>.jsonl what an unfinished part has so far, item by item (predictions stay here)
+    subsets/<name>.csv   rows of each subset, written when the subset is done
+    journal/<name>.jsonl what an unfinished subset has so far, item by item (predictions stay here)
     rows.csv             all rows of the run
     run.json             how they came about; written last: its status "done" means done
 """
@@ -12,9 +12,26 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-COLUMNS = (
-    *("task", "encoding", "seed", "preset", "protocol", "data"),
-    *("subset", "length", "aux", "metric", "value", "n", "stderr", "run"),
+Status = Literal["ranked", "not_learned", "partial"]
+
+CSV_COLUMNS = (
+    "task",
+    "encoding",
+    "seed",
+    "preset",
+    "protocol",
+    "data",
+    "subset",
+    "length",
+    "second_axis",
+    "metric",
+    "value",
+    "n",
+    "stderr",
+    "ci_low",
+    "ci_high",
+    "status",
+    "run",
 )
 
 
@@ -23,13 +40,16 @@ class Measurement:
     """One number.
 
     Attributes:
-        subset: part of the task.
-        metric: name, with percent metrics in 0..100.
+        subset: part of the task, or a group of its cells.
+        metric: a name in `METRICS` or in the task's own `metrics`; percentages are in 0..100.
         value: the number.
-        n: how many items it is the mean of.
-        stderr: its standard error over these items; nan where it has none.
+        n: number of items that it summarizes.
+        stderr: standard error over these items; nan where it has none.
         length: position on the task's length axis; None: not tied to a length.
-        aux: position on the task's second axis.
+        second_axis: position on the task's second axis; empty: not tied to one.
+        ci_low, ci_high: ends of the 95 % interval; nan where there is none.
+        status: "ranked"; "not_learned": what it extrapolates from was not learned, so tables show
+            it and rank it last; "partial": a mean over some of the subsets only.
     """
 
     subset: str
@@ -38,35 +58,7 @@ class Measurement:
     n: int
     stderr: float = math.nan
     length: int | None = None
-    aux: str = ""
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The one number by which a table is sorted: a metric of a subset, and which way is better."""
-
-    metric: str
-    subset: str
-    higher_is_better: bool
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture that the report draws of some rows, besides that of the shown metrics.
-
-    Attributes:
-        kind: of each encoding, in one picture for all and in one for each. "gallery": the metric
-            against `aux`, a number, a curve for each length; "heatmap": the metric, a percentage,
-            for each length (upwards) and `aux` (to the right).
-        subset, metric: which rows.
-        title: what is to be seen.
-        value: label of the metric, with its unit.
-        trained: up to where a heatmap's `aux` and length were trained; None: not such an axis.
-    """
-
-    kind: Literal["gallery", "heatmap"]
-    subset: str
-    metric: str
-    title: str
-    value: str
-    trained: tuple[float | None, float | None] = (None, None)
+    second_axis: str = ""
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    status: Status = "ranked"

@@ -16,7 +16,8 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.options import RunOptions
-from pe_bench.task import Preset, Setup, Task
+from pe_bench.task import Preset, Task, TaskContext
+from pe_bench.text.tokenizer import Tokenizer
 
 # How often a phase saves and how it slices a batch change no number beyond rounding.
 IRRELEVANT = ("save_every", "micro_batch")
@@ -78,24 +79,23 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     plugin = plugins.load("task", spec, options.preset)
     preset = _preset(options, plugin, asked)
     start = _start(options, plugin.cls)
-    setup = _setup(options, plugin, preset, asked)
-    task_options = {**preset.options, **plugin.options}
-    task: Task = plugin.cls(setup, start.task if start else None, **task_options)
+    context = _context(options, plugin, preset, asked, start)
+    task: Task = plugin.cls.make(context, **plugin.options)
     model = start.model if start else _shape(options, preset, task)
     settings = {
         "task": plugin.label,
         "source": plugin.source,
-        "options": task_options,
-        "preset": setup.preset,
-        "protocol": setup.protocol,
+        "options": {**preset.options, **plugin.options},
+        "preset": context.preset,
+        "protocol": context.protocol,
         "data": task.fingerprint,
         "precision": options.precision,
         "model": asdict(model),
-        "train": {k: v for k, v in asdict(setup.train).items() if k not in IRRELEVANT},
+        "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
         "start": start.settings if start else None,
         "version": __version__,
     }
-    return ResolvedTask(plugin.label, task, model, setup.train, settings, start)
+    return ResolvedTask(plugin.label, task, model, task.train, settings, start)
 
 
 def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
@@ -112,7 +112,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     unused = _untrained(options.train)
     if unused and not any(_preset_of(task).train.steps for task in tasks):
         raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
-    reads_text = any(hasattr(task.task, "tokenizer") for task in everything)
+    reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
     if options.tokenizer != RunOptions.tokenizer and not reads_text:
         raise InputError(f"--tokenizer has no effect: {labels} reads no text")
     names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
@@ -127,7 +127,7 @@ def _untrained(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _preset_of(task: ResolvedTask) -> Preset:
-    preset: Preset = type(task.task).presets[task.task.setup.preset]
+    preset: Preset = type(task.task).presets[task.task.context.preset]
     return preset
 
 
@@ -156,9 +156,18 @@ def _start(options: RunOptions, cls: type[Task]) -> ResolvedTask | None:
     return resolve(options, cls.starts_from, asked=False) if cls.starts_from else None
 
 
-def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> Setup:
-    """Return the part of the options that a task is constructed with."""
+def _context(
+    options: RunOptions, plugin: Plugin, preset: Preset, asked: bool, start: ResolvedTask | None
+) -> TaskContext:
+    """Return what a task is constructed with."""
     overrides = dict(options.train if asked else options.pretrain)
+    name = plugin.label.partition(":")[0]
+    if preset.train.length is None and "length" in overrides:
+        known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
+        raise InputError(
+            f"--train.length has no effect on {name}: its own options say how long its rows are "
+            f"({known})"
+        )
     if not preset.train.steps:
         for field in _untrained(overrides):
             del overrides[field]
@@ -166,8 +175,7 @@ def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> 
         train = replace(preset.train, **overrides)
     except InputError as error:
         raise InputError(str(error) if asked else f"pre{error}") from None
-    name = plugin.label.partition(":")[0]
-    return Setup(
+    return TaskContext(
         preset=options.preset,
         protocol=options.protocol if asked else "strict",
         train=train,
@@ -175,6 +183,8 @@ def _setup(options: RunOptions, plugin: Plugin, preset: Preset, asked: bool) -> 
         tokenizer=options.tokenizer,
         cache=options.cache,
         subsets=options.subsets if asked else None,
+        start=start.task if start else None,
+        name=name.removesuffix(".py"),
     )
 
 
@@ -183,8 +193,8 @@ def _shape(options: RunOptions, preset: Preset, task: Task) -> ModelConfig:
     shape = (preset.model or ModelConfig()).changed(**options.model)
     return replace(
         shape,
-        vocab_size=task.vocab_size,
+        vocab_size=task.vocabulary.vocab_size,
         train_length=task.train_length,
-        digit_ids=task.digit_ids,
-        separator_ids=task.separator_ids,
+        digit_ids=task.vocabulary.digit_ids,
+        separator_ids=task.vocabulary.separator_ids,
     )

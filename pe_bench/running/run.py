@@ -17,7 +17,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements, write_rows
 from pe_bench.results.record import RunRecord, Status
-from pe_bench.results.schema import COLUMNS, Measurement
+from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.results.statistics import average
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
@@ -25,7 +25,7 @@ from pe_bench.running.training import Trained, train
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import read_json, slug, write_json
-from pe_bench.task import Batch
+from pe_bench.task import Batch, Evaluation
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,8 @@ class Run:
         model = self.task.make_model(self.encoding, self.seed)
         start = self.task.start
         files = {name: self.folder / "subsets" / f"{slug(name)}.json" for name in subsets}
+        costs = {name: read_json(file) for name, file in files.items()}
+        notes = [note for cost in costs.values() for note in cost.pop("notes", ())]
         self._record(
             "done",
             subsets=subsets,
@@ -175,7 +177,8 @@ class Run:
             seconds=seconds,
             peak_memory_bytes=environment.peak_memory(self.device),
             pretraining=read_json(self._checkpoint(start) / "final.json") if start else None,
-            costs={name: read_json(file) for name, file in files.items()},
+            notes=tuple(dict.fromkeys(notes)),
+            costs=costs,
         )
         return Outcome(self.title, "done", (), self.folder)
 
@@ -202,7 +205,7 @@ class Run:
         started = time.monotonic()
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
-        evaluations = []
+        evaluations: list[Evaluation] = []
         for sample in range(model.encoding.eval_samples):
             model.use_eval_sample(sample)
             name = f"{slug(subset)}-{sample}" if sample else slug(subset)
@@ -210,11 +213,14 @@ class Run:
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))
         seconds = round(time.monotonic() - started, 3)
+        notes = evaluations[0].notes
+        for note in notes:
+            info(note)
         write_json(
             self.folder / "subsets" / f"{slug(subset)}.json",
-            {"training": asdict(trained), "evaluation_seconds": seconds},
+            {"training": asdict(trained), "evaluation_seconds": seconds, "notes": notes},
         )
-        return average(evaluations)
+        return average([evaluation.rows for evaluation in evaluations])
 
     def _trained(self, task: ResolvedTask, subset: str | None) -> tuple[Decoder, Trained]:
         """Return the model after a phase: trained now, or read from where it was trained before.
@@ -269,20 +275,20 @@ class Run:
     def _checkpoint(self, task: ResolvedTask) -> Path:
         """Return the folder of a phase that serves all subsets, for this run and later ones."""
         key = task.digest(self.encoding.label, self.encoding.source, self.seed)
-        return task.task.setup.cache / "checkpoints" / key
+        return task.task.context.cache / "checkpoints" / key
 
     def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
-        setup = self.task.task.setup
+        context = self.task.task.context
         identity = {
             "task": self.task.label,
             "encoding": self.encoding.label,
             "seed": self.seed,
-            "preset": setup.preset,
-            "protocol": setup.protocol,
+            "preset": context.preset,
+            "protocol": context.protocol,
             "data": self.task.task.data_label,
             "run": self.folder.name,
         }
-        write_rows(path, [identity | asdict(row) for row in measured], COLUMNS)
+        write_rows(path, [identity | asdict(row) for row in measured], CSV_COLUMNS)
 
     def _record(self, status: Status, **more: Any) -> None:
         task = self.task.task
@@ -292,20 +298,19 @@ class Run:
             encoding=self.encoding.label,
             encoding_source=self.encoding.source,
             seed=self.seed,
-            preset=task.setup.preset,
-            protocol=task.setup.protocol,
+            preset=task.context.preset,
+            protocol=task.context.protocol,
             data=task.provenance(),
             settings_digest=self.task.digest(),
             settings=self.task.settings,
             headline=task.headline,
-            shown=dict(task.shown),
-            curves=dict(task.curves),
+            views=task.views,
+            metrics=dict(task.metrics),
             axes=dict(task.axes),
-            figures=task.figures,
-            trained_to=task.trained_to,
+            max_train_axis=task.max_train_axis,
             train_length=self.task.model.train_length,
             fine_tune_length=self.task.train.length if self.task.start else None,
-            missing=dict(task.missing),
+            unavailable=dict(task.unavailable),
             environment=environment.describe(self.device),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
             **more,

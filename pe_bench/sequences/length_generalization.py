@@ -1,77 +1,234 @@
-"""The base of tasks that make their own sequences: checked options, a gate, a digest."""
+"""The base of tasks that train on short sequences of their own and measure longer ones."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.results.schema import Measurement
-from pe_bench.task import Setup, Task
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.statistics import mean_of, proportion
+from pe_bench.sequences.rows import Sequences, stack
+from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
+from pe_bench.system.console import progress
+from pe_bench.task import Evaluation, Task, TaskContext
+
+ID = "in-distribution"
+OOD = "out-of-distribution"
 
 
-class GeneratedTask(Task):
-    """A task that reads no data and ranks nobody who has not learned what was trained.
+class Cell(NamedTuple):
+    """A point of the evaluation; all of its items count alike.
 
-    How well a model extrapolates what it does not know inside the trained range is no property of
-    its encoding. So each such task has an option `gate`, in per cent: below it, whatever is beyond
-    gets another metric, `unsolved_` and its name, which no table ranks.
+    Attributes:
+        length: place on the task's axis `length`.
+        second_axis: place on its second axis; empty: it has none.
+        split: ID where such items are in training, OOD where they are not; empty: in neither mean.
+        groups: more means that the cell counts in.
+    """
+
+    length: int
+    second_axis: str = ""
+    split: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class LengthGeneralizationTask(Task):
+    """Base of synthetic tasks: a task says which cells there are, and what is in one.
+
+    Subclasses define `cells`, `items` and `batch`. Means over cells are made for each split and
+    group. What a model extrapolates from something it has not learned is no property of its
+    encoding: where a mean in distribution is below `gate`, the mean out of distribution has the
+    status "not_learned". It is "partial" where subsets are missing.
 
     Args:
-        gate: see above.
-        ranges: least and largest value of each option that has them, and what was given.
+        context: what the run decides.
+        samples: items for each cell.
+        gate: per cent in distribution from which on the scores out of distribution are ranked.
 
     Raises:
         InputError: an option out of its range, or data.
     """
 
-    name: ClassVar[str]
-    """Of the task, for messages."""
+    autoregressive: ClassVar[bool] = True
+    """Whether the model goes on from its own tokens; False: scored tokens lie in a given text."""
 
-    made: ClassVar[str] = "sequences"
-    """What it makes itself, for the message to those who give it data."""
+    averages_each_subset: ClassVar[bool] = False
+    """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
 
+    averaged: ClassVar[tuple[str, ...]] = ()
+    """Metrics that means are made of; empty: that of the headline."""
+
+    all_subsets: tuple[str, ...] = ("cells",)
     takes_data: ClassVar[bool] = False
-    """It has a use for text all the same, and says itself when not."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        start: Task | None,
-        *,
-        gate: float,
-        **ranges: tuple[int, int, int],
-    ) -> None:
-        super().__init__(setup, start)
-        for option, (value, least, most) in ranges.items():
-            if not least <= value <= most:
-                raise InputError(
-                    f"{self.name}:{option} must be from {least} to {most}, not {value}"
-                )
+    def __init__(self, context: TaskContext, *, samples: int = 100, gate: float = 99.0) -> None:
+        super().__init__(context)
+        self.check_range(samples=(samples, 1, 100_000))
         if not 0 <= gate <= 100:
             raise InputError(f"{self.name}:gate is a percentage, not {gate}")
-        if setup.data is not None and not self.takes_data:
-            raise InputError(f"{self.name} makes its own {self.made}: leave out --data")
+        if context.data is not None and not self.takes_data:
+            raise InputError(f"{self.name} makes its own sequences: leave out --data")
+        self.samples = samples
         self.gate = gate
 
-    def solved(self, *inside: Measurement) -> bool:
-        """Whether these are all at the gate or above."""
-        return all(row.value >= self.gate for row in inside)
-
-    def evaluated(self) -> Iterable[npt.NDArray[np.int64]]:
-        """The ids of everything that is evaluated, in a fixed order."""
+    def cells(self, subset: str) -> Sequence[Cell]:
+        """Return the cells of a subset, cells of one length next to each other."""
         raise NotImplementedError
 
+    def items(self, subset: str, cell: Cell) -> Sequences:
+        """Return the items of a cell, the same for every encoding and seed."""
+        raise NotImplementedError
+
+    def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
+        """Score the items of cells of one length, each cell by itself."""
+        together = stack(items)
+        scores = (exact_match if self.autoregressive else teacher_forced)(model, together)
+        return scores.split([len(each) for each in items])
+
+    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
+        """Return the rows of a cell."""
+        return [self.exact_match(subset, cell, scores)]
+
+    def exact_match(self, subset: str, cell: Cell, scores: Scores) -> Measurement:
+        """Return the percentage of a cell's items whose scored tokens are all correct."""
+        correct = int(scores.exact.sum())
+        n = len(scores.exact)
+        return proportion(
+            subset, "exact_match", correct, n, length=cell.length, second_axis=cell.second_axis
+        )
+
+    def mean(
+        self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
+    ) -> Measurement:
+        """Return the mean of a group of cells."""
+        return mean_of(name, rows, status)
+
+    def max_tokens(self, subset: str, cell: Cell) -> int:
+        """Return the tokens of the longest row that a cell can have."""
+        return int(self.items(subset, cell).lengths.max())
+
+    @cached_property
+    def train_length(self) -> int:
+        return self._longest_row(ID)
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        return self._longest_row()
+
+    @cached_property
+    def max_train_axis(self) -> float:
+        cells = [cell for subset in self.all_subsets for cell in self.cells(subset)]
+        return max(cell.length for cell in cells if cell.split == ID)
+
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
+        by_length: dict[int, list[Cell]] = {}
+        for cell in self.cells(subset):
+            by_length.setdefault(cell.length, []).append(cell)
+        rows: list[Measurement] = []
+        forward = 0
+        decoding = 0
+        with progress(f"{self.name} · {subset}", len(by_length), unit="length") as bar:
+            for length, cells in by_length.items():
+                if str(length) not in journal.items:
+                    journal.add({str(length): self._measured(model, subset, cells)})
+                entry = journal.items[str(length)]
+                rows += [Measurement(**row) for row in entry["rows"]]
+                forward += entry["forward_tokens"]
+                decoding += entry["decoding_tokens"]
+                bar.update(1)
+        if not decoding:
+            return Evaluation(rows)
+        note = (
+            f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of the "
+            f"{decoding:,} that decoding without a cache takes"
+        )
+        return Evaluation(rows, (note,))
+
+    def summarize(self, measured: list[Measurement]) -> list[Measurement]:
+        rows = []
+        for metric in self.averaged or (self.headline.metric,):
+            groups = self._groups([row for row in measured if row.metric == metric])
+            for name, cells in groups.items():
+                ranked = metric != self.headline.metric or not name.endswith(OOD)
+                rows.append(
+                    self.mean(name, cells, "ranked" if ranked else self._status(name, groups))
+                )
+        return rows
+
     def provenance(self) -> dict[str, Any]:
-        return {"label": self.data_label, "items_sha256": self._items_digest}
+        return {**super().provenance(), "items_sha256": self._items_digest}
 
     @cached_property
     def _items_digest(self) -> str:
         digest = hashlib.sha256()
-        for ids in self.evaluated():
-            digest.update(str(ids.shape).encode())
-            digest.update(ids.astype("<i4").tobytes())
+        for subset in self.subsets:
+            for cell in self.cells(subset):
+                for array in self.items(subset, cell).batch():
+                    digest.update(str(tuple(array.shape)).encode())
+                    digest.update(array.numpy().astype("<i4").tobytes())
         return digest.hexdigest()
+
+    @property
+    def _needed_subsets(self) -> tuple[str, ...]:
+        """Subsets that the headline is a mean over."""
+        return self.subsets if self.trains_each_subset else self.all_subsets
+
+    def _longest_row(self, split: str = "") -> int:
+        """Return the tokens of the longest row of a split; of all cells if it is empty."""
+        found = 0
+        for subset in self._needed_subsets:
+            cells = [cell for cell in self.cells(subset) if split in ("", cell.split)]
+            longest = max((cell.length for cell in cells), default=0)
+            for cell in cells:
+                if cell.length == longest:
+                    found = max(found, self.max_tokens(subset, cell))
+        return found
+
+    def _measured(self, model: Decoder, subset: str, cells: list[Cell]) -> dict[str, Any]:
+        """Return what the journal keeps of cells of one length."""
+        items = [self.items(subset, cell) for cell in cells]
+        scores = self.score(model, items)
+        rows: list[dict[str, Any]] = []
+        for cell, each in zip(cells, scores, strict=True):
+            for row in self.measure(subset, cell, each):
+                fields = asdict(row).items()
+                rows.append({name: value for name, value in fields if value == value})  # no nan
+        return {
+            "rows": rows,
+            "forward_tokens": sum(each.forward_tokens for each in scores),
+            "decoding_tokens": sum(map(decoding_tokens, items)) if self.autoregressive else 0,
+        }
+
+    def _groups(self, measured: list[Measurement]) -> dict[str, list[Measurement]]:
+        """Return the rows of each mean."""
+        found = {(row.subset, row.length, row.second_axis): row for row in measured}
+        groups: dict[str, list[Measurement]] = {}
+        for subset in self.subsets:
+            for cell in self.cells(subset):
+                row = found.get((subset, cell.length, cell.second_axis))
+                if row is None:
+                    continue
+                names = [*cell.groups, cell.split] if cell.split else [*cell.groups]
+                if cell.split and self.averages_each_subset:
+                    names.append(f"{subset}-{cell.split}")
+                for name in names:
+                    groups.setdefault(name, []).append(row)
+        return groups
+
+    def _status(self, name: str, groups: dict[str, list[Measurement]]) -> Status:
+        """Return the status of a mean out of distribution."""
+        trained = [f"{name.removesuffix(OOD)}{ID}"]
+        if name == OOD and self.averages_each_subset:
+            trained = [f"{subset}-{ID}" for subset in self.subsets]
+        for group in trained:
+            if group in groups and self.mean(group, groups[group]).value < self.gate:
+                return "not_learned"
+        if name != OOD:
+            return "ranked"
+        cells = [cell for subset in self._needed_subsets for cell in self.cells(subset)]
+        expected = sum(cell.split == OOD for cell in cells)
+        return "ranked" if len(groups[OOD]) == expected else "partial"

@@ -1,8 +1,4 @@
-"""Sequences made from a seed, and how many of them a model gets exactly right.
-
-What tasks such as addition and copying share: rows of unequal length put together from parts, a
-batch whose loss is on the answer alone, and greedy exact match from one forward pass.
-"""
+"""Rows of token ids: put together from segments or samples, padded on the right, made a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +11,25 @@ import torch
 from pe_bench.decoder.model import IGNORE
 from pe_bench.task import Batch
 
-Ids = npt.NDArray[np.int64]
+TokenIds = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-PAD, END = 0, 1
-"""Of every vocabulary made here; a task's own symbols start at FIRST."""
+PAD = 0
+END = 1
 FIRST = 2
+"""A task's own symbols start here; PAD and END are in every vocabulary."""
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """A stretch of every row.
 
     Attributes:
-        values: (N, widest) ids; one row serves all.
-        lengths: (N,) how many of them count; None: all.
-        scored: whether the model is to write them.
+        ids: (N, max_width) token ids; a single row (max_width,) stands for all.
+        lengths: (N,) ids of each row that count; None: all.
+        scored: whether the model has to write them.
     """
 
-    values: npt.NDArray[np.integer]
+    ids: npt.NDArray[np.integer]
     lengths: npt.NDArray[np.integer] | None = None
     scored: bool = False
 
@@ -49,46 +46,46 @@ class Sequences:
     """Rows of ids, padded on the right.
 
     Attributes:
-        ids: (N, longest).
-        scored: (N, longest), True where the model is to write the id.
+        ids: (N, T) token ids.
+        scored: (N, T), True where the model has to write the id.
         lengths: (N,) tokens of each row.
     """
 
-    ids: Ids
+    ids: TokenIds
     scored: Mask
-    lengths: Ids
+    lengths: TokenIds
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def batch(self) -> Batch:
-        """Inputs and next-token targets, the loss on what is scored."""
+        """Return inputs and next-token targets, the loss on scored tokens."""
         targets = np.where(self.scored, self.ids, IGNORE)[:, 1:]
         return Batch(torch.from_numpy(self.ids[:, :-1].copy()), torch.from_numpy(targets))
 
     def take(self, rows: npt.NDArray[np.integer]) -> "Sequences":
-        """Some rows, without padding that none of them needs."""
+        """Return some rows, without padding that none of them needs."""
         lengths = self.lengths[rows]
         width = int(lengths.max(initial=0))
         return Sequences(self.ids[rows, :width], self.scored[rows, :width], lengths)
 
 
-def join(rows: int, *parts: Part) -> Sequences:
-    """Rows that consist of the parts, one after the other without gaps."""
-    columns = [np.arange(part.values.shape[-1]) for part in parts]
-    sizes = [
-        np.full(rows, len(cols)) if part.lengths is None else part.lengths
-        for part, cols in zip(parts, columns, strict=True)
-    ]
-    lengths = np.sum(sizes, axis=0).astype(np.int64)
-    ids = np.full((rows, int(lengths.max(initial=0))), PAD, dtype=np.int64)
-    scored = np.zeros(ids.shape, dtype=np.bool_)
+def concatenate(rows: int, *segments: Segment) -> Sequences:
+    """Return `rows` rows that consist of the segments, one after the other without gaps."""
+    sizes = []
+    for segment in segments:
+        width = segment.ids.shape[-1]
+        sizes.append(np.full(rows, width) if segment.lengths is None else segment.lengths)
+    lengths = np.sum(sizes, axis=0).astype(np.int64)  # (N,)
+    ids = np.full((rows, int(lengths.max(initial=0))), PAD, dtype=np.int64)  # (N, T)
+    scored = np.zeros(ids.shape, dtype=np.bool_)  # (N, T)
     start = np.zeros(rows, dtype=np.int64)
-    for part, cols, size in zip(parts, columns, sizes, strict=True):
-        row, column = np.nonzero(cols < size[:, None])
+    for segment, size in zip(segments, sizes, strict=True):
+        columns = np.arange(segment.ids.shape[-1])
+        row, column = np.nonzero(columns < size[:, None])
         place = start[row] + column
-        ids[row, place] = np.broadcast_to(part.values, (rows, len(cols)))[row, column]
-        scored[row, place] = part.scored
+        ids[row, place] = np.broadcast_to(segment.ids, (rows, len(columns)))[row, column]
+        scored[row, place] = segment.scored
         start += size
     return Sequences(ids, scored, lengths)
 
@@ -111,15 +108,15 @@ def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
     return Sequences(ids, scored, lengths)
 
 
-def stack(many: Sequence[Sequences]) -> Sequences:
-    """The rows of several, one below the other."""
-    width = max(some.ids.shape[1] for some in many)
+def stack(parts: Sequence[Sequences]) -> Sequences:
+    """Return the rows of several, one below the other."""
+    width = max(part.ids.shape[1] for part in parts)
 
     def widen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         return np.pad(array, ((0, 0), (0, width - array.shape[1])))
 
     return Sequences(
-        np.concatenate([widen(some.ids) for some in many]).astype(np.int64),
-        np.concatenate([widen(some.scored) for some in many]).astype(np.bool_),
-        np.concatenate([some.lengths for some in many]),
+        np.concatenate([widen(part.ids) for part in parts]).astype(np.int64),
+        np.concatenate([widen(part.scored) for part in parts]).astype(np.bool_),
+        np.concatenate([part.lengths for part in parts]),
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Ids, Tokenizer, Turn
+from pe_bench.api import TokenIds, Tokenizer, Turn
 
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 HEAD = (
@@ -92,7 +92,7 @@ class Prompts:
         self,
         kind: str,
         rng: np.random.Generator,
-        lengths: Ids,
+        lengths: TokenIds,
         depths: npt.NDArray[np.float64] | None = None,
         questions: int = 1,
     ) -> list[list[Turn]]:
@@ -226,14 +226,14 @@ def _prompt_tokens(turns: list[Turn]) -> int:
     return total - len(turns[-1].answer)
 
 
-def distinct(rng: np.random.Generator, shape: tuple[int, int], count: int) -> Ids:
+def distinct(rng: np.random.Generator, shape: tuple[int, int], count: int) -> TokenIds:
     """Return numbers below `count`, no two of a row the same.
 
     A row is a window of one permutation: a permutation for each row takes longer than all the rest.
     """
     order = rng.permutation(count)
     starts = rng.integers(count, size=(shape[0], 1))
-    found: Ids = order[(starts + np.arange(shape[1])) % count]
+    found: TokenIds = order[(starts + np.arange(shape[1])) % count]
     return found
 
 

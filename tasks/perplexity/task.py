@@ -12,29 +12,37 @@ import torch
 from torch import Tensor
 
 from pe_bench.api import (
+    BASE,
+    LARGE,
+    TINY,
     Batch,
+    Column,
     Corpus,
+    Curve,
     DataError,
     Decoder,
     Encoding,
+    Evaluation,
     Headline,
     InputError,
     Journal,
     Measurement,
-    ModelConfig,
     Preset,
-    Setup,
     Task,
+    TaskContext,
     Tokenizer,
     TrainConfig,
     folder_corpus,
     load_tokenizer,
     progress,
+    ratio,
     stdlib_corpus,
 )
 from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
 from pe_bench.tasks.perplexity.tokenized_corpus import (
-    Column,
+    Column as IdColumn,
+)
+from pe_bench.tasks.perplexity.tokenized_corpus import (
     Ids,
     Places,
     Tokens,
@@ -47,13 +55,12 @@ from pe_bench.tasks.perplexity.windows import (
     Span,
     Windows,
     find_windows,
-    interval,
     make_spans,
-    ratio,
 )
 
-SHARES = (0.25, 0.5, 1, 2, 4)  # evaluated lengths, in training lengths
+EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
 TOKENS_PER_FORWARD = 16_384
+RESAMPLES = 1000
 
 
 class Perplexity(Task):
@@ -69,9 +76,9 @@ class Perplexity(Task):
 
     One forward of a window gives all but the last of these: the loss at an offset does not depend
     on how long the window is. Where an encoding is not prefix consistent, each length has a forward
-    of its own. Sums are float64. Standard errors, and the 95 % intervals `bits_per_byte_low` and
-    `_high` (by resampling), are over documents, not over windows. Bits per byte compare across
-    tokenizers, perplexities do not.
+    of its own. Sums are float64. Standard errors, and the 95 % intervals of bits per byte (by
+    resampling), are over documents, not over windows. Bits per byte compare across tokenizers,
+    perplexities do not.
 
     Protocol strict: windows do not overlap. Protocol paper (TAPE's and LongLoRA's evaluation): one
     starts every `stride` tokens, 256 there, and every token of each counts. Not repeated: windows
@@ -92,20 +99,25 @@ class Perplexity(Task):
         train_files: how many files of a public corpus' train split to use, one after the other.
     """
 
-    headline = Headline("bits_per_byte", "longest", higher_is_better=False)
-    shown = {"test": "bits_per_byte"}
-    curves = {"position": "bits_per_byte", "context": "bits_per_byte"}
-    axes = {"length": "tokens from the start of the window", "aux": ""}
+    headline = Headline("bits_per_byte", "4x-train-length")
+    all_subsets = ("test",)
+    views = (
+        Column("test", "bits_per_byte"),
+        Curve("test", "bits_per_byte"),
+        Curve("position", "bits_per_byte"),
+        Curve("context", "bits_per_byte"),
+    )
+    axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")
     presets = {
         "quick": Preset(
             TrainConfig(steps=500, batch_size=4, length=256, lr=3e-3, warmup=0.1),
-            ModelConfig(layers=3, heads=4, width=128, mlp_width=384),
+            replace(TINY, width=128, mlp_width=384, init_std=0.02),
             {"windows": 64},
         ),
         "small": Preset(
             TrainConfig(steps=1000, batch_size=64, length=1024, lr=6e-4, warmup=0.05),
-            ModelConfig(layers=8, heads=8, width=512, mlp_width=1536),
+            replace(BASE, layers=8),
             {"windows": 256},
         ),
         "paper": Preset(
@@ -118,24 +130,23 @@ class Perplexity(Task):
                 schedule="linear",
                 warmup=0.02,
             ),
-            ModelConfig(layers=12, heads=12, width=768, mlp_width=3072),
+            LARGE,
             {"train_files": 35},  # of C4: 5.2 billion Llama tokens, none of them twice
         ),
     }
 
     def __init__(
         self,
-        setup: Setup,
-        start: Task | None,
+        context: TaskContext,
         *,
         corpus: Literal["stdlib", "pg19", "proofpile", "code", "c4"] | None = None,
         windows: int = 0,
         stride: int | None = None,
         train_files: int = 1,
     ) -> None:
-        super().__init__(setup, start)
-        self.lengths = sorted({max(1, int(share * setup.train.length)) for share in SHARES})
-        self.longest = self.lengths[-1]
+        super().__init__(context)
+        self.lengths = sorted({max(1, int(f * self.length)) for f in EVAL_LENGTH_FACTORS})
+        self.max_eval_tokens = self.lengths[-1]
         self.stride = self.lengths[0] if stride is None else stride
         if windows < 0:
             raise InputError(f"perplexity:windows must not be negative (0: all), not {windows}")
@@ -148,12 +159,9 @@ class Perplexity(Task):
             )
         self.windows = windows
         self.tokenizer, self.tokens = self._open(corpus, train_files)
-        self.vocab_size = self.tokenizer.vocab_size
-        self.digit_ids = self.tokenizer.digit_ids
-        self.separator_ids = self.tokenizer.separator_ids
+        self.vocabulary = self.tokenizer
         self.data_label = f"{self.tokens.name}-{self.tokens.fingerprint[:8]}"
         self.fingerprint = f"{self.tokens.fingerprint}+{self.tokenizer.fingerprint}"
-        self.subsets = self.chosen(["test"])
         self.spans = make_spans(self.lengths, self.stride)
 
     def skip(self, encoding: Encoding) -> str | None:
@@ -161,18 +169,17 @@ class Perplexity(Task):
         return super().skip(encoding) or self._too_short()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        stream, length = self._train_stream(step), self.setup.train.length
-        random = np.random.default_rng([seed, step])
-        starts = random.integers(0, len(stream) - length + 1, self.setup.train.batch_size)
+        stream = self._train_stream(step)
+        length = self.length
+        rng = np.random.default_rng([seed, step])
+        starts = rng.integers(0, len(stream) - length + 1, self.train.batch_size)
         return self._inputs(np.stack([stream[start : start + length] for start in starts]))
 
-    def evaluate(
-        self, model: Decoder, subset: str, seed: int, journal: Journal
-    ) -> list[Measurement]:
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         windows = self._test_windows
         if not len(windows):
             raise InputError(str(self._too_short()))
-        size = max(1, TOKENS_PER_FORWARD // self.longest)
+        size = max(1, TOKENS_PER_FORWARD // self.max_eval_tokens)
         sizes = []  # bytes of each span of each window
         with progress(f"{self.data_label} · evaluate", len(windows), unit="window") as bar:
             for first in range(0, len(windows), size):
@@ -183,26 +190,25 @@ class Perplexity(Task):
                 bytes_ = self.tokenizer.byte_lengths[some]
                 sizes.append([bytes_[:, slice(*span.scored)].sum(1) for span in self.spans])
                 bar.update(len(some))
-        print(self._definitions())
         losses = np.array([journal.items[str(i)] for i in range(len(windows))])
         rows: list[Measurement] = []
         for column, span in enumerate(self.spans):
             bytes_ = np.concatenate([part[column] for part in sizes])
             rows += _rows(span, losses[:, column], bytes_, windows.clusters)
-        return rows
+        return Evaluation(rows, (self._definitions(),))
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """The headline: bits per byte at the longest length, four times the training length."""
-        wanted = ("test", self.headline.metric, self.longest)
+        """Return the headline: bits per byte at four times the training length."""
+        wanted = ("test", self.headline.metric, self.max_eval_tokens)
         return [
-            replace(row, subset="longest")
+            replace(row, subset=self.headline.subset)
             for row in measured
             if (row.subset, row.metric, row.length) == wanted
         ]
 
     def provenance(self) -> dict[str, Any]:
         windows = self._test_windows
-        places = np.concatenate([[self.longest, self.stride], windows.starts]).astype("<i8")
+        places = np.concatenate([[self.max_eval_tokens, self.stride], windows.starts]).astype("<i8")
         return {
             "label": self.data_label,
             "corpus": self.tokens.name,
@@ -216,7 +222,7 @@ class Perplexity(Task):
         }
 
     def _open(self, corpus: str | None, train_files: int) -> tuple[Tokenizer, Tokens]:
-        setup = self.setup
+        setup = self.context
         if setup.data is None:
             text = self._without_data(corpus, train_files)
         elif corpus == "stdlib":
@@ -235,7 +241,7 @@ class Perplexity(Task):
         return tokenizer, corpus_tokens(text, tokenizer, setup.cache)
 
     def _without_data(self, corpus: str | None, train_files: int) -> Corpus:
-        if corpus is None and self.setup.preset == "paper":
+        if corpus is None and self.context.preset == "paper":
             raise DataError(
                 "preset paper trains on C4: give a folder of its text with --data perplexity=DIR, "
                 "or write perplexity:corpus=c4 to download files of 0.3 GB, 36 in all, as training "
@@ -243,22 +249,22 @@ class Perplexity(Task):
             )
         if corpus in (None, "stdlib"):
             return stdlib_corpus()
-        if self.setup.preset == "quick":
+        if self.context.preset == "quick":
             raise DataError(
                 f"preset quick downloads nothing: give a folder with the text of {corpus} with "
                 "--data perplexity=DIR, or use --preset small"
             )
-        return public_corpus(corpus, train_files, self.setup.cache)
+        return public_corpus(corpus, train_files, self.context.cache)
 
     def _open_ids(self, path: Path, corpus: str | None) -> tuple[Tokenizer, Tokens]:
-        spec = self.setup.tokenizer
+        spec = self.context.tokenizer
         if spec.startswith("bpe:"):
             raise InputError(
                 f"{path} holds ids, which have their vocabulary already, not text to fit {spec} "
                 "to: give its tokenizer.json as --tokenizer"
             )
         nothing = Corpus(corpus or path.stem)
-        tokenizer = load_tokenizer(spec, nothing, self.setup.cache)
+        tokenizer = load_tokenizer(spec, nothing, self.context.cache)
         tokens = file_tokens(path, tokenizer)
         return tokenizer, replace(tokens, name=corpus or tokens.name)
 
@@ -270,7 +276,7 @@ class Perplexity(Task):
         columns = []
         for span in self.spans:
             # What comes after a token changes nothing, so one forward serves all that begin here.
-            seen = (0, self.longest) if consistent and span.seen[0] == 0 else span.seen
+            seen = (0, self.max_eval_tokens) if consistent and span.seen[0] == 0 else span.seen
             if seen not in losses:
                 batch = self._inputs(windows[:, slice(*seen)])
                 tokens, targets = batch.tokens.to(device), batch.targets.to(device)
@@ -288,30 +294,30 @@ class Perplexity(Task):
 
     @cached_property
     def _test_windows(self) -> Windows:
-        step = self.longest if self.setup.protocol == "strict" else self.stride
-        return find_windows(self.tokens.test(), self.longest, step, self.windows)
+        step = self.max_eval_tokens if self.context.protocol == "strict" else self.stride
+        return find_windows(self.tokens.test(), self.max_eval_tokens, step, self.windows)
 
     def _too_short(self) -> str | None:
         if len(self._test_windows):
             return None
         return (
-            f"no test document of {self.tokens.name} has {self.longest} tokens, four times the "
-            "training length: use longer documents or a smaller --train.length"
+            f"no test document of {self.tokens.name} has {self.max_eval_tokens} tokens, four times "
+            "the training length: use longer documents or a smaller --train.length"
         )
 
-    def _train_stream(self, step: int) -> Column | Ids:
+    def _train_stream(self, step: int) -> IdColumn | Ids:
         """Return the training documents at a step, each followed by EOS where they are known.
 
         All of them, or one piece of a large corpus after the other, so that the first step waits
         for the first piece only and a resumed run sees the same batches.
         """
         pieces = self.tokens.train
-        turn = min(step * len(pieces) // self.setup.train.steps, len(pieces) - 1)
+        turn = min(step * len(pieces) // self.train.steps, len(pieces) - 1)
         stream = pieces[turn]().ids
-        if len(stream) <= self.setup.train.length:
+        if len(stream) <= self.length:
             raise InputError(
                 f"{self.tokens.name} has {len(stream)} tokens to train on, one window "
-                f"of {self.setup.train.length} needs more: give more text"
+                f"of {self.length} needs more: give more text"
             )
         return stream
 
@@ -338,19 +344,29 @@ def _rows(span: Span, nats: Numbers, bytes_: Numbers, clusters: Places) -> list[
         bytes_: (N,) bytes that they stand for.
         clusters: (N,) what goes together.
     """
-    n, tokens = len(nats), np.full(len(nats), span.scored[1] - span.scored[0])
-
-    def row(metric: str, value: float, error: float = math.nan) -> Measurement:
-        return Measurement(span.subset, span.family + metric, value, n, error, span.length)
-
-    bits = nats / math.log(2)
-    rows = [row("bits_per_byte", *ratio(bits, bytes_, clusters))]
+    tokens = np.full(len(nats), span.scored[1] - span.scored[0])
+    tested = span.subset == "test" and not span.family
+    bits = ratio(
+        span.subset,
+        f"{span.family}bits_per_byte",
+        nats / math.log(2),
+        bytes_,
+        clusters,
+        length=span.length,
+        resamples=RESAMPLES if tested else 0,
+    )
     if span.subset != "test":
-        return rows
-    per_token, error = ratio(nats, tokens, clusters)
+        return [bits]
+    per_token = ratio(
+        span.subset, f"{span.family}perplexity", nats, tokens, clusters, length=span.length
+    )
     with np.errstate(over="ignore"):
-        perplexity = float(np.exp(per_token))
-    rows.append(row("perplexity", perplexity, perplexity * error))
-    if not span.family and (ends := interval(bits, bytes_, clusters)):
-        rows += [row(f"bits_per_byte_{e}", x) for e, x in zip(("low", "high"), ends, strict=True)]
-    return rows
+        value, low, high = np.exp([per_token.value, per_token.ci_low, per_token.ci_high])
+    perplexity = replace(
+        per_token,
+        value=float(value),
+        stderr=float(value) * per_token.stderr,
+        ci_low=float(low),
+        ci_high=float(high),
+    )
+    return [bits, perplexity]

@@ -1,4 +1,4 @@
-"""Evaluation windows of a text, which of their tokens count, and how certain the numbers are.
+"""Evaluation windows of a text and which of their tokens count.
 
 `datasets` cuts rows into chunks of equal length, but not windows that overlap and end before the
 next document.
@@ -17,8 +17,6 @@ from pe_bench.tasks.perplexity.tokenized_corpus import Ids, Places, TokenText
 Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 OCTAVES = 8  # of the curve against the position
-RESAMPLES = 1000
-SEED = 20_250_104  # of the resamples: the same for everybody
 
 
 class Span(NamedTuple):
@@ -86,44 +84,6 @@ def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Win
         chosen = np.arange(count) * len(starts) // count
         starts, clusters = starts[chosen], clusters[chosen]
     return Windows(text, length, starts, clusters)
-
-
-def ratio(numerators: Numbers, denominators: Numbers, clusters: Places) -> tuple[float, float]:
-    """A sum over another one, of (N,) numbers each in clusters (N,), and its standard error.
-
-    The error is that of a ratio of cluster sums, nan for a single cluster. With one window in each
-    cluster it is the usual one.
-    """
-    above, below = _sums(clusters, numerators, denominators)
-    n = len(above)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        value = above.sum() / below.sum()
-        squares = ((above - value * below) ** 2).sum()
-        spread = np.sqrt(squares * n / (n - 1)) / below.sum() if n > 1 else np.nan
-    return float(value), float(spread)
-
-
-def interval(
-    numerators: Numbers, denominators: Numbers, clusters: Places
-) -> tuple[float, float] | None:
-    """The 95 % interval of a ratio by resampling whole clusters; None where there is only one."""
-    sums = np.stack(_sums(clusters, numerators, denominators), axis=1)
-    n = len(sums)
-    if n < 2:
-        return None
-    random = np.random.default_rng(SEED)
-    times = (random.multinomial(n, np.full(n, 1 / n)) for _ in range(RESAMPLES))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        draws = np.array([some @ sums for some in times])
-        low, high = np.percentile(draws[:, 0] / draws[:, 1], [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _sums(clusters: Places, *columns: Numbers) -> list[npt.NDArray[np.float64]]:
-    """Each column summed within each cluster."""
-    _, index = np.unique(clusters, return_inverse=True)
-    sums = [np.bincount(index, column.astype(np.float64)) for column in columns]
-    return [column.astype(np.float64) for column in sums]
 
 
 def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:

@@ -1,10 +1,10 @@
 """SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham 2022, 2201.03533)."""
 
 import hashlib
-import math
 import re
 import statistics
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,20 +15,25 @@ import torch
 from pe_bench.api import (
     IGNORE,
     Batch,
+    Column,
     DataError,
     Decoder,
+    Evaluation,
     Headline,
     InputError,
     Journal,
     Measurement,
     Preset,
     Sampling,
-    Setup,
     Task,
+    TaskContext,
+    Tokenizer,
     TrainConfig,
     generate,
     log_likelihoods,
+    mean_of,
     progress,
+    proportion,
 )
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
@@ -87,9 +92,10 @@ class Scrolls(Task):
         items: how many validation examples per subset, spread evenly; 0: all.
     """
 
-    headline = Headline("score", "all", higher_is_better=True)
-    shown = {name: subset.metric for name, subset in SUBSETS.items()}
-    axes = {"length": "median tokens of the whole inputs", "aux": ""}
+    headline = Headline("score", "all")
+    all_subsets = tuple(SUBSETS)
+    views = tuple(Column(name, subset.metric) for name, subset in SUBSETS.items())
+    axes = {"length": "median tokens of the whole inputs", "second": ""}
     protocols = ("strict", "paper")
     starts_from = "perplexity"
     trains_each_subset = True
@@ -118,30 +124,28 @@ class Scrolls(Task):
 
     def __init__(
         self,
-        setup: Setup,
-        start: Task | None,
+        context: TaskContext,
         *,
         answer_tokens: int = 200,
         summary_tokens: int = 1000,
         items: int = 0,
     ) -> None:
-        super().__init__(setup, start)
-        assert start is not None  # there is a `starts_from`
-        self.tokenizer = start.tokenizer
-        self.vocab_size = self.tokenizer.vocab_size
-        self.digit_ids = self.tokenizer.digit_ids
-        self.separator_ids = self.tokenizer.separator_ids
-        self.longest = setup.train.length
+        super().__init__(context)
+        assert context.start is not None  # there is a `starts_from`
+        assert isinstance(context.start.vocabulary, Tokenizer)
+        self.vocabulary = self.tokenizer = context.start.vocabulary
         self.limits = {True: summary_tokens, False: answer_tokens}
         self.items = items
         for limit in self.limits.values():
-            if not 0 < limit < self.longest - 64:
+            if not 0 < limit < self.length - 64:
                 raise InputError(
                     f"an output of {limit} tokens leaves too little of --train.length "
-                    f"{self.longest} for the input: ask for less output or train longer sequences"
+                    f"{self.length} for the input: ask for less output or train longer sequences"
                 )
-        self.format = (StrictFormat if setup.protocol == "strict" else PaperFormat)(self.tokenizer)
-        self.data = self._open(self.chosen([*SUBSETS]))
+        self.format = (StrictFormat if context.protocol == "strict" else PaperFormat)(
+            self.tokenizer
+        )
+        self.data = self._open(self.subsets)
         self.subsets = tuple(self.data)
         texts = "".join(r.sha256 for pair in self.data.values() for r in pair)
         self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
@@ -150,32 +154,32 @@ class Scrolls(Task):
 
     @property
     def _builtin(self) -> bool:
-        return self.setup.data is None and self.setup.preset == "quick"
+        return self.context.data is None and self.context.preset == "quick"
 
     def _open(self, chosen: tuple[str, ...]) -> dict[str, tuple[Records, Records]]:
-        opened, missing = {}, {}
-        folders = {name: self.setup.data or self._fetch(name) for name in chosen}
+        opened, unavailable = {}, {}
+        folders = {name: self.context.data or self._fetch(name) for name in chosen}
         for name, folder in folders.items():
             try:
                 opened[name] = (
-                    open_split(folder, name, "train", self.setup.cache),
-                    open_split(folder, name, "validation", self.setup.cache),
+                    open_split(folder, name, "train", self.context.cache),
+                    open_split(folder, name, "validation", self.context.cache),
                 )
             except InputError as error:
-                missing[name] = str(error)
+                unavailable[name] = str(error)
         if not opened:
-            raise DataError(f"no data for any subset: {next(iter(missing.values()))}")
-        self.missing = missing
+            raise DataError(f"no data for any subset: {next(iter(unavailable.values()))}")
+        self.unavailable = unavailable
         return opened
 
     def _fetch(self, name: str) -> Path:
         """The folder with a subset where the user gave none."""
         if not self._builtin:
-            return hub_file(HUB_REPOSITORY, f"{name}.zip", cache=self.setup.cache / "hub").parent
+            return hub_file(HUB_REPOSITORY, f"{name}.zip", cache=self.context.cache / "hub").parent
         # Written in the official layout, so that nothing after this differs from real data.
-        length = max(300, min(4000, self.longest - self.limits[SUBSETS[name].summary] - 8))
+        length = max(300, min(4000, self.length - self.limits[SUBSETS[name].summary] - 8))
         version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
-        folder = self.setup.cache / "builtin" / f"{version}-{length}"
+        folder = self.context.cache / "builtin" / f"{version}-{length}"
         for split, n in (("train", 600), ("validation", 24)):
             path = folder / name / f"{split}.jsonl"
             if not path.exists():
@@ -191,14 +195,14 @@ class Scrolls(Task):
         record = self.data[name][0][index]
         limit = self._limit(name)
         prompt = self.format.prompt(
-            record.input, self.longest - limit, SUBSETS[name].summary, training=True
+            record.input, self.length - limit, SUBSETS[name].summary, training=True
         )
         output = record.outputs[reference % len(record.outputs)]
         return prompt, self.format.output(output, limit)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every subset is trained on its own
-        size, total = self.setup.train.batch_size, len(self.data[subset][0])
+        size, total = self.train.batch_size, len(self.data[subset][0])
         rows = []
         for position in range(step * size, (step + 1) * size):
             epoch, place = divmod(position, total)
@@ -213,12 +217,10 @@ class Scrolls(Task):
             targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
         return Batch(tokens, targets)
 
-    def evaluate(
-        self, model: Decoder, subset: str, seed: int, journal: Journal
-    ) -> list[Measurement]:
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         records = self._evaluated(subset)
-        kind, strict = SUBSETS[subset], self.setup.protocol == "strict"
-        size = max(1, TOKENS_PER_FORWARD // self.longest)
+        kind, strict = SUBSETS[subset], self.context.protocol == "strict"
+        size = max(1, TOKENS_PER_FORWARD // self.length)
         with progress(f"{subset} · generate", len(records), unit="item") as bar:
             for first in range(0, len(records), size):
                 some = records[first : first + size]
@@ -230,7 +232,7 @@ class Scrolls(Task):
                 bar.update(len(some))
         answers = {record.id: journal.items[record.id] for record in records}
         length = round(statistics.median(answer["tokens"] for answer in answers.values()))
-        values = load_metric(kind.metric, self.setup.cache).compute(
+        values = load_metric(kind.metric, self.context.cache).compute(
             predictions=[answer["prediction"] for answer in answers.values()],
             references=[record.outputs for record in records],
         )
@@ -239,7 +241,7 @@ class Scrolls(Task):
             for name, value in values.items()
             if not name.endswith("_stderr")
         ]
-        return _accuracies(subset, list(answers.values()), length) + rows
+        return Evaluation(_accuracies(subset, list(answers.values()), length) + rows)
 
     def _answers(
         self, model: Decoder, subset: str, records: list[Record], sampling: Sampling | None
@@ -247,7 +249,7 @@ class Scrolls(Task):
         """What the journal keeps of each record."""
         limit, summary = self._limit(subset), SUBSETS[subset].summary
         prompts = [
-            self.format.prompt(r.input, self.longest - limit, summary, training=False)
+            self.format.prompt(r.input, self.length - limit, summary, training=False)
             for r in records
         ]
         generated = generate(
@@ -263,7 +265,7 @@ class Scrolls(Task):
                 "prediction": self.tokenizer.decode(ids).strip(),
                 "tokens": len(self.tokenizer.encode(record.input)),
             }
-            if self.setup.protocol == "strict" and (options := _options(record.input)):
+            if self.context.protocol == "strict" and (options := _options(record.input)):
                 chosen = self._likeliest(model, prompt, options, limit)
                 answers[record.id] |= {
                     key: options[choice] in record.outputs for key, choice in chosen.items()
@@ -290,25 +292,24 @@ class Scrolls(Task):
         return [records[i * total // wanted] for i in range(wanted)]
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """The SCROLLS score, under another name where some of the seven are missing."""
+        """Return the SCROLLS score, partial where some of the seven are missing."""
         main = [row for row in measured if row.metric == SUBSETS[row.subset].metric]
         if not main:
             return []
-        name = self.headline.metric if len(main) == len(SUBSETS) else "partial_score"
-        error = math.sqrt(sum(row.stderr**2 for row in main)) / len(main)
+        mean = mean_of("all", main, "ranked" if len(main) == len(SUBSETS) else "partial")
         value = statistics.fmean(row.value for row in main)
-        return [Measurement(self.headline.subset, name, value, len(main), error)]
+        return [replace(mean, metric="score", value=value, n=len(main))]
 
     def provenance(self) -> dict[str, Any]:
         return {
             "label": self.data_label,
-            "folder": str(self.setup.data) if self.setup.data else None,
+            "folder": str(self.context.data) if self.context.data else None,
             "files": {
                 f"{name}/{split}": records.sha256
                 for name, pair in self.data.items()
                 for split, records in zip(("train", "validation"), pair, strict=True)
             },
-            "start": self.start.provenance() if self.start else None,
+            "start": self.context.start.provenance() if self.context.start else None,
         }
 
 
@@ -338,11 +339,9 @@ def _options(text: str) -> list[str]:
 def _accuracies(subset: str, answers: list[dict[str, Any]], length: int) -> list[Measurement]:
     rows = []
     for metric in ("accuracy", "accuracy_per_byte"):
-        right = [answer[metric] for answer in answers if metric in answer]
-        if right:
-            share = statistics.fmean(right)
-            error = math.sqrt(share * (1 - share) / len(right))
-            rows.append(Measurement(subset, metric, 100 * share, len(right), 100 * error, length))
+        correct = [answer[metric] for answer in answers if metric in answer]
+        if correct:
+            rows.append(proportion(subset, metric, sum(correct), len(correct), length=length))
     return rows
 
 

@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     device = find_device(args.device)
     import torch
 
-    from pe_bench.reporting.report import summary
+    from pe_bench.reporting.leaderboard import summarize
     from pe_bench.running.grid import run_grid
     from pe_bench.running.options import RunOptions
 
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
-        print(f"\n{summary(args.results, folders)}")
+        print(f"\n{summarize(args.results, folders)}")
         _say_where(args.results)
     return _close(outcomes)
 

@@ -1,10 +1,14 @@
 """Numbers from papers, to stand beside measured ones and never among them. No torch needed."""
 
 import csv
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
+
+from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.results.metrics import METRICS
 
 TABLE = Path(__file__).with_name("published.csv")
 Evidence = Literal["published", "second-hand", "from memory"]
@@ -72,7 +76,7 @@ def find(
 
 
 def markdown(task: str) -> str:
-    """A section on what is published for a task, a table for each source, nothing ranked.
+    """Return a section on what is published for a task, a table for each source, not ranked.
 
     Returns:
         An empty string where there is nothing.
@@ -82,44 +86,56 @@ def markdown(task: str) -> str:
         sources.setdefault(f"{number.source} ({number.evidence})", []).append(number)
     if not sources:
         return ""
-    parts = [part for name, numbers in sources.items() for part in _source(name, numbers)]
-    return "\n\n".join(["### Published (not measured here)", *parts])
+    tables = [_describe_source(name, numbers) for name, numbers in sources.items()]
+    return "\n\n".join(["### Published (not measured here)", *tables])
 
 
-def _source(name: str, numbers: list[Published]) -> list[str]:
-    """A caption and a table, in the order of the source."""
-    metrics = list(dict.fromkeys(_metric(number) for number in numbers))
-    problems = list(dict.fromkeys(n.known_problems or NONE_KNOWN for n in numbers))
+def _describe_source(name: str, numbers: Sequence[Published]) -> str:
+    """Return a caption and a table, in the order of the source."""
+    metrics = list(dict.fromkeys(_label(number) for number in numbers))
+    problems = {number.encoding: number.known_problems or NONE_KNOWN for number in numbers}
     columns: dict[str, dict[str, Published]] = {}  # heading -> encoding -> number
     for number in numbers:
-        heading = number.subset + (f" {_metric(number)}" if len(metrics) > 1 else "")
-        heading += f" at {number.length:,}" if number.length is not None else ""
+        heading = number.subset
+        if len(metrics) > 1:
+            heading += f" {_label(number)}"
+        if number.length is not None:
+            heading += f" at {number.length:,}"
         columns.setdefault(heading, {})[number.encoding] = number
-    known = {number.encoding: number.known_problems or NONE_KNOWN for number in numbers}
-    last = ["known problems"] if len(problems) > 1 else []
-    lines = [
-        ["encoding (published)", *columns, *last],
-        ["---", *["---:"] * len(columns), *["---"] * len(last)],
-    ]
-    for encoding, problem in known.items():
-        cells = [_cell(encoding, column) for column in columns.values()]
-        lines.append([encoding, *cells, *([problem] if last else [])])
-    caption = f"{name}: {', '.join(metrics)}." + ("" if last else f" Known problems: {problems[0]}")
-    return [caption, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+
+    caption = f"{name}: {', '.join(metrics)}."
+    header = ["encoding (published)", *columns]
+    rows = [[encoding, *_cells(encoding, columns.values())] for encoding in problems]
+    align = "l" + "r" * len(columns)
+    if len(set(problems.values())) == 1:
+        caption += f" Known problems: {numbers[0].known_problems or NONE_KNOWN}"
+    else:
+        header.append("known problems")
+        align += "l"
+        for row in rows:
+            row.append(problems[row[0]])
+    return f"{caption}\n\n{markdown_table(header, rows, align)}"
 
 
-def _metric(number: Published) -> str:
-    return number.metric.replace("_", " ") + (f" in {number.unit}" if number.unit else "")
+def _label(number: Published) -> str:
+    """Return title and unit of a number's metric."""
+    metric = METRICS.get(number.metric)
+    title = metric.title if metric else number.metric.replace("_", " ")
+    return f"{title} in {number.unit}" if number.unit else title
 
 
-def _cell(encoding: str, column: dict[str, Published]) -> str:
-    """A number with as many decimals as the column needs."""
-    number = column.get(encoding)
-    if number is None:
-        return "–"
-    decimals = max(len(f"{other.value:g}".partition(".")[2]) for other in column.values())
-    spread = "" if number.spread is None else f" ± {number.spread:.{decimals}f}"
-    return f"{number.value:.{decimals}f}{spread}"
+def _cells(encoding: str, columns: Iterable[Mapping[str, Published]]) -> list[str]:
+    """Return the numbers of an encoding, each with as many decimals as its column needs."""
+    cells = []
+    for column in columns:
+        if encoding not in column:
+            cells.append(ABSENT)
+            continue
+        number = column[encoding]
+        decimals = max(len(f"{other.value:g}".partition(".")[2]) for other in column.values())
+        spread = "" if number.spread is None else f" ± {number.spread:.{decimals}f}"
+        cells.append(f"{number.value:.{decimals}f}{spread}")
+    return cells
 
 
 def _parse(row: dict[str, str]) -> Published:

@@ -1,15 +1,25 @@
-"""Runs under equal settings, grouped into tables and ranked."""
+"""Runs under equal settings, gathered into tables and ranked."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from pe_bench.errors import InputError
+from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_rows
+from pe_bench.results.metrics import METRICS, Metric
+from pe_bench.results.reading import read_records
+from pe_bench.results.record import RunRecord
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
 
-NUMBER = ["subset", "length", "aux", "metric"]  # what tells the numbers of a run apart
+MAX_DIFFERENCES = 60  # characters of a heading
+
+ARROWS = {True: "↑", False: "↓", None: ""}
+
+AnyView = TypeVar("AnyView", Column, Curve, Heatmap, Gallery)
 
 
 @dataclass(frozen=True)
@@ -17,86 +27,156 @@ class Table:
     """Runs under equal settings.
 
     Attributes:
-        title: task, preset, protocol and data.
-        settings: digest of everything that they have in common.
-        runs: run.json of each, one per encoding and seed.
-        rows: their measurements, all of them.
-        scores: one row per encoding and number: mean, sd (over seeds), stderr (over items), seeds.
+        records: one per encoding and seed.
+        scores: one row per encoding and number, see `frames.mean_over_seeds`.
+        differences: settings that tell it from other tables of the same title.
     """
 
-    title: str
-    settings: str
-    runs: list[dict[str, Any]]
-    rows: pd.DataFrame
+    records: tuple[RunRecord, ...]
     scores: pd.DataFrame
+    differences: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What all runs have in common, as any one of them tells it."""
-        return self.runs[0]
+    def about(self) -> RunRecord:
+        """Any of the records, for what all of them have in common."""
+        return self.records[0]
+
+    @property
+    def title(self) -> str:
+        """Task, preset, protocol and data."""
+        about = self.about
+        data = about.data.get("label", "")
+        return f"{about.task} · {about.preset} · {about.protocol} · data={data}"
+
+    @property
+    def heading(self) -> str:
+        """The title, and what tells it from other tables of this title."""
+        if not self.differences:
+            return self.title
+        settings = [f"{key}={value}" for key, value in self.differences.items()]
+        short = ", ".join(settings)
+        if len(short) > MAX_DIFFERENCES:
+            short = f"settings={self.about.settings_digest}"
+        return f"{self.title} · {short}"
 
     @property
     def name(self) -> str:
-        """File name of its plots."""
-        return slug(self.title.replace(" · ", "-").replace("data=", "")) + f"-{self.settings}"
+        """Stem of the files of its pictures."""
+        title = self.title.replace(" · ", "-").replace("data=", "")
+        return f"{slug(title)}-{self.about.settings_digest}"
+
+    @property
+    def task_name(self) -> str:
+        """Name of the task, without options."""
+        return self.about.task.partition(":")[0]
+
+    @property
+    def headline(self) -> Headline:
+        """The number that ranks."""
+        assert self.about.headline is not None
+        return self.about.headline
+
+    @property
+    def encodings(self) -> list[str]:
+        """Labels of the encodings, in alphabetical order."""
+        return sorted({record.encoding for record in self.records})
+
+    def views(self, kind: type[AnyView]) -> list[AnyView]:
+        """Return the views of a kind that there are numbers for."""
+        views = [view for view in self.about.views if isinstance(view, kind)]
+        return [view for view in views if not self.numbers(view.subset, view.metric).empty]
+
+    def metric(self, name: str) -> Metric:
+        """Return title, unit and direction of a metric."""
+        return {**METRICS, **self.about.metrics}.get(name) or Metric(name.replace("_", " "))
+
+    def label(self, name: str) -> str:
+        """Return title and unit of a metric, with an arrow that points to better values."""
+        metric = self.metric(name)
+        title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+        return f"{title} {ARROWS[metric.higher_is_better]}".strip()
+
+    def numbers(self, subset: str, metric: str) -> pd.DataFrame:
+        """Return the scores of one metric of one subset."""
+        scores = self.scores
+        return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
+
+    def ranking(self) -> list[str]:
+        """Return the encodings from best to worst.
+
+        They are sorted by the mean of the headline over the seeds whose headline is ranked. Those
+        without such a seed come last, in alphabetical order.
+        """
+        scores = self.numbers(self.headline.subset, self.headline.metric)
+        means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
+        lower_is_better = not self.metric(self.headline.metric).higher_is_better
+        best = means.sort_values(ascending=lower_is_better).index
+        return [*best, *(name for name in self.encodings if name not in best)]
+
+    def seeds(self, encoding: str) -> int:
+        """Return how many seeds an encoding was run with."""
+        return sum(record.encoding == encoding for record in self.records)
+
+    def learned(self, encoding: str) -> int:
+        """Return with how many seeds an encoding learned what was trained."""
+        scores = self.numbers(self.headline.subset, self.headline.metric)
+        failed = scores[(scores["encoding"] == encoding) & (scores["status"] == "not_learned")]
+        return self.seeds(encoding) - int(failed["seeds"].sum())
+
+    def describe(self, encoding: str) -> str:
+        """Return the label of an encoding, and in words if not all of its seeds learned."""
+        learned, seeds = self.learned(encoding), self.seeds(encoding)
+        if learned == seeds:
+            return encoding
+        return f"{encoding} ({f'{learned} of {seeds}' if learned else 'not'} learned)"
 
 
-def make_tables(runs: Sequence[dict[str, Any]]) -> list[Table]:
-    """Groups finished runs by their settings; of two runs of one cell the later one counts."""
-    groups: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
-    for run in sorted(runs, key=lambda run: str(run.get("finished"))):
-        if run["status"] == "done":
-            cells = groups.setdefault(run["settings_digest"], {})
-            for key, other in list(cells.items()):  # seeds of one table ran the same code
-                if key[0] == run["encoding"] and other["encoding_source"] != run["encoding_source"]:
-                    del cells[key]
-            cells[run["encoding"], run["seed"]] = run
+def read_tables(results: Path | str) -> list[Table]:
+    """Return the tables of a results folder, see `make_tables`."""
+    return make_tables(read_records(Path(results)))
+
+
+def make_tables(records: Iterable[RunRecord]) -> list[Table]:
+    """Return a table for each combination of settings, in the order of their titles.
+
+    Raises:
+        InputError: a file of a run cannot be read.
+    """
+    groups: dict[str, list[RunRecord]] = {}
+    for record in finished_runs(records):
+        if record.headline is None:
+            raise InputError(
+                f"{record.folder} was written by another version of pe-bench: measure it again, "
+                "or remove that folder"
+            )
+        groups.setdefault(record.settings_digest, []).append(record)
     tables = []
-    for settings, cells in groups.items():
-        chosen = list(cells.values())
-        rows = pd.concat([_read_rows(run) for run in chosen], ignore_index=True)
-        about = chosen[0]
-        title = (
-            f"{about['task']} · {about['preset']} · {about['protocol']} · "
-            f"data={about['data']['label']}"
-        )
-        tables.append(Table(title, settings, chosen, rows, _scores(rows)))
-    return sorted(tables, key=lambda table: (table.title, table.settings))
+    for group in groups.values():
+        rows = pd.concat([read_rows(record) for record in group], ignore_index=True)
+        tables.append(Table(tuple(group), mean_over_seeds(rows)))
+    tables.sort(key=lambda table: (table.title, table.about.settings_digest))
+    return [replace(table, differences=_differences(table, tables)) for table in tables]
 
 
-def ranking(table: Table) -> list[str]:
-    """Encodings from best to worst by the headline; alphabetical where it is missing."""
-    headline = table.about["headline"]
-    scores = table.scores
-    found = scores[(scores.subset == headline["subset"]) & (scores.metric == headline["metric"])]
-    best = found.set_index("encoding")["mean"].sort_values(
-        ascending=not headline["higher_is_better"]
-    )
-    rest = sorted({run["encoding"] for run in table.runs} - set(best.index))
-    return [*best.index, *rest]
+def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:
+    """Return the settings in which a table differs from others of its title."""
+    own = _flatten(table.about.settings)
+    namesakes = [other for other in tables if other.title == table.title]
+    differing: dict[str, Any] = {}
+    for other in namesakes:
+        settings = _flatten(other.about.settings)
+        differing |= {key: own[key] for key in own if settings.get(key) != own[key]}
+    if len(namesakes) > 1 and not differing:
+        return {"settings": table.about.settings_digest}
+    return differing
 
 
-def shown(table: Table) -> dict[str, str]:
-    """Metric of each subset that tables and plots show."""
-    return dict(table.about["shown"])
-
-
-def _read_rows(run: dict[str, Any]) -> pd.DataFrame:
-    path = run["folder"] / "rows.csv"
-    words = dict.fromkeys(("encoding", "subset", "aux", "metric"), str)
-    empty = dict.fromkeys(("length", "value", "stderr"), "")  # elsewhere "NA" is a word
-    try:
-        return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=empty)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"cannot read {path} ({error}): remove that run's folder") from None
-
-
-def _scores(rows: pd.DataFrame) -> pd.DataFrame:
-    grouped = rows.groupby(["encoding", *NUMBER], dropna=False, sort=False)
-    return grouped.agg(
-        mean=("value", "mean"),
-        sd=("value", "std"),
-        stderr=("stderr", "mean"),
-        seeds=("seed", "nunique"),
-        n=("n", "sum"),
-    ).reset_index()
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

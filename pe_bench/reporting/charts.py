@@ -1,0 +1,124 @@
+"""What all pictures share: panels, titles, legends, marks. No screen and no pyplot needed."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+STYLE: Any = {  # the key type is a Literal of hundreds of names
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,  # a $ in a name is a $
+}
+CHARACTERS_PER_INCH = 13  # of a title, a little less than fits
+GREY = "0.35"
+
+styled = rc_context(STYLE)
+"""Decorator of functions that draw."""
+
+
+def make_panels(
+    count: int,
+    *,
+    per_row: int,
+    size: tuple[float, float],
+    margin: tuple[float, float] = (0.0, 0.0),
+    share_x: bool = False,
+    share_y: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels in rows as even as possible.
+
+    Args:
+        count: number of panels.
+        per_row: most panels in a row.
+        size: width and height of a panel, inches.
+        margin: what the figure has besides, for legends and titles, inches.
+        share_x, share_y: whether all panels have the same axis.
+    """
+    rows = math.ceil(count / per_row)
+    columns = math.ceil(count / rows)
+    width = size[0] * columns + margin[0]
+    height = size[1] * rows + margin[1]
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=share_x, sharey=share_y)
+    for axis in grid.flat[count:]:
+        axis.set_visible(False)
+    for column in grid.T:  # the lowest visible panel carries the tick labels
+        visible = [axis for axis in column if axis.get_visible()]
+        visible[-1].tick_params(labelbottom=True)
+    return figure, list(grid.flat[:count])
+
+
+def set_title(figure: Figure, *lines: str) -> None:
+    """Write lines above all panels, wrapped to the width of the figure."""
+    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    wrapped = [textwrap.fill(line, width) for line in lines if line]
+    figure.suptitle("\n".join(wrapped), x=0.01, ha="left", fontsize=11)
+
+
+def set_panel_title(axis: Axes, title: str, *, marked: bool = False) -> None:
+    """Write a title above a panel, and above the labels of `mark_trained` where it has some."""
+    axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
+
+
+def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> None:
+    """Draw a dashed line at the end of what was trained, its label above the panel."""
+    axis.axvline(x, color="0.4", linestyle="--", linewidth=1, zorder=0)
+    axis.annotate(
+        label,
+        (x, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha=align,
+        va="bottom",
+        fontsize=8,
+        color=GREY,
+    )
+
+
+def mark_chance(axis: Axes, value: float) -> None:
+    """Draw a dotted line at what guessing gives."""
+    axis.axhline(value, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+    axis.annotate(
+        f"chance {value:g}",
+        (1.0, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=8,
+        color=GREY,
+    )
+
+
+def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[float]:
+    """Return those of ascending positive values whose tick labels do not overlap, the last always.
+
+    Args:
+        values: candidates for ticks.
+        log: whether the axis is logarithmic.
+        most: how many labels fit side by side.
+    """
+    places = [math.log(value) if log else value for value in values]
+    least = max((places[-1] - places[0]) / most, 0.05 if log else 0.0)
+    kept: list[int] = []
+    for index in reversed(range(len(values))):
+        if not kept or places[kept[-1]] - places[index] >= least:
+            kept.append(index)
+    return [values[index] for index in reversed(kept)]
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, creating its folder; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(STYLE):  # some texts are made when a figure is drawn
+        figure.savefig(path, dpi=150, bbox_inches="tight")
+    return path

@@ -1,0 +1,211 @@
+"""Pictures of all encodings in one panel: curves over lengths, and scores of the parts."""
+
+import math
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pe_bench.reporting import charts
+from pe_bench.reporting.charts import styled
+from pe_bench.reporting.styles import Style, styles
+from pe_bench.reporting.tables import Table
+from pe_bench.results.views import Column, Curve
+
+PANELS_PER_ROW = 4
+PERCENT_RANGE = (-3.0, 103.0)  # a marker at 0 or 100 is whole
+LEGEND_ROWS = 20
+
+
+@styled
+def draw_curves(table: Table) -> Figure:
+    """Return a panel for each `Curve` of the task, with a curve for each encoding."""
+    views = table.views(Curve)
+    figure, axes = charts.make_panels(
+        len(views),
+        per_row=PANELS_PER_ROW,
+        size=(4.6, 3.9),
+        margin=(_legend_width(table), 0.3),
+    )
+    chosen = styles(table.encodings)
+    handles: dict[str, Any] = {}
+    for axis, view in zip(axes, views, strict=True):
+        numbers = table.numbers(view.subset, view.metric)
+        numbers = numbers[numbers["length"].notna()]
+        for encoding in table.encodings:
+            curve = numbers[numbers["encoding"] == encoding].sort_values("length")
+            if not curve.empty:
+                look = _look(chosen[encoding], learned=table.learned(encoding) > 0)
+                bars = _bars(curve, percent=table.metric(view.metric).unit == "%")
+                handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
+        _set_x(axis, view, numbers, table.about.axes["length"])
+        axis.set_ylabel(table.label(view.metric))
+        axis.grid(axis="y", alpha=0.3)
+        charts.set_panel_title(axis, view.title or view.subset, marked=True)
+        for length, label in _trained_lengths(table).items():
+            charts.mark_trained(axis, length, label)
+        if view.chance is not None:
+            charts.mark_chance(axis, view.chance)
+    _share_percent_range([a for a, v in zip(axes, views, strict=True) if _is_percent(table, v)])
+    _add_legend(figure, table, handles)
+    charts.set_title(figure, table.heading)
+    return figure
+
+
+@styled
+def draw_scores(table: Table) -> Figure:
+    """Return the columns of the task side by side, those with the shortest inputs first."""
+    views = [view for view in table.views(Column) if _length(table, view) is not None]
+    views.sort(key=lambda view: _length(table, view) or 0)
+    lengths = [_length(table, view) or 0 for view in views]
+    figure, (axis,) = charts.make_panels(
+        1,
+        per_row=1,
+        size=(1.5 + 1.25 * len(views), 4.4),
+        margin=(_legend_width(table), 0.0),
+    )
+    chosen = styles(table.encodings)
+    handles: dict[str, Any] = {}
+    step = 0.7 / len(table.encodings)
+    for index, encoding in enumerate(table.encodings):
+        shift = (index - (len(table.encodings) - 1) / 2) * step
+        look = _look(chosen[encoding], learned=table.learned(encoding) > 0) | {"linestyle": "none"}
+        for place, view in enumerate(views):
+            numbers = table.numbers(view.subset, view.metric)
+            number = numbers[numbers["encoding"] == encoding]
+            bars = _bars(number, percent=_is_percent(table, view))
+            x = [place + shift] * len(number)
+            handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
+    for place, view in enumerate(views):
+        if view.chance is not None:
+            axis.hlines(view.chance, place - 0.45, place + 0.45, color="0.6", linestyle=":")
+    ticks = [_describe(table, view) for view in views]
+    axis.set_xticks(range(len(views)), ticks)
+    axis.tick_params(axis="x", labelsize=8)
+    axis.set_xlabel(f"subset, {table.about.axes['length']}, metric")
+    axis.set_ylabel(_common_label(table, views))
+    axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # a score of zero is a whole marker
+    axis.set_xlim(-0.6, len(views) - 0.4)
+    axis.grid(axis="y", alpha=0.3)
+    _mark_between(axis, lengths, _trained_lengths(table))
+    _add_legend(figure, table, handles)
+    charts.set_title(figure, table.heading)
+    return figure
+
+
+def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:
+    lengths = sorted(numbers["length"].unique())
+    log = view.log_x and lengths[0] > 0
+    if log:
+        axis.set_xscale("log", base=2)
+    ticks = charts.keep_apart(lengths, log=log)
+    axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
+    axis.minorticks_off()
+    axis.set_xlabel(view.x or label)
+
+
+def _is_percent(table: Table, view: Curve | Column) -> bool:
+    return table.metric(view.metric).unit == "%"
+
+
+def _share_percent_range(axes: list[Axes]) -> None:
+    """Give panels of percentages one range, which ends where percentages do."""
+    ranges = [axis.get_ylim() for axis in axes]
+    for axis in axes:
+        low = min(low for low, _ in ranges)
+        high = max(high for _, high in ranges)
+        axis.set_ylim(max(low, PERCENT_RANGE[0]), min(high, PERCENT_RANGE[1]))
+
+
+def _bars(numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:
+    """Return the lengths of error bars down and up (2, N), within 0 and 100 for percentages."""
+    spread = numbers["sd"].where(numbers["seeds"] > 1, numbers["stderr"])
+    down = spread
+    up = spread
+    if percent:
+        down = spread.clip(upper=numbers["mean"].clip(lower=0))
+        up = spread.clip(upper=(100 - numbers["mean"]).clip(lower=0))
+    return pd.DataFrame([down, up])
+
+
+def _look(style: Style, *, learned: bool) -> dict[str, Any]:
+    """Return the options of a curve: hollow and dashed if what was trained was not learned."""
+    return {
+        "color": style.colour,
+        "marker": style.marker,
+        "markersize": 5,
+        "markerfacecolor": style.colour if learned else "white",
+        "linestyle": "-" if learned else (0, (4, 2)),
+        "linewidth": 1.5,
+        "elinewidth": 1,
+        "capsize": 2,
+    }
+
+
+def _trained_lengths(table: Table) -> dict[float, str]:
+    """Return the lengths of training, each with the label of its line."""
+    about = table.about
+    if about.trained_to is None:
+        return {}
+    if about.fine_tune_length is None:
+        return {about.trained_to: f"trained to {about.trained_to:,g}"}
+    return {
+        about.trained_to: f"pre-trained to {about.trained_to:,g}",
+        about.fine_tune_length: f"fine-tuned to {about.fine_tune_length:,g}",
+    }
+
+
+def _mark_between(axis: Axes, lengths: list[float], trained: Mapping[float, str]) -> None:
+    """Mark where lengths that stand side by side, the shortest first, become longer."""
+    places: dict[float, list[str]] = {}
+    for length, label in trained.items():
+        shorter = sum(other <= length for other in lengths)
+        places.setdefault(shorter - 0.5, []).append(label)
+    for place, labels in places.items():
+        align = "left" if place < 0 else "right" if place > len(lengths) - 1 else "center"
+        charts.mark_trained(axis, place, ", ".join(labels), align)
+
+
+def _length(table: Table, view: Column) -> float | None:
+    """Return the length of a column's inputs; None where its numbers have none."""
+    lengths = table.numbers(view.subset, view.metric)["length"].dropna()
+    return None if lengths.empty else float(lengths.median())
+
+
+def _describe(table: Table, view: Column) -> str:
+    """Return subset, length and metric for the tick of a column."""
+    title = textwrap.fill(table.metric(view.metric).title, 14)
+    return f"{view.title or view.subset}\n{_length(table, view):,.0f}\n{title}"
+
+
+def _common_label(table: Table, views: list[Column]) -> str:
+    """Return a label for the axis of one metric or several."""
+    metrics = [table.metric(view.metric) for view in views]
+    if len({metric.title for metric in metrics}) == 1:
+        return table.label(views[0].metric)
+    percent = all(metric.unit == "%" for metric in metrics)
+    return "score, %" if percent else "score"
+
+
+def _legend_width(table: Table) -> float:
+    """Return the room of a legend, inches."""
+    labels = [table.describe(encoding) for encoding in table.encodings]
+    columns = math.ceil(len(labels) / LEGEND_ROWS)
+    return max(1.7, columns * (0.6 + 0.075 * max(map(len, labels))))
+
+
+def _add_legend(figure: Figure, table: Table, handles: Mapping[str, Any]) -> None:
+    """Name the encodings on the right of all panels."""
+    bars = "sd over seeds" if table.scores["seeds"].max() > 1 else "standard error"
+    figure.legend(
+        list(handles.values()),
+        [table.describe(encoding) for encoding in handles],
+        loc="outside right upper",
+        ncols=math.ceil(len(handles) / LEGEND_ROWS),
+        frameon=False,
+        title=f"encoding, ± {bars}",
+        alignment="left",
+    )

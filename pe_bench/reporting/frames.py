@@ -1,0 +1,95 @@
+"""Rows of finished runs as pandas frames."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from pe_bench.errors import InputError
+from pe_bench.results.reading import read_records
+from pe_bench.results.record import RunRecord
+
+# What tells the numbers of a run apart; the status is part of it, as a mean never mixes two.
+NUMBER = ["subset", "length", "second_axis", "metric", "status"]
+
+TEXT_COLUMNS = ("task", "encoding", "preset", "protocol", "data", "subset", "second_axis")
+FLOAT_COLUMNS = ("length", "value", "stderr", "ci_low", "ci_high")
+
+
+def read_results(results: Path | str) -> pd.DataFrame:
+    """Return the numbers of all finished runs in a results folder, one row each.
+
+    Args:
+        results: the folder given to `pe-bench run --results`.
+
+    Returns:
+        The columns of rows.csv (`pe_bench.results.schema.CSV_COLUMNS`), and of each run `settings`,
+        the digest of everything that decides its numbers except encoding and seed, and
+        `parameters`. Numbers compare under equal `settings` only.
+
+    Raises:
+        InputError: a file of a run cannot be read.
+    """
+    records = finished_runs(read_records(Path(results)))
+    frames = [
+        read_rows(record).assign(settings=record.settings_digest, parameters=record.parameters)
+        for record in records
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the finished runs, one for each settings, encoding and seed.
+
+    The latest run counts. Runs of an encoding whose code has changed since are left out, so that
+    the seeds of one mean ran the same code.
+    """
+    groups: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    for record in sorted(records, key=lambda record: record.finished):
+        if record.status != "done":
+            continue
+        seeds = groups.setdefault((record.settings_digest, record.encoding), {})
+        if any(other.encoding_source != record.encoding_source for other in seeds.values()):
+            seeds.clear()
+        seeds[record.seed] = record
+    return [record for seeds in groups.values() for record in seeds.values()]
+
+
+def read_rows(record: RunRecord) -> pd.DataFrame:
+    """Return the rows of one run, as rows.csv holds them.
+
+    Raises:
+        InputError: the file is missing or not of this form.
+    """
+    assert record.folder is not None
+    path = record.folder / "rows.csv"
+    try:
+        rows = pd.read_csv(
+            path,
+            dtype=dict.fromkeys((*TEXT_COLUMNS, "metric", "status", "run"), str),
+            keep_default_na=False,  # a subset may be called "NA"
+            na_values=dict.fromkeys(FLOAT_COLUMNS, ""),
+        )
+        return rows.astype(dict.fromkeys(FLOAT_COLUMNS, float))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"cannot read {path} ({error}): remove that run's folder") from None
+
+
+def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per encoding and number.
+
+    Returns:
+        Columns: encoding, those of `NUMBER`, mean, sd (over seeds), stderr and the ends of the
+        95 % interval (over items, averaged over seeds), seeds, n (items, summed over seeds).
+    """
+    groups = rows.groupby(["encoding", *NUMBER], dropna=False, sort=False)
+    scores = groups.agg(
+        mean=("value", "mean"),
+        sd=("value", "std"),
+        stderr=("stderr", "mean"),
+        ci_low=("ci_low", "mean"),
+        ci_high=("ci_high", "mean"),
+        seeds=("seed", "nunique"),
+        n=("n", "sum"),
+    )
+    return scores.reset_index()

@@ -1,0 +1,173 @@
+"""Pictures with a panel for each encoding: heatmaps and galleries."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pe_bench.reporting import charts
+from pe_bench.reporting.charts import styled
+from pe_bench.reporting.tables import Table
+from pe_bench.results.views import Gallery, Heatmap
+
+PANELS_PER_ROW = 5
+TICKS = 6  # labels on an axis of a heatmap
+# From light to dark with the length, also in grey; widths differ so that curves which coincide
+# can all be seen.
+SHADES = ("#56B4E9", "#D55E00", "#000000")
+WIDTHS = (4.0, 2.2, 0.9)
+LEAST_RANGE = 0.2  # a constant looks constant
+
+
+@styled
+def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = None) -> Figure:
+    """Return a map for each encoding, all on one scale: length up, the second axis to the right.
+
+    Args:
+        table: where the numbers are.
+        view: which of them.
+        encodings: labels; None: all.
+    """
+    numbers = _cells(table, view)
+    shown = _present(numbers, encodings)
+    figure, axes = charts.make_panels(
+        len(shown),
+        per_row=PANELS_PER_ROW,
+        size=(2.5, 2.5) if len(shown) > 1 else (4.6, 4.0),
+        margin=(0.8, 0.6),
+        share_x=True,
+        share_y=True,
+    )
+    xs = sorted(numbers["x"].unique())
+    ys = sorted(numbers["length"].unique())
+    percent = table.metric(view.metric).unit == "%"
+    low, high = (0, 100) if percent else (numbers["mean"].min(), numbers["mean"].max())
+    for axis, encoding in zip(axes, shown, strict=True):
+        part = numbers[numbers["encoding"] == encoding]
+        grid = part.pivot_table(index="length", columns="x", values="mean")
+        grid = grid.reindex(ys, columns=xs)
+        image = axis.pcolormesh(grid.to_numpy(), cmap="cividis", vmin=low, vmax=high)
+        charts.set_panel_title(axis, table.describe(encoding))
+        axis.set_xticks(*_ticks(xs))
+        axis.set_yticks(*_ticks(ys))
+        axis.tick_params(labelsize=8)
+        _outline_trained(axis, view.trained, xs, ys)
+    figure.supxlabel(table.about.axes["second"], fontsize=10)
+    figure.supylabel(table.about.axes["length"], fontsize=10)
+    rows = -(-len(shown) // PANELS_PER_ROW)
+    shrink = min(1.0, 1.2 / rows + 0.2)
+    figure.colorbar(image, ax=axes, label=table.label(view.metric), shrink=shrink)
+    _set_title(figure, table, view.title, numbers, shown)
+    return figure
+
+
+@styled
+def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = None) -> Figure:
+    """Return a panel for each encoding: the metric over the second axis, a curve for each length.
+
+    Args:
+        table: where the numbers are.
+        view: which of them.
+        encodings: labels; None: all.
+    """
+    numbers = _cells(table, view)
+    shown = _present(numbers, encodings)
+    figure, axes = charts.make_panels(
+        len(shown),
+        per_row=PANELS_PER_ROW,
+        size=(2.6, 2.0) if len(shown) > 1 else (5.2, 3.2),
+        margin=(0.0, 0.4),
+        share_x=True,
+    )
+    lengths = sorted(numbers["length"].unique())
+    for axis, encoding in zip(axes, shown, strict=True):
+        part = numbers[numbers["encoding"] == encoding]
+        for index, length in enumerate(lengths):
+            curve = part[part["length"] == length].sort_values("x")
+            axis.plot(
+                curve["x"],
+                curve["mean"],
+                label=f"{length:,.0f} tokens",
+                color=SHADES[index % len(SHADES)],
+                linewidth=WIDTHS[index % len(WIDTHS)],
+            )
+        _set_range(axis)
+        _set_distances(axis, numbers["x"].max())
+        if table.about.trained_to is not None:
+            axis.axvline(table.about.trained_to, color="0.5", linestyle="--", linewidth=1)
+        charts.set_panel_title(axis, table.describe(encoding))
+    figure.supxlabel(table.about.axes["second"], fontsize=10)
+    figure.supylabel(view.y, fontsize=10)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False)
+    _set_title(figure, table, view.title, numbers, shown)
+    return figure
+
+
+def _cells(table: Table, view: Heatmap | Gallery) -> pd.DataFrame:
+    """Return the numbers of a view that have a place on both axes, the second one in `x`."""
+    numbers = table.numbers(view.subset, view.metric)
+    numbers = numbers[(numbers["second_axis"] != "") & numbers["length"].notna()]
+    return numbers.assign(x=numbers["second_axis"].astype(float))
+
+
+def _present(numbers: pd.DataFrame, encodings: Sequence[str] | None) -> list[str]:
+    present = sorted(numbers["encoding"].unique())
+    return present if encodings is None else [name for name in encodings if name in present]
+
+
+def _ticks(values: Sequence[float]) -> tuple[list[float], list[str]]:
+    """Return places and labels of a few ticks, the first and the last value among them."""
+    count = min(len(values), TICKS)
+    chosen = np.linspace(0, len(values) - 1, count).round().astype(int)
+    return [index + 0.5 for index in chosen], [f"{values[index]:,g}" for index in chosen]
+
+
+def _outline_trained(
+    axis: Axes,
+    trained: tuple[float | None, float | None],
+    xs: Sequence[float],
+    ys: Sequence[float],
+) -> None:
+    """Draw the border of the trained cells, visible on any colour."""
+    right = len(xs) if trained[0] is None else sum(x <= trained[0] for x in xs)
+    top = len(ys) if trained[1] is None else sum(y <= trained[1] for y in ys)
+    for colour, width, line in (("white", 3.0, "-"), ("black", 1.4, "--")):
+        if trained[0] is not None:
+            axis.plot([right, right], [0, top], color=colour, linewidth=width, linestyle=line)
+        if trained[1] is not None:
+            axis.plot([0, right], [top, top], color=colour, linewidth=width, linestyle=line)
+
+
+def _set_range(axis: Axes) -> None:
+    low, high = axis.get_ylim()
+    if high - low < LEAST_RANGE:
+        middle = (low + high) / 2
+        axis.set_ylim(middle - LEAST_RANGE / 2, middle + LEAST_RANGE / 2)
+
+
+def _set_distances(axis: Axes, last: float) -> None:
+    """Set an x axis of distances: 0, then octaves."""
+    axis.set_xscale("symlog", base=2, linthresh=1)
+    powers = [4.0**exponent for exponent in range(1, 20)]
+    ticks = [0.0, 1.0, *(power for power in powers if power <= last)]
+    axis.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+    axis.minorticks_off()
+    axis.tick_params(labelsize=8)
+    axis.grid(axis="y", alpha=0.3)
+
+
+def _set_title(
+    figure: Figure, table: Table, title: str, numbers: pd.DataFrame, shown: Sequence[str]
+) -> None:
+    """Write the table's heading, of how many seeds the means are, and the view's title."""
+    parts = [table.heading]
+    if len(shown) == 1:
+        parts.insert(0, shown[0])
+    seeds = numbers[numbers["encoding"].isin(shown)]["seeds"]
+    if seeds.max() > 1:
+        least = f"{seeds.min()} to " if seeds.min() < seeds.max() else ""
+        parts.append(f"mean of {least}{seeds.max()} seeds")
+    charts.set_title(figure, " · ".join(parts), title)

@@ -6,6 +6,7 @@ else: it trains, checkpoints, resumes, writes rows. Tasks that make their own se
 `pe_bench.sequences.length_generalization.LengthGeneralizationTask`, which needs less.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +26,7 @@ from pe_bench.results.views import Headline, View
 from pe_bench.system.files import cache_folder
 from pe_bench.text.tokenizer import Tokenizer
 
-# Shapes that presets start from; `dataclasses.replace` changes what differs.
+# Shapes that presets start from; `changed` sets what differs.
 TINY = ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1)
 SMALL = ModelConfig(layers=4, heads=8, width=256, mlp_width=768)
 BASE = ModelConfig(layers=6, heads=8, width=512, mlp_width=1536)
@@ -100,7 +101,6 @@ class TaskContext:
         cache: folder for downloads and what is derived from them.
         subsets: subsets to run; None: those that the preset runs.
         start: the task that this one starts from, or None.
-        name: of the task, in labels and messages; empty: that of its class, in lower case.
     """
 
     preset: str = "quick"
@@ -111,7 +111,6 @@ class TaskContext:
     cache: Path = field(default_factory=cache_folder)
     subsets: tuple[str, ...] | None = None
     start: "Task | None" = None
-    name: str = ""
 
 
 class Task:
@@ -160,7 +159,8 @@ class Task:
 
     def __init__(self, context: TaskContext) -> None:
         self.context = context
-        self.name = context.name or type(self).__name__.lower()
+        # `SelectiveCopy` is selective-copy, in labels and messages.
+        self.name = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(self).__name__).lower()
         self.train = context.train or self.presets[context.preset].train
         self.unavailable: Mapping[str, str] = {}
         """Subsets that cannot be evaluated, each with the reason in one sentence."""

@@ -78,7 +78,7 @@ class Addition(LengthGeneralizationTask):
         "small": Preset(TrainConfig(steps=10_000, batch_size=512, lr=5e-4), BASE, {"digits": 20}),
         "paper": Preset(
             TrainConfig(steps=20_000, batch_size=512, micro_batch=128, lr=1e-4),
-            replace(LARGE, layers=16, heads=16, width=1024, mlp_width=2048),
+            LARGE.changed(layers=16, heads=16, width=1024, mlp_width=2048),
             {"digits": 40},
         ),
     }

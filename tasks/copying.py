@@ -1,7 +1,7 @@
 """Copying and reversing symbols, up to twice as many as in training (exact match)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -115,7 +115,7 @@ class Copying(LengthGeneralizationTask):
         ),
         "small": Preset(
             TrainConfig(steps=5000, batch_size=64, lr=5e-4),
-            replace(SMALL, layers=6),
+            SMALL.changed(layers=6),
             {"samples": 200},
         ),
         "paper": Preset(
@@ -128,7 +128,7 @@ class Copying(LengthGeneralizationTask):
                 weight_decay=0.05,
             ),
             # T5's MLP is two matrices of 3072; three of 2048 have as many parameters.
-            replace(LARGE, mlp_width=2048),
+            LARGE.changed(mlp_width=2048),
             {"samples": 500},
         ),
     }

@@ -1,6 +1,5 @@
 """A one-bit memory among bits to be ignored, also sparser, denser and longer than in training."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ IGNORED = {ID: 0.8, "sparse": 0.98, "dense": 0.1}  # fraction of instructions th
 EVAL_SEED = 20_250_103
 
 
-class FlipFlop(LengthGeneralizationTask):
+class Flipflop(LengthGeneralizationTask):
     """Flip-flop language modelling (Liu et al. 2023, arXiv 2306.00946): `w1i0i1r1w0r0`.
 
     A text is pairs of an instruction and a bit: w writes the bit, i is to be ignored, after r comes
@@ -73,7 +72,7 @@ class FlipFlop(LengthGeneralizationTask):
         "quick": Preset(
             # Two narrow layers: rows of 64 tokens are long for two cores.
             TrainConfig(steps=900, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
-            replace(TINY, layers=2),
+            TINY.changed(layers=2),
             {"pairs": 32},
         ),
         "small": Preset(
@@ -83,7 +82,7 @@ class FlipFlop(LengthGeneralizationTask):
         ),
         "paper": Preset(
             TrainConfig(steps=50_000, batch_size=32, lr=3e-4, warmup=0.02),
-            replace(BASE, mlp_width=1408),
+            BASE.changed(mlp_width=1408),
             {"pairs": 256, "times": 4, "samples": 1000},
         ),
     }

@@ -1,7 +1,7 @@
 """Recall of many values by their keys, with more pairs and longer gaps than in training."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -99,17 +99,17 @@ class MQAR(LengthGeneralizationTask):
         "quick": Preset(
             # Two layers are what recall takes; narrow ones learn it within two minutes.
             TrainConfig(steps=1200, batch_size=64, lr=3e-3),
-            replace(TINY, layers=2, init_std=0.05),
+            TINY.changed(layers=2, init_std=0.05),
             {"length": 32, "vocabulary": 128, "gate": 95.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=256, lr=1e-3),
-            replace(SMALL, layers=3, heads=4),
+            SMALL.changed(layers=3, heads=4),
             {"length": 256, "vocabulary": 8192},
         ),
         "paper": Preset(
             TrainConfig(steps=22_500, batch_size=256, lr=1e-3, warmup=0.1),
-            replace(SMALL, layers=2, heads=1, width=128, mlp_width=384),
+            SMALL.changed(layers=2, heads=1, width=128, mlp_width=384),
             {"length": 256, "vocabulary": 8192, "samples": 1000},
         ),
     }

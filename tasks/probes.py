@@ -1,6 +1,5 @@
 """Addressing by index, after and before a marker, in two halves; to 8 times the trained length."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,17 +77,17 @@ class Probes(LengthGeneralizationTask):
         "quick": Preset(
             # A phase for each probe: narrow layers, so that two take less than two minutes.
             TrainConfig(steps=900, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
-            replace(TINY, init_std=0.05),
+            TINY.changed(init_std=0.05),
             {"max_train_symbols": 16, "samples": 200, "gate": 95.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=128, lr=1e-3),
-            replace(SMALL, heads=4, width=128, mlp_width=384),
+            SMALL.changed(heads=4, width=128, mlp_width=384),
             {"max_train_symbols": 64, "samples": 1000},
         ),
         "paper": Preset(
             TrainConfig(steps=20_000, batch_size=256, lr=5e-4),
-            replace(SMALL, layers=6),
+            SMALL.changed(layers=6),
             {"max_train_symbols": 64, "samples": 1000},
         ),
     }

@@ -92,7 +92,7 @@ class SelectiveCopy(LengthGeneralizationTask):
         ),
         "paper": Preset(
             TrainConfig(steps=50_000, batch_size=64, lr=3e-4),
-            replace(BASE, layers=4),
+            BASE.changed(layers=4),
             {"samples": 500},
         ),
     }

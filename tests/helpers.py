@@ -15,7 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
-from pe_bench.task import Setup, Task
+from pe_bench.task import Task, TaskContext
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = {"nope", "rope", "alibi", "cope", "randpe", "tape"}
@@ -45,21 +45,20 @@ def make_task(
     Args:
         cls: the task's class.
         folder: its cache.
-        preset, protocol, tokenizer, data, subsets: as in `Setup`.
+        preset, protocol, tokenizer, data, subsets: as in `TaskContext`.
         train: values that differ from the preset's training phase.
         **options: values that differ from the preset's options.
     """
-    chosen = cls.presets[preset]
-    setup = Setup(
+    context = TaskContext(
         preset=preset,
         protocol=protocol,
-        train=replace(chosen.train, **train or {}),
+        train=replace(cls.presets[preset].train, **train or {}),
         data=data,
         tokenizer=tokenizer,
         cache=folder,
         subsets=subsets,
     )
-    return cls(setup, None, **{**chosen.options, **options})
+    return cls.make(context, **options)
 
 
 class Oracle(Decoder):
@@ -119,7 +118,7 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
         trained = model if isinstance(model, Decoder) else model[subset]
         found = task.evaluate(trained, subset, 0, Journal(folder / subset))
         assert found == task.evaluate(Oracle(_refuse), subset, 0, Journal(folder / subset))
-        rows += found
+        rows += found.rows
     return rows
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
-from pe_bench.results.schema import Measurement
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import END, PAD, Sequences
+from pe_bench.sequences.scoring import decoding_tokens
 from pe_bench.tasks.addition import EQUALS, PLUS, SYMBOLS, ZERO, Addition
 
 
@@ -19,6 +18,10 @@ def make(
     tmp_path: Path, preset: str = "quick", protocol: str = "strict", **options: Any
 ) -> Addition:
     return make_task(Addition, tmp_path, preset, protocol=protocol, **options)
+
+
+def items(task: Addition, first: int, second: int) -> Sequences:
+    return task.items("cells", Cell(first, str(second)))
 
 
 def texts(sequences: Sequences) -> list[str]:
@@ -40,22 +43,23 @@ def numbers(text: str) -> tuple[str, str, int]:
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 2), (3, 7), (10, 10), (40, 23)])
 def test_items_are_equations_of_their_cell(tmp_path: Path, first: int, second: int) -> None:
     task = make(tmp_path, digits=20)
-    items = task.items(first, second)
-    for text, scored in zip(texts(items), items.scored, strict=True):
+    found = items(task, first, second)
+    for text, scored in zip(texts(found), found.scored, strict=True):
         a, b, wrong = numbers(text)
         assert (len(a), len(b), wrong) == (first, second, 0)
         assert a[-1] != "0" != b[-1] and not text.endswith("0")  # the leading digits
         assert np.flatnonzero(scored).tolist() == list(range(first + second + 2, len(text) + 1))
-    again = make(tmp_path, digits=20).items(first, second)
-    assert (again.ids == items.ids).all()
+    again = items(make(tmp_path, digits=20), first, second)
+    assert (again.ids == found.ids).all()
 
 
 def test_small_cells(tmp_path: Path) -> None:
-    strict, paper = make(tmp_path).items(1, 1), make(tmp_path, protocol="paper").items(1, 1)
+    strict = items(make(tmp_path), 1, 1)
+    paper = items(make(tmp_path, protocol="paper"), 1, 1)
     assert len(strict) == len(set(texts(strict))) == 81
     assert len(paper) == 100 > len(set(texts(paper)))
-    assert len(make(tmp_path).items(1, 2)) == 100
-    assert len(make(tmp_path, samples=7).items(1, 1)) == 7
+    assert len(items(make(tmp_path), 1, 2)) == 100
+    assert len(items(make(tmp_path, samples=7), 1, 1)) == 7
 
 
 def test_training_draws_lengths_evenly_and_scores_what_follows_the_equals_sign(
@@ -75,9 +79,6 @@ def test_training_draws_lengths_evenly_and_scores_what_follows_the_equals_sign(
             assert answer[-1] == END and min(answer[:-1]) >= ZERO
     cells = seen[1:, 1:] / seen.sum()
     assert seen[0].sum() == 0 and abs(cells - 1 / 25).max() < 0.02
-    same = task.batch(None, 3, 5)
-    assert torch.equal(same.tokens, task.batch(None, 3, 5).tokens)
-    assert not torch.equal(same.tokens, task.batch(None, 4, 5).tokens)
 
 
 def adder(digits: int) -> Oracle:
@@ -95,62 +96,23 @@ def adder(digits: int) -> Oracle:
     return Oracle(answer)
 
 
-def summary(task: Addition, model: Oracle, folder: Path) -> dict[tuple[str, str], Measurement]:
-    rows = measure(task, model, folder)
-    cells = [row for row in rows if row.metric == "exact_match"]
-    assert len(cells) == task.longest_operand**2 and len(rows) == 3 * len(cells)
-    return {
-        (row.subset, row.metric): row for row in task.summarize(rows) if row.subset != "diagonal"
-    }
-
-
-def test_means_and_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
     task = make(tmp_path, digits=2, samples=10, gate=70.0)
-    found = summary(task, adder(2), tmp_path / "a")
-    # Three of the four cells inside are right, none outside.
-    values = {subset: row.value for (subset, metric), row in found.items()}
-    assert values == {
-        "inside": 75, "one-longer": 0, "both-longer": 0, "beyond": 0, "grid": 100 * 3 / 16,
-    }  # fmt: skip
-    assert set(metric for _, metric in found) == {"exact_match"}
-    assert found["inside", "exact_match"].n == 40 and found["beyond", "exact_match"].n == 120
-    strict = summary(replace_gate(task, 80.0), adder(2), tmp_path / "b")
-    assert ("beyond", "unsolved_exact_match") in strict and ("beyond", "exact_match") not in strict
-    assert strict["inside", "exact_match"].value == 75
-    better = summary(task, adder(3), tmp_path / "c")
-    assert better["one-longer", "exact_match"].value == pytest.approx(100 * 4 / 8)
-    assert better["both-longer", "exact_match"].value == pytest.approx(100 * 1 / 4)
-    assert "decoding without a cache takes" in capsys.readouterr().out
-
-
-def replace_gate(task: Addition, gate: float) -> Addition:
-    task.gate = gate
-    return task
-
-
-def test_the_diagonal_has_lengths(tmp_path: Path) -> None:
-    task = make(tmp_path, digits=2, samples=5)
-    rows = task.summarize(measure(task, adder(2), tmp_path))
+    rows = task.summarize(measure(task, adder(2), tmp_path / "a"))
+    values = {row.subset: row.value for row in rows if row.length is None}
+    # Three of the four trained cells are right, no other one.
+    assert values == {ID: 75, OOD: 0, "one-longer": 0, "both-longer": 0, "grid": 100 * 3 / 16}
     diagonal = {row.length: row.value for row in rows if row.subset == "diagonal"}
     assert diagonal == {1: 100, 2: 100, 3: 0, 4: 0}
+    rows = task.summarize(measure(task, adder(3), tmp_path / "b"))
+    values = {row.subset: row.value for row in rows}
+    assert values["one-longer"] == pytest.approx(100 * 4 / 8)
+    assert values["both-longer"] == pytest.approx(100 * 1 / 4)
 
 
 def test_the_grid_of_the_paper_costs_a_fortieth(tmp_path: Path) -> None:
-    from pe_bench.sequences.scoring import decoding_tokens
-
     task = make(tmp_path, preset="paper", samples=2)
-    assert (task.digits, task.longest, task.train_length) == (40, 244, 124)
-    cells = [task.items(i, j) for i in range(1, 81, 7) for j in range(1, 81, 7)]
+    assert (task.digits, task.max_eval_tokens, task.train_length) == (40, 244, 124)
+    cells = [items(task, i, j) for i in range(1, 81, 7) for j in range(1, 81, 7)]
     forward = sum(int((cell.lengths - 1).sum()) for cell in cells)
     assert sum(map(decoding_tokens, cells)) > 40 * 1.2 * forward
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"digits": 0}, "addition:digits must be from 1 to 200, not 0"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)

@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import Sequences
-from pe_bench.tasks.flipflop import ONE, READ, SHARES, SKIP, WRITE, ZERO, FlipFlop
+from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
 
 LETTERS = {WRITE: "w", READ: "r", SKIP: "i", ZERO: "0", ONE: "1"}
 
 
-def make(tmp_path: Path, preset: str = "quick", **options: Any) -> FlipFlop:
-    return make_task(FlipFlop, tmp_path, preset, **options)
+def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Flipflop:
+    return make_task(Flipflop, tmp_path, preset, **options)
 
 
 def texts(sequences: Sequences) -> list[str]:
@@ -38,12 +38,12 @@ def reads(text: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("subset", "share"), SHARES.items())
+@pytest.mark.parametrize(("subset", "share"), IGNORED.items())
 @pytest.mark.parametrize("pairs", [2, 64])
 def test_items_are_texts_of_the_language(
     tmp_path: Path, subset: str, share: float, pairs: int
 ) -> None:
-    items = make(tmp_path, samples=300).items(subset, pairs)
+    items = make(tmp_path, samples=300).items(subset, Cell(2 * pairs))
     found = texts(items)
     assert len(found) == 300 and {len(text) for text in found} == {2 * pairs}
     for text, scored in zip(found, items.scored, strict=True):
@@ -55,7 +55,7 @@ def test_items_are_texts_of_the_language(
         assert frequencies == pytest.approx([share, (1 - share) / 2, (1 - share) / 2], abs=0.02)
         ignored = [bit for i, bit in zip(middle[::2], middle[1::2], strict=True) if i == "i"]
         assert np.mean([bit == "1" for bit in ignored]) == pytest.approx(0.5, abs=0.03)
-    assert texts(make(tmp_path, samples=300).items(subset, pairs)) == found
+    assert texts(make(tmp_path, samples=300).items(subset, Cell(2 * pairs))) == found
 
 
 def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) -> None:
@@ -69,9 +69,6 @@ def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) ->
         assert {i: t for i, t in enumerate(target) if t != IGNORE} == expected
     ignored = (tokens[:, 2:-1:2] == SKIP).double().mean()
     assert float(ignored) == pytest.approx(0.8, abs=0.03)
-    assert torch.equal(tokens, task.batch(None, 3, 5).tokens)
-    assert not torch.equal(tokens, task.batch(None, 4, 5).tokens)
-    assert not torch.equal(tokens, task.batch(None, 3, 6).tokens)
 
 
 def forgetful(span: int) -> Oracle:
@@ -90,10 +87,10 @@ def forgetful(span: int) -> Oracle:
     return Oracle(answer)
 
 
-def counted(task: FlipFlop, subset: str, pairs: int, span: int) -> tuple[float, float]:
+def counted(task: Flipflop, subset: str, pairs: int, span: int) -> tuple[float, float]:
     """Per cent of reads and of texts that `forgetful` gets right, counted by hand."""
     right, whole = [], []
-    for text in texts(task.items(subset, pairs)):
+    for text in texts(task.items(subset, Cell(2 * pairs))):
         good = [place - 1 - text.rindex("w", 0, place) <= 2 * span for place in reads(text)]
         right += good
         whole.append(all(good))
@@ -102,25 +99,25 @@ def counted(task: FlipFlop, subset: str, pairs: int, span: int) -> tuple[float, 
 
 def test_reads_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=4, samples=40, gate=0.0)
-    assert (task.train_length, task.trained_to, task.longest) == (16, 16, 64)
+    assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == (16, 16, 64)
     rows = measure(task, forgetful(5), tmp_path)
     cells = {(r.subset, r.length, r.metric): r for r in rows}
-    for subset in SHARES:
+    for subset in IGNORED:
         for pairs in (8, 16, 32):
             accuracy, whole = counted(task, subset, pairs, 5)
             row = cells[subset, 2 * pairs, "accuracy"]
             assert row.value == pytest.approx(accuracy)
-            assert row.n == int(task.items(subset, pairs).scored.sum())
+            assert row.n == int(task.items(subset, Cell(2 * pairs)).scored.sum())
             assert cells[subset, 2 * pairs, "exact_match"].value == pytest.approx(whole)
-    assert len(rows) == 3 * 3 * 4
+    assert len(rows) == 3 * 3 * 2
     value = {key: row.value for key, row in cells.items() if key[2] == "accuracy"}
-    usual, sparse, dense = SHARES
+    usual, sparse, dense = IGNORED
     expected = {
-        "in-distribution": value[usual, 16, "accuracy"],
+        ID: value[usual, 16, "accuracy"],
         "sparse": value[sparse, 16, "accuracy"],
         "dense": value[dense, 16, "accuracy"],
         "longer": (value[usual, 32, "accuracy"] + value[usual, 64, "accuracy"]) / 2,
-        "beyond": (sum(value.values()) - value[usual, 16, "accuracy"]) / 8,
+        OOD: (sum(value.values()) - value[usual, 16, "accuracy"]) / 8,
     }
     found = {(row.subset, row.metric): row.value for row in task.summarize(rows)}
     assert found == {(name, "accuracy"): pytest.approx(v) for name, v in expected.items()}
@@ -130,9 +127,9 @@ def test_reads_and_means(tmp_path: Path) -> None:
 def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=16, times=2, samples=200, gate=0.0)
     rows = measure(task, forgetful(3), tmp_path)
-    row = next(r for r in rows if (r.subset, r.length, r.metric) == ("ignore-0.8", 32, "accuracy"))
+    row = next(r for r in rows if (r.subset, r.length, r.metric) == (ID, 32, "accuracy"))
     reads_, right = [], []
-    for text in texts(task.items("ignore-0.8", 16)):
+    for text in texts(task.items(ID, Cell(32))):
         places = reads(text)
         reads_.append(len(places))
         right.append(sum(place - 1 - text.rindex("w", 0, place) <= 6 for place in places))
@@ -140,22 +137,6 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     draws = random.integers(0, 200, (2000, 200))
     spread = (np.array(right)[draws].sum(1) / np.array(reads_)[draws].sum(1)).std()
     assert row.stderr == pytest.approx(100 * spread, rel=0.1)  # the bootstrap's
-
-
-def test_the_gate_and_missing_parts(tmp_path: Path) -> None:
-    task = make(tmp_path, pairs=8, times=2, samples=20)
-    bad = measure(task, forgetful(1), tmp_path / "bad")
-    metrics = {row.subset: row.metric for row in task.summarize(bad)}
-    assert metrics == {
-        "in-distribution": "accuracy", "sparse": "accuracy", "dense": "accuracy",
-        "longer": "accuracy", "beyond": "unsolved_accuracy",
-    }  # fmt: skip
-    good = task.summarize(measure(task, forgetful(99), tmp_path / "good"))
-    assert {(r.subset, r.metric): r.value for r in good}["beyond", "accuracy"] == 100
-    part = [row for row in bad if row.subset != "ignore-0.98"]
-    assert [r.subset for r in task.summarize(part)] == ["in-distribution", "dense", "longer"]
-    assert [r.subset for r in task.summarize(bad[8:])] == ["sparse", "dense"]
-    assert task.summarize([]) == []
 
 
 @pytest.mark.parametrize(
@@ -170,16 +151,7 @@ def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
         make(tmp_path, **options)
 
 
-def test_parts_that_there_are_not(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no subset 'dense'"):
-        make(tmp_path, subsets=("dense",))
-
-
-def test_presets_train_on_rows_as_long_as_they_say(tmp_path: Path) -> None:
-    for name, preset in FlipFlop.presets.items():
-        task = make(tmp_path, name)
-        assert preset.train.length == task.train_length
-    assert (task.train_length, task.longest) == (512, 2048)
-    assert FlipFlop.presets["paper"].train.steps * FlipFlop.presets["paper"].train.batch_size == (
-        1_600_000
-    )
+def test_sizes_of_the_paper(tmp_path: Path) -> None:
+    task = make(tmp_path, "paper")
+    assert (task.train_length, task.max_eval_tokens) == (512, 2048)
+    assert task.train.steps * task.train.batch_size == 1_600_000

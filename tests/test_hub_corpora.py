@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
-from pe_bench.task import Setup
+from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import hub_corpora
 from pe_bench.tasks.perplexity.hub_corpora import PUBLIC, copied_corpus, public_corpus
 from pe_bench.tasks.perplexity.task import Perplexity
@@ -130,10 +130,10 @@ def test_a_file_is_downloaded_when_it_is_read(name: str, asked: list[str], tmp_p
 def test_training_goes_from_piece_to_piece(asked: list[str], tmp_path: Path) -> None:
     """The first step needs one file; what a batch holds depends on seed and step alone."""
     train = TrainConfig(length=4, batch_size=2, steps=10)
-    setup = Setup("small", "strict", train, None, "bytes", tmp_path / "cache")
+    context = TaskContext(preset="small", train=train, cache=tmp_path / "cache")
 
     def batches(steps: Sequence[int]) -> list[bytes]:
-        task = Perplexity(setup, None, corpus="c4", train_files=4)
+        task = Perplexity(context, corpus="c4", train_files=4)
         return [task.batch(None, 1, step).targets.numpy().tobytes() for step in steps]
 
     def fetched() -> list[str]:

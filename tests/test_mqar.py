@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST
-from pe_bench.tasks.mqar import MQAR, Rows, _distinct, _places, _right
+from pe_bench.tasks.mqar import MQAR, Queries, _distinct, _places
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
@@ -22,8 +22,8 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
 
 def read(task: MQAR, row: list[int], pairs: int) -> dict[int, int]:
     """Place of each query -> the value of its key, by walking through the row."""
-    keys = range(FIRST, FIRST + task.symbols)
-    values = range(FIRST + task.symbols, FIRST + 2 * task.symbols)
+    keys = range(FIRST, FIRST + task.keys)
+    values = range(FIRST + task.keys, FIRST + 2 * task.keys)
     known = dict(zip(row[: 2 * pairs : 2], row[1 : 2 * pairs : 2], strict=True))
     assert len(known) == len(set(known.values())) == pairs
     assert all(key in keys and value in values for key, value in known.items())
@@ -31,34 +31,34 @@ def read(task: MQAR, row: list[int], pairs: int) -> dict[int, int]:
     return {i: known[token] for i, token in enumerate(row) if token in known and i >= 2 * pairs}
 
 
-def check(task: MQAR, rows: Rows, pairs: int, queries: int) -> None:
-    for tokens, places, values in zip(*(array.tolist() for array in rows), strict=True):
-        assert read(task, tokens, pairs) == dict(zip(places, values, strict=True))
-        assert len(places) == queries and all(place % 2 == 0 for place in places)
-        assert len({tokens[place] for place in places}) == queries
+def check(task: MQAR, rows: Queries, pairs: int, queries: int) -> None:
+    for tokens, targets in zip(rows.ids.tolist(), rows.targets.tolist(), strict=True):
+        asked = {i: t for i, t in enumerate(targets) if t != IGNORE}
+        assert read(task, tokens, pairs) == asked
+        assert len(asked) == queries and all(place % 2 == 0 for place in asked)
+        assert len({tokens[place] for place in asked}) == queries
 
 
 @pytest.mark.parametrize(("length", "pairs"), [(8, 2), (32, 2), (32, 8), (256, 64)])
 def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) -> None:
     task = make(tmp_path)
-    rows = task.items(length, pairs)
-    assert rows.tokens.shape == (100, length)
+    rows = task.items("grid", Cell(length, str(pairs)))
+    assert rows.ids.shape == (100, length)
     check(task, rows, pairs, pairs)
-    assert all((a == b).all() for a, b in zip(rows, task.items(length, pairs), strict=True))
+    again = task.items("grid", Cell(length, str(pairs)))
+    assert (rows.ids == again.ids).all() and (rows.targets == again.targets).all()
     # The value is not given away by what follows its query.
-    inner = rows.places[:, :, None] + 1 < length
-    after = rows.tokens[np.arange(100)[:, None], (rows.places + 1) % length]
-    assert (after == rows.values)[inner[..., 0]].mean() < 0.05
+    given_away = rows.ids[:, 1:] == rows.targets[:, :-1]
+    assert given_away.sum() < 0.05 * rows.scored.sum()
 
 
 def test_one_query_at_a_gap(tmp_path: Path) -> None:
     task = make(tmp_path, samples=400)
     for gap in (2, 64):
-        rows = task.items(256, 4, gap)
+        rows = task.items("gap", Cell(gap))
         check(task, rows, 4, 1)
-        assert (rows.places == 8 + gap).all()
-        asked = rows.tokens[np.arange(400), rows.places[:, 0]]
-        which = (rows.tokens[:, :8:2] == asked[:, None]).argmax(1)
+        assert rows.ids.shape == (400, 256) and rows.scored[:, 8 + gap].all()
+        which = (rows.ids[:, :8:2] == rows.ids[:, 8 + gap, None]).argmax(1)
         assert np.bincount(which, minlength=4) / 400 == pytest.approx([0.25] * 4, abs=0.1)
 
 
@@ -76,23 +76,18 @@ def test_training_mixes_five_kinds(tmp_path: Path) -> None:
     assert set(seen) == {(8, 2), (16, 2), (32, 2), (32, 4), (32, 8)}
     assert seen[8, 2] / 400 == pytest.approx(5 / 9, abs=0.08)
     assert tokens.shape[0] == 64
-    same = task.batch(None, 1, 7).tokens
-    assert torch.equal(same, task.batch(None, 1, 7).tokens)
-    assert not torch.equal(same, task.batch(None, 2, 7).tokens)
 
 
 def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper", samples=2)
     assert Counter(task.mix) == {(64, 4): 5, (128, 8): 1, (256, 16): 1, (256, 32): 1, (256, 64): 1}
-    grid = {(length, pairs) for length, pairs, _ in task.cells("grid")}
+    grid = {(cell.length, int(cell.second_axis)) for cell in task.cells("grid")}
     assert len(grid) == 3 + 4 + 5 + 6 + 7 + 8
     tested = {(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)}
     assert grid >= {*tested, (2048, 512)}
-    assert (task.longest, task.symbols, task.train_length) == (2048, 4096, 256)
-    assert [gap for *_, gap in task.cells("gap")] == [2**i for i in range(1, 11)]
-    check(task, task.items(2048, 512), 512, 512)
-    for name, preset in MQAR.presets.items():
-        assert preset.train.length == make(tmp_path, name).train_length
+    assert (task.max_eval_tokens, task.keys, task.train_length) == (2048, 4096, 256)
+    assert [cell.length for cell in task.cells("gap")] == [2**i for i in range(1, 11)]
+    check(task, task.items("grid", Cell(2048, "512")), 512, 512)
 
 
 @pytest.mark.parametrize(("count", "below"), [(2, 5), (3, 4)])  # each way of drawing
@@ -128,65 +123,56 @@ def recall(task: MQAR, span: int = 10**6) -> Oracle:
             found.append(ids[first[token] + 1] if 0 < back <= span else 0)
         return found
 
-    return Oracle(answer, vocab_size=task.vocab_size)
+    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
 
 
 def test_cells_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, samples=8, gate=10.0)
     rows = measure(task, recall(task, span=40), tmp_path)
-    cells = {(r.length, r.aux): r for r in rows if (r.subset, r.metric) == ("grid", "accuracy")}
+    cells = {(r.length, r.second_axis): r for r in rows if r.metric == "accuracy"}
     expected: dict[tuple[int, int], float] = {}
-    for length, pairs, _ in task.cells("grid"):
-        tokens, places, values = task.items(length, pairs)
-        near = [
-            place - row[: 2 * pairs].index(row[place]) <= 40
-            for row, some in zip(tokens.tolist(), places.tolist(), strict=True)
-            for place in some
-        ]
-        expected[length, pairs] = 100 * float(np.mean(near))
-        assert cells[length, str(pairs)].value == pytest.approx(expected[length, pairs])
-        assert cells[length, str(pairs)].n == values.size
+    for cell in task.cells("grid"):
+        pairs = int(cell.second_axis)
+        queries = task.items("grid", cell)
+        near = []
+        for row, scored in zip(queries.ids.tolist(), queries.scored, strict=True):
+            places = np.flatnonzero(scored).tolist()
+            near += [place - row[: 2 * pairs].index(row[place]) <= 40 for place in places]
+        expected[cell.length, pairs] = 100 * float(np.mean(near))
+        row = cells[cell.length, cell.second_axis]
+        assert row.value == pytest.approx(expected[cell.length, pairs]) and row.n == len(near)
     assert len(cells) == len(expected) == 21
     whole = [r for r in rows if (r.subset, r.metric) == ("grid", "exact_match")]
-    assert len(whole) == 21 and all(r.value <= cells[r.length, r.aux].value for r in whole)
+    assert len(whole) == 21
+    assert all(r.value <= cells[r.length, r.second_axis].value for r in whole)
     groups = {
-        "inside": [v for (length, _), v in expected.items() if length <= 32],
+        ID: [v for (length, _), v in expected.items() if length <= 32],
         "longer": [v for (length, n), v in expected.items() if length > 32 and n <= 8],
         "more-pairs": [v for (_, n), v in expected.items() if n > 8],
-        "beyond": [v for (length, _), v in expected.items() if length > 32],
+        OOD: [v for (length, _), v in expected.items() if length > 32],
     }
     assert [len(group) for group in groups.values()] == [6, 9, 6, 15]
     found = {(r.subset, r.metric): r.value for r in task.summarize(rows)}
     assert found == {
         (name, "accuracy"): pytest.approx(np.mean(group)) for name, group in groups.items()
     }
-    assert found["inside", "accuracy"] == 100 > found["longer", "accuracy"]
+    assert found[ID, "accuracy"] == 100 > found["longer", "accuracy"]
     gaps = {r.length: r.value for r in rows if (r.subset, r.metric) == ("gap", "exact_match")}
     assert set(gaps) == {2, 4, 8, 16, 32, 64, 128}
     assert gaps[32] > 0 == gaps[64] and gaps[16] == 100  # the pairs themselves take 8 tokens
+    assert task.summarize([r for r in rows if r.subset == "gap"]) == []
 
 
-def test_the_gate(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=4)
-    bad = task.summarize(measure(task, recall(task, span=8), tmp_path / "bad"))
-    assert {r.subset: r.metric for r in bad} == {
-        "inside": "accuracy", "longer": "accuracy", "more-pairs": "accuracy",
-        "beyond": "unsolved_accuracy",
-    }  # fmt: skip
-    good = measure(task, recall(task), tmp_path / "good")
-    assert all(r.value == 100 for r in task.summarize(good))
-    assert [r.metric for r in task.summarize(good)] == ["accuracy"] * 4
-    assert task.summarize([r for r in good if r.subset == "gap"]) == []
-
-
-def test_forward_passes_are_bounded(tmp_path: Path) -> None:
+def test_forward_passes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make(tmp_path, samples=30)
     model = recall(task)
-    assert _right(model, task.items(64, 4), budget=700) == [4] * 30
-    assert model.seen == [(10, 64)] * 3
-    model.seen.clear()
-    assert _right(model, task.items(64, 4), budget=1) == [4] * 30
-    assert model.seen == [(1, 64)] * 30
+    queries = task.items("grid", Cell(64, "4"))
+    for most, rows in ((700, 10), (1, 1)):
+        monkeypatch.setattr("pe_bench.tasks.mqar.MAX_TOKENS", most)
+        (scores,) = task.score(model, [queries])
+        assert scores.correct is not None and scores.correct.tolist() == [4] * 30
+        assert model.seen == [(rows, 64)] * (30 // rows)
+        model.seen.clear()
 
 
 @pytest.mark.parametrize(

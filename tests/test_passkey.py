@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.results.schema import Measurement
-from pe_bench.sequences.rows import Sequences
+from pe_bench.results.views import Column, Heatmap
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
+from pe_bench.sequences.rows import Sequences, stack
 from pe_bench.tasks.passkey.prompts import FILLER
 from pe_bench.tasks.passkey.task import Passkey
 
@@ -55,6 +56,13 @@ def text(tmp_path: Path) -> Path:
         lines = f"{FILLER}\n\n- The pass key of a name is 31415.\n" * 40
         (tmp_path / "text" / part / "a.txt").write_text(lines)
     return tmp_path / "text"
+
+
+def items_of(task: Passkey, kind: str, length: int) -> Sequences:
+    """The prompts of one length, depth by depth."""
+    cells = [cell for cell in task.cells(kind) if cell.length == length]
+    depths = [cell.second_axis for cell in cells] or task.depths
+    return stack([task.items(kind, Cell(length, depth)) for depth in depths])
 
 
 def texts(task: Passkey, items: Sequences) -> list[tuple[str, str]]:
@@ -120,9 +128,9 @@ def test_prompts_have_exactly_so_many_tokens_and_what_they_ask_for(
     options: dict[str, Any] = {"vocabulary": vocabulary, "kinds": "all", "samples": 3}
     task = make(tmp_path, "quick", "strict", tokenizer, train, data, **options)
     for length in (train, train + 7, 4 * train):
-        items = task.items(kind, length)
+        items = items_of(task, kind, length)
         assert set((items.lengths - items.scored.sum(1)).tolist()) == {length}
-        assert items.lengths.max() <= task.longest
+        assert items.lengths.max() <= task.max_eval_tokens
         for depth, (prompt, answer) in zip(
             np.repeat(range(11), 3), texts(task, items), strict=True
         ):
@@ -133,12 +141,12 @@ def test_prompts_have_exactly_so_many_tokens_and_what_they_ask_for(
             if depth in (0, 10):
                 assert share == depth / 10
     again = make(tmp_path, "quick", "strict", tokenizer, train, data, **options)
-    assert (again.items(kind, train).ids == task.items(kind, train).ids).all()
+    assert (items_of(again, kind, train).ids == items_of(task, kind, train).ids).all()
 
 
 def test_keys_are_five_digits_evenly_drawn(tmp_path: Path) -> None:
     task = make(tmp_path, samples=150)
-    found = np.array([int(answer) for _, answer in texts(task, task.items("passkey", 128))])
+    found = np.array([int(answer) for _, answer in texts(task, items_of(task, "passkey", 128))])
     assert found.min() >= 10_000 and found.max() <= 99_999
     assert abs(np.bincount(found // 10_000)[1:] / len(found) - 1 / 9).max() < 0.04
     assert len(set(found.tolist())) > 0.97 * len(found)
@@ -171,21 +179,18 @@ def test_training_prompts(tmp_path: Path, kinds: Any, most: int) -> None:
     assert lengths.min() <= 70 and lengths.max() == 128 < task.train_length == 133
     assert set(questions) == set(range(1, most + 1))
     assert np.median(lengths[: 16 * 60]) == pytest.approx(97 if most == 1 else 110, abs=6)
-    again = task.batch(None, 3, 5)
-    assert torch.equal(again.tokens, task.batch(None, 3, 5).tokens)
-    assert not torch.equal(again.tokens[:, :60], task.batch(None, 4, 5).tokens[:, :60])
 
 
 def test_the_published_prompts(tmp_path: Path) -> None:
     task = make(tmp_path, preset="paper", protocol="paper", vocabulary="words")
-    assert task.subsets == ("passkey",) and task.trained_to == 1024 and not task.figures
+    assert task.subsets == ("passkey",) and task.max_train_axis == 1024
     # Llama's tokens, as measured with the published script; a word or digit each is almost that.
     llama = [891, 1983, 2802, 3895, 4987, 5806, 6898, 7991]
     assert task.lengths["passkey"] == [1000 * (i + 1) for i in range(8)]
     keys = set()
     garbage = " ".join([FILLER] * 500)
     for length, count in list(zip(task.lengths["passkey"], llama, strict=True))[::3]:
-        found = texts(task, task.items("passkey", length))
+        found = texts(task, items_of(task, "passkey", length))
         assert len(found) == 20
         sizes = [1 + len(task.tokenizer.encode(prompt)) for prompt, _ in found]
         assert np.mean(sizes) == pytest.approx(count, abs=4)
@@ -211,11 +216,11 @@ def test_the_published_prompts(tmp_path: Path) -> None:
 
 def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: Path) -> None:
     quick = make(tmp_path, protocol="paper")
-    assert (quick.lengths, quick.trained_to) == ({"passkey": [1000]}, 128)
+    assert (quick.lengths, quick.max_train_axis) == ({"passkey": [1000]}, 128)
     in_bytes = make(tmp_path, preset="paper", protocol="paper")
-    assert (in_bytes.lengths, in_bytes.trained_to) == ({"passkey": [1000, 2000]}, 273)
-    longest = in_bytes.items("passkey", 2000)
-    assert in_bytes.longest == longest.lengths.max() > 7168 + len(HEAD)
+    assert (in_bytes.lengths, in_bytes.max_train_axis) == ({"passkey": [1000, 2000]}, 273)
+    longest = items_of(in_bytes, "passkey", 2000)
+    assert in_bytes.max_eval_tokens == longest.lengths.max() > 7168 + len(HEAD)
 
 
 def reader(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
@@ -232,7 +237,7 @@ def reader(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
         written[-1] += fails(kind, length, depth)
         return answer_after(length, written)
 
-    return Oracle(answer, vocab_size=task.vocab_size)
+    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
 
 
 def test_cells_and_means(tmp_path: Path) -> None:
@@ -244,100 +249,69 @@ def test_cells_and_means(tmp_path: Path) -> None:
         return kind == "multikey" and length >= 128
 
     rows = measure(task, reader(task, fails), tmp_path)
-    cells = {(row.subset, row.length, row.aux): row for row in rows if row.metric == "exact_match"}
+    cells = {(row.subset, row.length, row.second_axis): row for row in rows}
     lengths = [96, 128, 192, 256, 384, 512, 768, 1024]
     depths = [f"{i / 10:.1f}" for i in range(11)]
     assert set(cells) == {(k, n, depth) for k in KINDS for n in lengths for depth in depths}
     for (kind, length, depth), row in cells.items():
         wrong = fails(kind, length or 0, float(depth))
         assert (row.value, row.n) == (0 if wrong else 100, 2)
-    found = {(row.subset, row.metric): row for row in task.summarize(rows) if row.length is None}
-    values = {key: row.value for key, row in found.items() if key[1][-4:] not in ("_low", "high")}
-    assert values == pytest.approx(
+    summary = task.summarize(rows)
+    found = {r.subset: r for r in summary if r.length is None and not r.second_axis}
+    assert {subset: row.value for subset, row in found.items()} == pytest.approx(
         {
-            ("passkey-inside", "exact_match"): 100,
-            ("passkey-beyond", "exact_match"): 100 * (11 + 10) / 66,
-            ("multikey-inside", "exact_match"): 50,
-            ("multikey-beyond", "unsolved_exact_match"): 0,
-            ("keyvalue-inside", "exact_match"): 100,
-            ("keyvalue-beyond", "exact_match"): 100,
-            ("passkey-depth", "exact_match"): 100 * 2 / 6,  # of depth 1.0, the last one
-            ("multikey-depth", "exact_match"): 0,
-            ("keyvalue-depth", "exact_match"): 100,
-            ("inside", "exact_match"): 100 * 5 / 6,
-            ("beyond", "unsolved_exact_match"): 100 * (21 + 66) / 198,
+            f"passkey-{ID}": 100,
+            f"passkey-{OOD}": 100 * (11 + 10) / 66,
+            f"multikey-{ID}": 50,
+            f"multikey-{OOD}": 0,
+            f"keyvalue-{ID}": 100,
+            f"keyvalue-{OOD}": 100,
+            ID: 100 * 5 / 6,
+            OOD: 100 * (21 + 66) / 198,
         }
     )
-    beyond = found["passkey-beyond", "exact_match"]
-    assert beyond.n == 132 and found["inside", "exact_match"].n == 132
-    low, high = (found["passkey-beyond", f"exact_match_{end}"].value for end in ("low", "high"))
-    assert low < beyond.value < high
-    summary = task.summarize(rows)
-    by_depth = {
-        row.aux: row.value
-        for row in summary
-        if (row.subset, row.metric) == ("passkey-depth", "exact_match")
-    }
+    assert {r.subset for r in summary if r.status == "not_learned"} == {f"multikey-{OOD}", OOD}
+    ood = found[f"passkey-{OOD}"]
+    assert ood.n == 132 and ood.ci_low < ood.value < ood.ci_high
+    by_depth = {r.second_axis: r.value for r in summary if r.subset == "passkey-depth"}
     assert by_depth["0.0"] == pytest.approx(100 / 6) and by_depth["0.1"] == pytest.approx(200 / 6)
-    by_length = {
-        row.length: row.value
-        for row in summary
-        if (row.subset, row.metric) == ("passkey-length", "exact_match")
-    }
+    by_length = {row.length: row.value for row in summary if row.subset == "passkey-length"}
     assert by_length[128] == 100 and by_length[256] == pytest.approx(1000 / 11)
     assert list(by_length) == lengths and by_length[384] == 0
 
 
-def test_the_gate(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=1, gate=60.0)
-    model = reader(task, lambda kind, length, depth: length < 128)
-    rows = measure(task, model, tmp_path / "a")
-    names = {(row.subset, row.metric) for row in task.summarize(rows)}
-    assert {("beyond", "unsolved_exact_match"), ("passkey-beyond", "unsolved_exact_match")} < names
-    task.gate = 50.0
-    found = {(row.subset, row.metric): row.value for row in task.summarize(rows)}
-    assert found["inside", "exact_match"] == 50 and found["beyond", "exact_match"] == 100
-    assert ("beyond", "unsolved_exact_match") not in found
-
-
 def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:
     task = make(tmp_path, samples=1)
-    cells = [Measurement("passkey", "exact_match", v, 2, length=128, aux="0.0") for v in (37.5, 0)]
-    found = {(row.subset, row.metric): row.value for row in task.summarize(cells)}
-    assert found["passkey-inside", "exact_match"] == found["passkey-length", "exact_match"] == 18.75
-
-
-def test_parts_are_no_headline(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all", samples=1)
-    rows = [
-        Measurement(kind, "exact_match", 100.0, 1, length=length, aux="0.0")
-        for kind in ("passkey", "keyvalue")
-        for length in (128, 256)
+    cells = [
+        Measurement("passkey", "exact_match", 37.5, 2, length=128, second_axis="0.0"),
+        Measurement("passkey", "exact_match", 0.0, 2, length=128, second_axis="0.1"),
     ]
-    found = {row.metric for row in task.summarize(rows) if row.subset == "beyond"}
-    assert found == {"partial_exact_match"}
+    found = {row.subset: row.value for row in task.summarize(cells)}
+    assert found[f"passkey-{ID}"] == found["passkey-length"] == 18.75
 
 
-def test_the_published_protocol_has_no_gate_where_nothing_is_inside(tmp_path: Path) -> None:
+def test_the_published_protocol_has_no_gate_where_nothing_is_trained(tmp_path: Path) -> None:
     task = make(tmp_path, protocol="paper")
-    np.random.seed(0)
     rows = [
         Measurement("passkey", "exact_match", 15.0, 20, length=1000),
         Measurement("passkey", "prompt_tokens", 888.0, 20, length=1000),
     ]
-    found = {(row.subset, row.metric): row.value for row in task.summarize(rows)}
-    assert found["beyond", "exact_match"] == pytest.approx(15)
-    assert not any(subset == "inside" or subset.endswith("depth") for subset, _ in found)
+    found = {row.subset: row for row in task.summarize(rows)}
+    assert found[OOD].value == pytest.approx(15) and found[OOD].status == "ranked"
+    assert set(found) == {OOD, f"passkey-{OOD}", "passkey-length"}
 
 
 def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
-    one, all_ = make(tmp_path), make(tmp_path, kinds="all")
-    assert list(one.shown) == ["inside"] and list(one.curves) == ["passkey-length"]
-    assert list(all_.shown) == ["inside", *(f"{kind}-beyond" for kind in KINDS)]
-    assert [figure.subset for figure in all_.figures] == list(KINDS)
-    assert all(figure.trained == (None, 128) for figure in all_.figures)
-    assert one.digit_ids == one.tokenizer.digit_ids and len(one.digit_ids) == 20
-    assert (one.longest, one.train_length) == (1029, 133)
+    one = make(tmp_path)
+    all_ = make(tmp_path, kinds="all")
+    assert [view.subset for view in one.views] == [ID, "passkey-length", "passkey"]
+    columns = [view.subset for view in all_.views if isinstance(view, Column)]
+    assert columns == [ID, *(f"{kind}-{OOD}" for kind in KINDS)]
+    maps = [view for view in all_.views if isinstance(view, Heatmap)]
+    assert [view.subset for view in maps] == list(KINDS)
+    assert all(view.trained == (None, 128) for view in maps)
+    assert len(one.vocabulary.digit_ids) == 20
+    assert (one.max_eval_tokens, one.train_length) == (1029, 133)
 
 
 @pytest.mark.parametrize(

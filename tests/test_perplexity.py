@@ -18,9 +18,11 @@ from pe_bench.encoding import Encoding
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
-from pe_bench.task import Setup
+from pe_bench.results.views import Headline
+from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import task as perplexity
 from pe_bench.tasks.perplexity.task import Perplexity
 from pe_bench.text.corpus import folder_corpus
@@ -40,8 +42,8 @@ class Stretched(Encoding):
 
     prefix_consistent = False
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + positions[..., None] / positions.max()
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + positions.query[..., None] / positions.query.max()
 
 
 def write(place: Path, sizes: Sequence[int]) -> None:
@@ -52,40 +54,36 @@ def write(place: Path, sizes: Sequence[int]) -> None:
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> Setup:
+def context(tmp_path: Path) -> TaskContext:
     write(tmp_path / "tiny" / "train", TRAIN)
     write(tmp_path / "tiny" / "test", TEST)
     train = TrainConfig(length=16, batch_size=3)
-    return Setup("quick", "strict", train, tmp_path / "tiny", "bytes", tmp_path / "cache")
+    return TaskContext(train=train, data=tmp_path / "tiny", cache=tmp_path / "cache")
 
 
-def folder(setup: Setup, split: str) -> Path:
-    assert setup.data is not None
-    return setup.data / split
+def folder(context: TaskContext, split: str) -> Path:
+    assert context.data is not None
+    return context.data / split
 
 
-def texts(setup: Setup, split: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder(setup, split).iterdir())]
+def texts(context: TaskContext, split: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder(context, split).iterdir())]
 
 
 def decoder(task: Perplexity, encoding: type[Encoding] = RoPE) -> Decoder:
     """Random weights, large enough for every position to matter."""
     torch.manual_seed(0)
-    config = ModelConfig(2, 4, None, 32, 48, init_std=0.3, vocab_size=task.vocab_size)
+    config = ModelConfig(2, 4, 0, 32, 48, init_std=0.3, vocab_size=task.vocabulary.vocab_size)
     return Decoder(config, encoding).double().eval()
 
 
 def evaluate(task: Perplexity, model: Decoder, journal: Path) -> list[Measurement]:
     with torch.inference_mode():
-        return task.evaluate(model, "test", 0, Journal(journal))
+        return task.evaluate(model, "test", 0, Journal(journal)).rows
 
 
 def numbers(rows: list[Measurement]) -> Numbers:
-    return {
-        (row.subset, row.metric, row.length): (row.n, row.value, row.stderr)
-        for row in rows
-        if not row.metric.endswith(("_low", "_high"))
-    }
+    return {(row.subset, row.metric, row.length): (row.n, row.value, row.stderr) for row in rows}
 
 
 @torch.inference_mode()
@@ -103,7 +101,7 @@ def by_hand(
     stride: int = STRIDE,
 ) -> Numbers:
     """The same from a forward for each window and length, all sums in loops."""
-    documents = [task.tokenizer.encode(text).tolist() for text in texts(task.setup, "test")]
+    documents = [task.tokenizer.encode(text).tolist() for text in texts(task.context, "test")]
     windows = [
         (d, doc[i : i + 64])
         for d, doc in enumerate(documents)
@@ -156,17 +154,16 @@ def slow_ratio(parts: list[tuple[int, int, float]]) -> tuple[float, float]:
     ("tokenizer", "encoding"), [("bytes", RoPE), ("bytes", Stretched), ("bpe:300", NoPE)]
 )
 def test_numbers_are_those_of_windows_cut_by_hand(
-    setup: Setup, tmp_path: Path, tokenizer: str, encoding: type[Encoding]
+    context: TaskContext, tmp_path: Path, tokenizer: str, encoding: type[Encoding]
 ) -> None:
-    task = Perplexity(replace(setup, tokenizer=tokenizer), None)
+    task = Perplexity(replace(context, tokenizer=tokenizer))
     model = decoder(task, encoding)
     rows = evaluate(task, model, tmp_path / "journal")
     found, expected = numbers(rows), by_hand(task, model)
-    assert found.keys() == expected.keys() and len(rows) == len(found) + 2 * len(LENGTHS)
+    assert found.keys() == expected.keys() and len(rows) == len(found)
     for key in found:
         assert found[key] == pytest.approx(expected[key], rel=1e-9, nan_ok=True), key
-    assert {row.subset for row in rows} == {*task.shown, *task.curves}
-    assert set(task.subsets) == set(task.shown) == {"test"}
+    assert {row.subset for row in rows} == {view.subset for view in task.views}
     for length, family in itertools.product(LENGTHS, ("", "tail_")):
         (n, bits, _), (_, value, _) = (
             found["test", family + metric, length] for metric in ("bits_per_byte", "perplexity")
@@ -177,21 +174,18 @@ def test_numbers_are_those_of_windows_cut_by_hand(
             assert 2 <= n < sum(WINDOWS) and value > 2 ** (1.3 * bits)
 
 
-def test_both_ends_of_an_interval_surround_the_number(setup: Setup, tmp_path: Path) -> None:
-    task = Perplexity(setup, None)
+def test_both_ends_of_an_interval_surround_the_number(context: TaskContext, tmp_path: Path) -> None:
+    task = Perplexity(context)
     rows = evaluate(task, decoder(task), tmp_path / "journal")
-    values = {(row.subset, row.metric, row.length): row.value for row in rows}
-    for length in LENGTHS:
-        low, value, high = (
-            values["test", f"bits_per_byte{end}", length] for end in ("_low", "", "_high")
-        )
-        assert low < value < high
+    assert all(row.ci_low < row.value < row.ci_high for row in rows)
+    (row,) = [r for r in rows if (r.subset, r.metric, r.length) == ("test", "bits_per_byte", 64)]
+    assert row.ci_high - row.value != pytest.approx(row.value - row.ci_low)  # by resampling
 
 
 def test_the_two_definitions_and_the_curves_agree_where_they_must(
-    setup: Setup, tmp_path: Path
+    context: TaskContext, tmp_path: Path
 ) -> None:
-    task = Perplexity(setup, None)
+    task = Perplexity(context)
     found = numbers(evaluate(task, decoder(task), tmp_path / "journal"))
     # The shortest window is all tail; with all its context, a tail is that of the longest window.
     for metric in ("bits_per_byte", "perplexity"):
@@ -206,9 +200,9 @@ def test_the_two_definitions_and_the_curves_agree_where_they_must(
     ("protocol", "stride"), [("strict", 3), ("paper", 3), ("paper", 1), ("paper", None)]
 )
 def test_stride_is_the_tail_and_in_protocol_paper_the_step(
-    setup: Setup, tmp_path: Path, protocol: str, stride: int | None
+    context: TaskContext, tmp_path: Path, protocol: str, stride: int | None
 ) -> None:
-    task = Perplexity(replace(setup, protocol=protocol), None, stride=stride, windows=6)
+    task = Perplexity(replace(context, protocol=protocol), stride=stride, windows=6)
     tail = stride or LENGTHS[0]
     step = tail if protocol == "paper" else 64
     total = sum(1 + (size - 64) // step for size in TEST if size >= 64)
@@ -222,9 +216,9 @@ def test_stride_is_the_tail_and_in_protocol_paper_the_step(
 
 
 def test_one_forward_gives_every_shorter_length(
-    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = Perplexity(setup, None)
+    task = Perplexity(context)
     found = []
     for consistent, forwards in ((True, FORWARDS), (False, FORWARDS + len(LENGTHS) - 1)):
         monkeypatch.setattr(RoPE, "prefix_consistent", consistent)
@@ -239,20 +233,20 @@ def test_one_forward_gives_every_shorter_length(
         assert one[key] == pytest.approx(many[key], rel=1e-9, nan_ok=True), key
 
 
-def test_windows_are_spread_evenly(setup: Setup, tmp_path: Path) -> None:
-    task = Perplexity(setup, None, windows=2)
+def test_windows_are_spread_evenly(context: TaskContext, tmp_path: Path) -> None:
+    task = Perplexity(context, windows=2)
     model = decoder(task)
     two = numbers(evaluate(task, model, tmp_path / "two"))
     for key, expected in by_hand(task, model, [0, 7]).items():
         assert two[key] == pytest.approx(expected, rel=1e-9), key
-    one = evaluate(Perplexity(setup, None, windows=1), model, tmp_path / "one")
+    one = evaluate(Perplexity(context, windows=1), model, tmp_path / "one")
     assert all(row.n == 1 and row.value > 0 and math.isnan(row.stderr) for row in one)
-    more = evaluate(Perplexity(setup, None, windows=99), model, tmp_path / "more")
+    more = evaluate(Perplexity(context, windows=99), model, tmp_path / "more")
     assert {row.n for row in more} == {sum(WINDOWS)}
 
 
-def test_batch_is_a_pure_function_of_seed_and_step(setup: Setup) -> None:
-    task, again = Perplexity(setup, None), Perplexity(setup, None)
+def test_batch_is_a_pure_function_of_seed_and_step(context: TaskContext) -> None:
+    task, again = Perplexity(context), Perplexity(context)
     again.batch(None, 5, 5)
     tokens, targets = task.batch(None, 1, 7)
     assert tokens.shape == targets.shape == (3, 16)
@@ -263,30 +257,30 @@ def test_batch_is_a_pure_function_of_seed_and_step(setup: Setup) -> None:
         assert equal == ((seed, step) == (1, 7))
 
 
-def test_training_documents_are_joined_by_eos(setup: Setup) -> None:
+def test_training_documents_are_joined_by_eos(context: TaskContext) -> None:
     total = sum(TRAIN) + len(TRAIN)
-    (folder(setup, "test") / "long.txt").write_text("long " * total)
-    task = Perplexity(replace(setup, train=replace(setup.train, length=total - 1)), None)
+    (folder(context, "test") / "long.txt").write_text("long " * total)
+    task = Perplexity(replace(context, train=replace(context.train, length=total - 1)))
     eos = [task.tokenizer.eos]
-    stream = [token for text in texts(setup, "train") for token in [*text, *eos]]
+    stream = [token for text in texts(context, "train") for token in [*text, *eos]]
     rows = [row for step in range(8) for row in task.batch(None, 0, step).targets.tolist()]
     assert {tuple(row) for row in rows} == {tuple(stream[:-1]), tuple(stream[1:])}
 
 
-def test_headline_is_bits_per_byte_at_the_longest(setup: Setup, tmp_path: Path) -> None:
-    task = Perplexity(setup, None)
+def test_headline_is_bits_per_byte_at_the_longest(context: TaskContext, tmp_path: Path) -> None:
+    task = Perplexity(context)
     rows = evaluate(task, decoder(task), tmp_path / "journal")
     (row,) = [r for r in rows if (r.subset, r.metric, r.length) == ("test", "bits_per_byte", 64)]
     assert task.summarize(rows) == [replace(row, subset=task.headline.subset)]
-    assert task.headline.metric == "bits_per_byte" and not task.headline.higher_is_better
-    assert task.longest == 64
+    assert task.headline == Headline("bits_per_byte", "4x-train-length")
+    assert task.max_eval_tokens == 64
 
 
 def test_an_interrupted_evaluation_goes_on(
-    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(perplexity, "TOKENS_PER_FORWARD", 2 * 64)  # two windows each
-    task, journal = Perplexity(setup, None), tmp_path / "journal"
+    task, journal = Perplexity(context), tmp_path / "journal"
     model = decoder(task)
     expected, losses = evaluate(task, model, tmp_path / "whole"), model.token_losses
 
@@ -309,28 +303,28 @@ def test_an_interrupted_evaluation_goes_on(
     assert not nothing.called
 
 
-def test_labels_tell_data_and_tokenizers_apart(setup: Setup) -> None:
-    task = Perplexity(setup, None)
+def test_labels_tell_data_and_tokenizers_apart(context: TaskContext) -> None:
+    task = Perplexity(context)
     record = task.provenance()
     assert task.data_label == record["label"] == f"tiny-{record['fingerprint'][:8]}"
-    merged = Perplexity(replace(setup, tokenizer="bpe:300"), None)
+    merged = Perplexity(replace(context, tokenizer="bpe:300"))
     assert merged.data_label == task.data_label and merged.fingerprint != task.fingerprint
-    assert merged.vocab_size == 300 and task.vocab_size == 260
-    with (folder(setup, "test") / "0.txt").open("a") as file:
+    assert merged.vocabulary.vocab_size == 300 and task.vocabulary.vocab_size == 260
+    with (folder(context, "test") / "0.txt").open("a") as file:
         file.write(".")
-    changed = Perplexity(setup, None)
+    changed = Perplexity(context)
     assert changed.data_label != task.data_label and changed.fingerprint != task.fingerprint
 
 
-def test_builtin_text(setup: Setup) -> None:
-    task = Perplexity(replace(setup, data=None), None)
+def test_builtin_text(context: TaskContext) -> None:
+    task = Perplexity(replace(context, data=None))
     assert task.data_label == f"stdlib-v1-{task.fingerprint[:8]}"
     assert task.batch(None, 0, 0).tokens.shape == (3, 16)
 
 
-def test_provenance_tells_which_windows(setup: Setup) -> None:
+def test_provenance_tells_which_windows(context: TaskContext) -> None:
     records = [
-        Perplexity(replace(setup, protocol=protocol), None, **options).provenance()
+        Perplexity(replace(context, protocol=protocol), **options).provenance()
         for protocol in ("strict", "paper")
         for options in ({}, {"stride": 2}, {"windows": 3})
     ]
@@ -339,20 +333,22 @@ def test_provenance_tells_which_windows(setup: Setup) -> None:
     assert [record["documents"] for record in records[:2]] == [3, 3]
 
 
-def test_a_corpus_in_a_folder_of_corpora(setup: Setup, tmp_path: Path) -> None:
-    plain = Perplexity(setup, None)
+def test_a_corpus_in_a_folder_of_corpora(context: TaskContext, tmp_path: Path) -> None:
+    plain = Perplexity(context)
     (tmp_path / "tiny").rename(tmp_path / "code")
-    inside = Perplexity(replace(setup, data=tmp_path), None, corpus="code")
-    itself = Perplexity(replace(setup, data=tmp_path / "code"), None, corpus="code")
+    inside = Perplexity(replace(context, data=tmp_path), corpus="code")
+    itself = Perplexity(replace(context, data=tmp_path / "code"), corpus="code")
     digest = plain.data_label.removeprefix("tiny")
     assert inside.data_label == itself.data_label == f"code{digest}"
     assert inside.fingerprint == plain.fingerprint
 
 
 @pytest.mark.parametrize("corpus", ["pg19", "proofpile", "code"])
-def test_real_corpora(setup: Setup, tmp_path: Path, real_documents: Path, corpus: Any) -> None:
+def test_real_corpora(
+    context: TaskContext, tmp_path: Path, real_documents: Path, corpus: Any
+) -> None:
     train = TrainConfig(length=64, batch_size=2)
-    changed = replace(setup, data=real_documents, train=train, protocol="paper")
+    changed = replace(context, data=real_documents, train=train, protocol="paper")
     task = Perplexity(changed, None, corpus=corpus, windows=8)
     assert task.data_label.startswith(f"{corpus}-")
     assert task.batch(None, 0, 0).tokens.shape == (2, 64)
@@ -363,15 +359,15 @@ def test_real_corpora(setup: Setup, tmp_path: Path, real_documents: Path, corpus
 
 @pytest.mark.parametrize("folder_of_files", [False, True])
 def test_ids_without_text(
-    setup: Setup, tmp_path: Path, folder_of_files: bool, capsys: pytest.CaptureFixture[str]
+    context: TaskContext, tmp_path: Path, folder_of_files: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train, test = (b"".join(texts(setup, split)) for split in ("train", "test"))
+    train, test = (b"".join(texts(context, split)) for split in ("train", "test"))
     place = tmp_path / "ids"
     place.mkdir()
     for name, text in {"train": train, "test": test, "both": train + test}.items():
         np.frombuffer(text, np.uint8).astype("<u2").tofile(place / f"{name}.bin")
     path = place if folder_of_files else place / "both.bin"
-    task = Perplexity(replace(setup, data=path), None)
+    task = Perplexity(replace(context, data=path))
     total, size = len(train + test), len(test)
     if not folder_of_files:
         size = total // 10
@@ -380,19 +376,20 @@ def test_ids_without_text(
     assert task.batch(None, 0, 0).targets.max() < 256
     rows = evaluate(task, decoder(task), tmp_path / "journal")
     assert {row.n for row in rows} == {size // 64}
-    assert "they may cross documents" in capsys.readouterr().out
+    (note,) = task.evaluate(decoder(task), "test", 0, Journal(tmp_path / "journal")).notes
+    assert "they may cross documents" in note
     assert task.provenance()["documents"] is None
-    named = Perplexity(replace(setup, data=path), None, corpus="pg19")
+    named = Perplexity(replace(context, data=path), corpus="pg19")
     assert named.fingerprint == task.fingerprint and named.data_label.startswith("pg19-")
 
 
 def test_a_public_corpus_is_fetched_for_larger_presets(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
+    context: TaskContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch = Mock(return_value=folder_corpus(folder(setup, "train").parent))
+    fetch = Mock(return_value=folder_corpus(folder(context, "train").parent))
     monkeypatch.setattr(perplexity, "public_corpus", fetch)
-    task = Perplexity(replace(setup, data=None, preset="small"), None, corpus="c4", train_files=7)
-    fetch.assert_called_once_with("c4", 7, setup.cache)
+    task = Perplexity(replace(context, data=None, preset="small"), corpus="c4", train_files=7)
+    fetch.assert_called_once_with("c4", 7, context.cache)
     assert task.batch(None, 0, 0).tokens.shape == (3, 16)
 
 
@@ -422,12 +419,12 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
     ],
 )
 def test_bad_input(
-    setup: Setup, changed: dict[str, Any], options: dict[str, Any], sentence: str
+    context: TaskContext, changed: dict[str, Any], options: dict[str, Any], sentence: str
 ) -> None:
     if "1602" in sentence:
-        (folder(setup, "test") / "long.txt").write_text("long " * 1602)
+        (folder(context, "test") / "long.txt").write_text("long " * 1602)
     with pytest.raises(InputError, match=sentence):
-        task = Perplexity(replace(setup, **changed), None, **options)
+        task = Perplexity(replace(context, **changed), **options)
         assert (task.skip(NoPE(ModelConfig())) is None) == ("800" not in sentence)
         task.batch(None, 0, 0)
         task.evaluate(Mock(spec=Decoder), "test", 0, Mock(spec=Journal))

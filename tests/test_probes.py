@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
-from pe_bench.tasks.probes import ASK, MARK, PROBES, REACH, START, SYMBOL, SYMBOLS, Probes
+from pe_bench.tasks.probes import ASK, FIRST_SYMBOL, MARK, N_SYMBOLS, PROBES, REACH, START, Probes
 
 LETTERS = "abcdefghijklmnop"
 
@@ -29,8 +29,8 @@ def make(
 def text(ids: list[int]) -> str:
     """As in the docstring of the task; numbers in brackets."""
     names = {START: "^", ASK: ":", MARK: "*", PAD: "_"}
-    names |= {SYMBOL + i: letter for i, letter in enumerate(LETTERS)}
-    return "".join(names.get(i, f"<{i - SYMBOL - SYMBOLS + 1}>") for i in ids)
+    names |= {FIRST_SYMBOL + i: letter for i, letter in enumerate(LETTERS)}
+    return "".join(names.get(i, f"<{i - FIRST_SYMBOL - N_SYMBOLS + 1}>") for i in ids)
 
 
 def solve(probe: str, question: str) -> tuple[str, int, int]:
@@ -72,7 +72,7 @@ def test_the_examples_of_the_docstring() -> None:
 @pytest.mark.parametrize("size", [4, 7, 16, 128])
 def test_items_have_the_right_answer(tmp_path: Path, probe: str, size: int) -> None:
     task = make(tmp_path, samples=800)
-    items = task.items(probe, size)
+    items = task.items(probe, Cell(size))
     seen = check(probe, items)
     assert {length for length, _ in seen} == {size}
     most = REACH if probe in ("after", "before") else min(size, 16 if probe == "index" else 999)
@@ -81,14 +81,14 @@ def test_items_have_the_right_answer(tmp_path: Path, probe: str, size: int) -> N
         assert sum(seen.values()) == 800 and counts == pytest.approx([1] * most, abs=0.45)
     else:
         assert max(k for _, k in seen) > 0.9 * size
-    assert (task.items(probe, size).ids == items.ids).all()
-    assert items.ids.max() < task.vocab_size
+    assert (task.items(probe, Cell(size)).ids == items.ids).all()
+    assert items.ids.max() < task.vocabulary.vocab_size
 
 
 @pytest.mark.parametrize("probe", ["after", "before"])
 def test_the_marker_is_anywhere(tmp_path: Path, probe: str) -> None:
-    items = make(tmp_path, samples=4000).items(probe, 8)
-    numbers = items.ids[:, -2] - SYMBOL - SYMBOLS + 1
+    items = make(tmp_path, samples=4000).items(probe, Cell(8))
+    numbers = items.ids[:, -2] - FIRST_SYMBOL - N_SYMBOLS + 1
     places = (items.ids == MARK).argmax(1) - 1  # how many symbols are before it
     for k in range(1, REACH + 1):
         found = Counter(places[numbers == k].tolist())
@@ -113,9 +113,6 @@ def test_training_draws_lengths_evenly(tmp_path: Path, probe: str) -> None:
             sizes[size] += 1
     shares = [sizes[size] * 13 / 1920 for size in range(4, 17)]
     assert sum(sizes.values()) == 1920 and shares == pytest.approx([1] * 13, abs=0.35)
-    same = task.batch(probe, 3, 5).tokens
-    assert torch.equal(same, task.batch(probe, 3, 5).tokens)
-    assert not torch.equal(same, task.batch(probe, 4, 5).tokens)
 
 
 def solver(probe: str, most: int = 10**6) -> Oracle:
@@ -123,7 +120,7 @@ def solver(probe: str, most: int = 10**6) -> Oracle:
 
     def answer(ids: list[int]) -> list[int]:
         letter, size, _ = solve(probe, text(ids).rstrip("_"))
-        return answer_after(len(ids), [SYMBOL + LETTERS.index(letter) if size <= most else 0])
+        return answer_after(len(ids), [FIRST_SYMBOL + LETTERS.index(letter) if size <= most else 0])
 
     return Oracle(answer)
 
@@ -132,48 +129,32 @@ def solvers(**most: int) -> dict[str, Oracle]:
     return {probe: solver(probe, most.get(probe, 10**6)) for probe in PROBES}
 
 
-def test_means_and_the_gate_of_each_probe(tmp_path: Path) -> None:
+def test_means_of_each_probe(tmp_path: Path) -> None:
     task = make(tmp_path, samples=5)
     rows = measure(task, solvers(index=16, after=32, before=8), tmp_path / "a")
-    curves = {(r.subset, r.length): r.value for r in rows if r.metric == "exact_match"}
-    lengths = (4, 8, 16, 24, 32, 64, 128)
-    assert [curves["after", n] for n in lengths] == [100, 100, 100, 100, 100, 0, 0]
-    assert len(curves) == 28 and len(rows) == 3 * 28
-    found = {(r.subset, r.metric): r.value for r in task.summarize(rows)}
+    curve = {r.length: r.value for r in rows if r.subset == "after"}
+    assert curve == {4: 100, 8: 100, 16: 100, 24: 100, 32: 100, 64: 0, 128: 0}
+    found = {r.subset: r.value for r in task.summarize(rows)}
     assert found == {
-        ("index-inside", "exact_match"): 100,
-        ("after-inside", "exact_match"): 100,
-        ("before-inside", "exact_match"): pytest.approx(200 / 3),
-        ("halves-inside", "exact_match"): 100,
-        ("index-beyond", "exact_match"): 0,
-        ("after-beyond", "exact_match"): 50,
-        ("before-beyond", "unsolved_exact_match"): 0,
-        ("halves-beyond", "exact_match"): 100,
-        ("beyond", "unsolved_exact_match"): 37.5,
-    }
-    solved = task.summarize(measure(task, solvers(index=16), tmp_path / "b"))
-    assert {(r.subset, r.metric): r.value for r in solved}["beyond", "exact_match"] == 75
-    assert sum(r.n for r in solved if r.subset == "beyond") == 4 * 4 * 5
-    quick = make(tmp_path, subsets=None, samples=5)
-    assert quick.subsets == PROBES[:2] and len(quick.shown) == 4
-    (mean,) = [r.value for r in quick.summarize(rows) if r.subset == "beyond"]
-    assert mean == 25 and quick.fingerprint != task.fingerprint
-    part = [row for row in rows if row.subset == "after"]
-    assert [r.subset for r in task.summarize(part)] == ["after-inside", "after-beyond"]
-    assert task.summarize([]) == []
+        f"index-{ID}": 100, f"index-{OOD}": 0,
+        f"after-{ID}": 100, f"after-{OOD}": 50,
+        f"before-{ID}": pytest.approx(200 / 3), f"before-{OOD}": 0,
+        f"halves-{ID}": 100, f"halves-{OOD}": 100,
+        ID: pytest.approx(1100 / 12), OOD: 37.5,
+    }  # fmt: skip
 
 
 def test_each_probe_has_a_seed_of_its_own(tmp_path: Path) -> None:
     task = make(tmp_path)
     assert task.trains_each_subset and task.subsets == PROBES
-    lists = [task.items(probe, 16).ids[:, 1] for probe in ("index", "halves")]
+    lists = [task.items(probe, Cell(16)).ids[:, 1] for probe in ("index", "halves")]
     assert (lists[0] != lists[1]).any()
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"longest": 15}, "probes:longest must be from 16 to 4096, not 15"),
+        ({"max_train_symbols": 15}, "probes:max_train_symbols must be from 16 to 4096, not 15"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
@@ -181,11 +162,9 @@ def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
         make(tmp_path, **options)
 
 
-def test_presets_train_on_rows_as_long_as_they_say(tmp_path: Path) -> None:
-    for name, preset in Probes.presets.items():
-        task = make(tmp_path, name)
-        assert preset.train.length == task.train_length
-        longest = max(
-            task.items(probe, size).ids.shape[1] for probe in PROBES for size in (task.sizes[-1],)
-        )
-        assert longest == task.longest
+def test_models_of_all_probes_are_alike(tmp_path: Path) -> None:
+    one = make(tmp_path, subsets=("index",))
+    task = make(tmp_path)
+    assert one.train_length == task.train_length == 36
+    longest = max(task.items(probe, Cell(128)).ids.shape[1] for probe in PROBES)
+    assert longest == one.max_eval_tokens == task.max_eval_tokens

@@ -1,16 +1,16 @@
 """The task without training: checks and costs as rows, and what a query makes of an equal key."""
 
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import make_task
 from matplotlib import image
 from torch import Tensor
 
 from pe_bench.checks.encodings import CHECKS
 from pe_bench.cli import main
-from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.alibi import ALiBi, slopes
@@ -19,29 +19,28 @@ from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import Measurement
-from pe_bench.task import Setup
 from pe_bench.tasks.properties import SEPARATOR, Properties
 
 
 @pytest.fixture
 def task(tmp_path: Path) -> Properties:
-    preset = Properties.presets["quick"]
-    return Properties(Setup("quick", "strict", preset.train, None, "bytes", tmp_path), None)
+    return make_task(Properties, tmp_path)
 
 
 def decoder(task: Properties, encoding: type[Encoding]) -> Decoder:
     torch.manual_seed(0)
     model = task.presets["quick"].model
     assert model is not None
-    shape = asdict(model) | {"vocab_size": task.vocab_size, "separator_ids": task.separator_ids}
-    return Decoder(ModelConfig(**shape), encoding).eval()
+    ids = task.vocabulary
+    shape = replace(model, vocab_size=ids.vocab_size, separator_ids=ids.separator_ids)
+    return Decoder(shape, encoding).eval()
 
 
 def logits(task: Properties, encoding: type[Encoding]) -> dict[tuple[int | None, int], float]:
     with torch.inference_mode():
-        rows = task.evaluate(decoder(task, encoding), "logit", 0, Journal(Path("unused")))
+        rows = task.evaluate(decoder(task, encoding), "logit", 0, Journal(Path("unused"))).rows
     assert all(row.n > 0 for row in rows)
-    return {(row.length, int(row.aux)): row.value for row in rows}
+    return {(row.length, int(row.second_axis)): row.value for row in rows}
 
 
 def test_a_decoder_without_positions_sees_no_distance(task: Properties) -> None:
@@ -95,7 +94,7 @@ def test_checks_and_costs_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert set(checks.values()) == {1} and len(checks) >= 10
     idle = {(r.subset, r.metric): r.value for r in rows["idle.py"]}
     assert (idle["checks", "gradients"], idle["checks", "failed"]) == (0, 1)
-    assert idle["costs", "parameters"] == 3 and idle["cache", "extra_percent"] == 0
+    assert idle["costs", "parameters"] == 3 and idle["costs", "cache_overhead_percent"] == 0
     assert not list(tmp_path.glob("**/final.pt"))
     assert main(["report"]) == 0
     (overview,) = (tmp_path / "results/plots").glob("*.png")

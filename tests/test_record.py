@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import Figure, Headline
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 
 RECORD = RunRecord(
     status="done",
@@ -15,8 +16,15 @@ RECORD = RunRecord(
     seed=3,
     settings_digest="5e77",
     settings={"options": {"base": 2.0}},
-    headline=Headline("score", "all", higher_is_better=True),
-    figures=(Figure("heatmap", "grid", "score", "Title", "score, %", (None, 16.0)),),
+    headline=Headline("score", "all"),
+    views=(
+        Column("a", "score", "A", chance=50.0),
+        Curve("a", "score", log_x=False),
+        Heatmap("grid", "score", "Title", (None, 16.0)),
+        Gallery("logit", "mean_logit", "Title", "mean logit"),
+    ),
+    metrics={"speed": Metric("speed", "m/s", higher_is_better=True)},
+    notes=("4 windows",),
     subsets=("a", "b"),
     folder=Path("somewhere"),
 )

@@ -11,31 +11,30 @@ import pytest
 from pe_bench.cli import main
 from pe_bench.registry import plugins
 from pe_bench.results.reading import read_measurements
-from pe_bench.results.schema import COLUMNS
+from pe_bench.results.schema import CSV_COLUMNS
 
 TASK = '''
 """A task whose evaluation counts its calls."""
 import os
 from pathlib import Path
 import torch
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.errors import InputError
-from pe_bench.api import Measurement
-from pe_bench.task import Batch, Headline, Preset, Task
+from pe_bench.api import (
+    Batch, Column, Evaluation, Headline, InputError, Measurement, ModelConfig, Preset, Task,
+    TrainConfig, Vocabulary
+)
 
 class Toy(Task):
-    headline = Headline("score", "all", higher_is_better=True)
-    shown = {"a": "right", "b": "right"}
-    axes = {"length": "tokens", "aux": ""}
+    headline = Headline("score", "all")
+    all_subsets = ("a", "b")
+    views = (Column("a", "right"), Column("b", "right"))
+    vocabulary = Vocabulary(9)
     presets = {"quick": Preset(TrainConfig(steps=2, batch_size=2, length=8),
                                ModelConfig(layers=2, heads=2, width=16, mlp_width=16))}
 
-    def __init__(self, setup, start):
-        super().__init__(setup, start)
-        self.subsets = setup.subsets or ("a", "b")
-        self.vocab_size, self.data_label, self.fingerprint, self.longest = 9, "toy", "toy-1", 16
-
-        self.missing = {"c": "give it a file"} if "TOY_MISSING" in os.environ else {}
+    def __init__(self, context):
+        super().__init__(context)
+        self.max_eval_tokens = 16
+        self.unavailable = {"c": "give it a file"} if "TOY_MISSING" in os.environ else {}
 
     def batch(self, subset, seed, step):
         self.log("batch")
@@ -51,7 +50,7 @@ class Toy(Task):
         if subset + "^C" in fail:
             raise KeyboardInterrupt
         value = float(model(torch.arange(8)[None]).square().mean())
-        return [Measurement(subset, "right", value, 5, 0.1, 8)]
+        return Evaluation([Measurement(subset, "right", value, 5, 0.1, 8)], (f"note on {subset}",))
 
     def summarize(self, rows):
         return [Measurement("all", "score", sum(r.value for r in rows), len(rows))]
@@ -101,9 +100,10 @@ def test_a_run_leaves_rows_and_how_they_came_about(toy, tmp_path, capsys):
         ("a", "right", 5), ("b", "right", 5), ("all", "score", 2),
     ]  # fmt: skip
     header = (folder / "rows.csv").read_text().splitlines()[0]
-    assert header == ",".join(COLUMNS)
+    assert header == ",".join(CSV_COLUMNS)
     assert run["status"] == "done"
     assert run["subsets"] == ["a", "b"]
+    assert run["notes"] == ["note on a", "note on b"]
     assert run["settings"]["train"]["steps"] == 2
     assert run["costs"]["a"]["training"]["tokens"] == 32
     assert run["environment"]["versions"]["torch"]
@@ -273,8 +273,8 @@ def test_a_run_of_another_process_is_left_for_the_end(toy, tmp_path, capsys):
 
 
 def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, capsys):
-    crash = "super().__init__(setup, start); 1 / 0"
-    (tmp_path / "bad.py").write_text(TASK.replace("super().__init__(setup, start)", crash))
+    crash = "super().__init__(context); 1 / 0"
+    (tmp_path / "bad.py").write_text(TASK.replace("super().__init__(context)", crash))
     assert toy("./bad.py") == (1, ["batch", "batch", "a", "b"])
     error = next(line for line in capsys.readouterr().err.splitlines() if "bad.py" in line)
     assert "failed, ZeroDivisionError: division by zero" in error
@@ -308,7 +308,7 @@ def test_a_missing_part_is_said_once_however_many_encodings(toy, tmp_path, monke
     first, *rest = capsys.readouterr().err.split("toy.py · c: give it a file")
     assert first == "pe-bench: "  # before anything is trained
     assert len(rest) == 2  # and once more at the end
-    assert record(tmp_path)[0]["missing"] == {"c": "give it a file"}
+    assert record(tmp_path)[0]["unavailable"] == {"c": "give it a file"}
     assert record(tmp_path)[0]["status"] == "done"
 
 

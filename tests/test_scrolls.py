@@ -87,7 +87,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(stage, subset, protocol):
     batch = task.batch(subset, seed=1, step=3)
     outputs = {o for record in task.data[subset][0] for o in record.outputs}
     assert batch.tokens.shape == batch.targets.shape
-    assert batch.tokens.shape[1] < task.longest
+    assert batch.tokens.shape[1] < task.length
     for tokens, targets in zip(batch.tokens, batch.targets, strict=True):
         learned = targets[targets != IGNORE]
         assert learned[-1] == EOS
@@ -120,7 +120,7 @@ def test_references_take_turns(stage):
 def test_evaluation_is_scored_and_resumed_item_by_item(stage, tmp_path, monkeypatch):
     made = stage("scrolls:items=6,answer_tokens=4")
     model, task = untrained(made), made.task
-    monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.longest)  # two at a time
+    monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.length)  # two at a time
     whole = task.evaluate(model, "quality", 0, Journal(tmp_path / "whole.jsonl"))
     calls = []
 
@@ -139,10 +139,10 @@ def test_evaluation_is_scored_and_resumed_item_by_item(stage, tmp_path, monkeypa
     resumed = task.evaluate(model, "quality", 0, Journal(tmp_path / "cut.jsonl"))
     assert calls == [2, 2, 2, 2]  # two batches, the one that was cut, and that one again
     assert resumed == whole
-    assert [(row.metric, row.n) for row in whole] == [
+    assert [(row.metric, row.n) for row in whole.rows] == [
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
-    assert whole[0].length > 200
+    assert whole.rows[0].length > 200
 
 
 @torch.no_grad()
@@ -161,7 +161,7 @@ def test_the_likeliest_option_is_found(stage):
     assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
 
 
-def test_the_score_is_the_mean_of_seven_and_has_another_name_below_seven(stage):
+def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage):
     task = stage().task
     rows = [Measurement(n, s.metric, 10.0 * i, 5, 3.0) for i, (n, s) in enumerate(SUBSETS.items())]
     rows.insert(0, Measurement("quality", "accuracy", 99.0, 5, 3.0))
@@ -169,7 +169,8 @@ def test_the_score_is_the_mean_of_seven_and_has_another_name_below_seven(stage):
     assert (score.metric, score.value, score.n) == ("score", 30.0, 7)
     assert score.stderr == pytest.approx(3 * 7**0.5 / 7)
     (partial,) = task.summarize(rows[:-1])
-    assert (partial.metric, partial.value, partial.n) == ("partial_score", 25.0, 6)
+    assert (partial.metric, partial.value, partial.n) == ("score", 25.0, 6)
+    assert (score.status, partial.status) == ("ranked", "partial")
 
 
 def test_paper_protocol_samples_summaries_and_nothing_else(stage, monkeypatch, tmp_path):
@@ -215,9 +216,9 @@ def test_a_broken_subset_is_named_and_the_others_stay(stage, tmp_path, cache_fol
     (tmp_path / "qmsum" / "validation.jsonl").write_text("")
     task = stage(data={"": tmp_path}).task
     assert task.subsets == ("qasper",)
-    assert "train.jsonl:1 is not JSON" in task.missing["quality"]
-    assert "validation.jsonl" in task.missing["qmsum"]
-    assert "expected" in task.missing["gov_report"]
+    assert "train.jsonl:1 is not JSON" in task.unavailable["quality"]
+    assert "validation.jsonl" in task.unavailable["qmsum"]
+    assert "expected" in task.unavailable["gov_report"]
     assert task.data_label.startswith("scrolls-")
     assert task.fingerprint != built.fingerprint
 
@@ -230,10 +231,10 @@ def test_no_network_is_a_sentence(stage, monkeypatch):
 
 def test_real_documents(stage, real_documents):
     task = stage(data={"": real_documents / "scrolls"}).task
-    assert set(task.missing) == {"summ_screen_fd"}
-    assert "expected" in task.missing["summ_screen_fd"]
+    assert set(task.unavailable) == {"summ_screen_fd"}
+    assert "expected" in task.unavailable["summ_screen_fd"]
     for name in task.subsets:
-        assert len(task.batch(name, 0, 0).tokens) == task.setup.train.batch_size
+        assert len(task.batch(name, 0, 0).tokens) == task.train.batch_size
     for record in task.data["quality"][1]:
         options = scrolls._options(record.input)
         assert record.outputs[0] in options
@@ -254,7 +255,7 @@ def test_other_presets_read_the_archives_of_the_hub(stage, tmp_path, monkeypatch
 
     monkeypatch.setattr(scrolls, "hub_file", fetch)
     task = stage(preset="small", cache=tmp_path / "cache").task
-    assert (task.subsets, task.missing) == (tuple(SUBSETS), {})
+    assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
     assert task.fingerprint == built.fingerprint  # the same documents
     assert task.batch("qmsum", 0, 0).tokens.shape[0] == 16

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import END, Sequences
-from pe_bench.tasks.selective_copy import BLANK, SEP, START, SYMBOL, SelectiveCopy
+from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> SelectiveCopy:
@@ -25,7 +25,7 @@ def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols:
     question, answer = row[1 : row.index(SEP)], row[row.index(SEP) + 1 : -1]
     assert answer == [token for token in question if token != BLANK]
     assert len(answer) == tokens and question.count(BLANK) == blanks
-    assert all(SYMBOL <= token < SYMBOL + symbols for token in answer)
+    assert all(FIRST_SYMBOL <= token < FIRST_SYMBOL + symbols for token in answer)
     assert scored == [False] * (len(question) + 2) + [True] * (tokens + 1)
     return [i for i, token in enumerate(question) if token == BLANK]
 
@@ -33,14 +33,14 @@ def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols:
 @pytest.mark.parametrize("blanks", [2, 4, 8, 16, 32])
 def test_items_are_what_they_say(tmp_path: Path, blanks: int) -> None:
     task = make(tmp_path, blanks=8, tokens=5, symbols=3, samples=40)
-    items = task.items(blanks)
-    assert len(items) == 40 and blanks in task.settings.values()
+    items = task.items("by-blanks", Cell(blanks))
+    assert len(items) == 40
     for row, scored in zip(items.ids.tolist(), items.scored.tolist(), strict=True):
         check(row, scored, blanks, 5, 3)
-        assert len(row) <= task.longest
-    assert items.ids.max() == SYMBOL + 2 < task.vocab_size
+        assert len(row) <= task.max_eval_tokens
+    assert items.ids.max() == FIRST_SYMBOL + 2 < task.vocabulary.vocab_size
     again = make(tmp_path, blanks=8, tokens=5, symbols=3, samples=40)
-    assert (again.items(blanks).ids == items.ids).all()
+    assert (again.items("by-blanks", Cell(blanks)).ids == items.ids).all()
 
 
 def test_training_scatters_the_blanks_evenly(tmp_path: Path) -> None:
@@ -52,13 +52,10 @@ def test_training_scatters_the_blanks_evenly(tmp_path: Path) -> None:
             whole = [*row, target[-1]]
             assert all(t in (IGNORE, i) for t, i in zip(target, whole[1:], strict=True))
             where[check(whole, [False, *(t != IGNORE for t in target)], 6, 4, 5)] += 1
-            seen += np.bincount(np.array(whole[-5:-1]) - SYMBOL, minlength=5)
+            seen += np.bincount(np.array(whole[-5:-1]) - FIRST_SYMBOL, minlength=5)
             assert len(whole) == task.train_length
     assert abs(where / where.sum() - 1 / 10).max() < 0.01
     assert abs(seen / seen.sum() - 1 / 5).max() < 0.02
-    same = task.batch(None, 3, 5)
-    assert torch.equal(same.tokens, task.batch(None, 3, 5).tokens)
-    assert not torch.equal(same.tokens, task.batch(None, 4, 5).tokens)
 
 
 def copier(right: tuple[int, ...], prefix_consistent: bool = True) -> Oracle:
@@ -75,24 +72,20 @@ def copier(right: tuple[int, ...], prefix_consistent: bool = True) -> Oracle:
 
 
 @pytest.mark.parametrize("right", [(8, 16, 32), (4, 8), (2, 4, 16, 32)])
-def test_settings_means_and_the_gate(tmp_path: Path, right: tuple[int, ...]) -> None:
+def test_means_over_numbers_of_blanks(tmp_path: Path, right: tuple[int, ...]) -> None:
     task = make(tmp_path, blanks=8, tokens=3, samples=10)
     rows = measure(task, copier(right), tmp_path / "journal")
     curve = {row.length: row.value for row in rows if row.metric == "exact_match"}
     assert curve == {n: 100.0 * (n in right) for n in (2, 4, 8, 16, 32)}
-    share = {row.length: row.value for row in rows if row.metric == "token_accuracy"}
-    assert share == {n: 100.0 if n in right else 75.0 for n in (2, 4, 8, 16, 32)}
-    assert len(rows) == 5 * 4 and {*SelectiveCopy.curves} == {row.subset for row in rows}
+    accuracy = {row.length: row.value for row in rows if row.metric == "token_accuracy"}
+    assert accuracy == {n: 100.0 if n in right else 75.0 for n in (2, 4, 8, 16, 32)}
     found = {(row.subset, row.metric): row for row in task.summarize(rows)}
-    beyond = "exact_match" if 8 in right else "unsolved_exact_match"
     values = {subset: row.value for (subset, m), row in found.items() if m == "exact_match"}
-    values["beyond"] = found["beyond", beyond].value
     expected = {"dense": 100.0 * (4 in right), "sparse": 100.0 * (16 in right)}
     mean = sum(expected.values()) / 2
-    assert values == expected | {"in-distribution": 100.0 * (8 in right), "beyond": mean}
-    assert found["beyond", "token_accuracy"].value == 75 + mean / 4
-    assert found["beyond", beyond].n == 20 and len(found) == 8
-    assert task.summarize([]) == []
+    assert values == expected | {ID: 100.0 * (8 in right), OOD: mean}
+    assert found[OOD, "token_accuracy"].value == 75 + mean / 4
+    assert found[OOD, "exact_match"].status == ("ranked" if 8 in right else "not_learned")
 
 
 def test_token_accuracy_is_after_right_tokens_whatever_the_path(
@@ -103,7 +96,7 @@ def test_token_accuracy_is_after_right_tokens_whatever_the_path(
 
     def nothing(model: Any, some: Sequences) -> tuple[npt.NDArray[np.bool_], int]:
         calls.append(len(some))
-        return np.zeros(some.ids.shape, dtype=np.bool_), 0
+        return np.zeros(some.ids.shape, dtype=np.bool_), 1
 
     monkeypatch.setattr("pe_bench.sequences.scoring._generated", nothing)
     rows = measure(task, copier((8,), prefix_consistent=False), tmp_path / "journal")
@@ -116,9 +109,8 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     expected = {"quick": (27, 8, 51), "small": (195, 64, 387), "paper": (387, 128, 771)}
     for preset, sizes in expected.items():
         task = make(tmp_path, preset)
-        assert (task.train_length, task.trained_to, task.longest) == sizes
-        assert task.train_length == task.setup.train.length
-    assert [*task.settings.values()] == [32, 64, 128, 256, 512] and task.tokens == 128
+        assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == sizes
+    assert [cell.length for cell in task.cells("by-blanks")] == [32, 64, 128, 256, 512]
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,30 @@ from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
-from pe_bench.results.statistics import exact_match_rows, wilson
-from pe_bench.sequences.rows import END, PAD, Part, Sequences, join, stack
-from pe_bench.sequences.scoring import answer, decoding_tokens
+from pe_bench.results.statistics import proportion, wilson
+from pe_bench.sequences.rows import (
+    END,
+    PAD,
+    Segment,
+    Sequences,
+    Turn,
+    collate,
+    concatenate,
+    stack,
+)
+from pe_bench.sequences.scoring import decoding_tokens, exact_match, teacher_forced
 
 
 def sequences() -> Sequences:
     """Three rows: 5 6 | 9 | 7 8 END, 5 | 9 | 7 END and 9 | END."""
     first, second = np.array([[5, 6], [5, 0], [0, 0]]), np.array([[7, 8], [7, 0], [0, 0]])
     sizes = np.array([2, 1, 0])
-    return join(
+    return concatenate(
         3,
-        Part(first, sizes),
-        Part(np.array([9])),
-        Part(second, sizes, scored=True),
-        Part(np.array([END]), scored=True),
+        Segment(first, sizes),
+        Segment(np.array([9])),
+        Segment(second, sizes, scored=True),
+        Segment(np.array([END]), scored=True),
     )
 
 
@@ -80,8 +89,8 @@ def rows_half_right(model: Decoder, rows: int) -> Sequences:
         if row % 2:
             place = int(random.integers(len(gold)))
             gold[place] = END + (gold[place] + int(random.integers(11))) % 11
-        parts = Part(np.array([prompt])), Part(np.array([gold]), scored=True)
-        made.append(join(1, *parts))
+        parts = Segment(np.array([prompt])), Segment(np.array([gold]), scored=True)
+        made.append(concatenate(1, *parts))
     return stack(made)
 
 
@@ -100,13 +109,13 @@ def by_decoding(model: Decoder, items: Sequences) -> list[bool]:
 def test_one_forward_pass_is_greedy_decoding(spec: str) -> None:
     model = decoder(spec)
     items = rows_half_right(model, 128)
-    assert answer(model, items).exact.tolist() == by_decoding(model, items)
-    assert 32 <= answer(model, items).exact.sum() <= 96  # both outcomes occur
+    assert exact_match(model, items).exact.tolist() == by_decoding(model, items)
+    assert 32 <= exact_match(model, items).exact.sum() <= 96  # both outcomes occur
 
 
 def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    for name in ("_forced", "_generated"):
+    for name in ("_predicted", "_generated"):
         inner = getattr(__import__("pe_bench.sequences.scoring", fromlist=[name]), name)
 
         def watch(*args: Any, name: str = name, inner: Any = inner) -> Any:
@@ -114,14 +123,18 @@ def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             return inner(*args)
 
         monkeypatch.setattr(f"pe_bench.sequences.scoring.{name}", watch)
-    expected = {"rope": "_forced", "randpe": "_generated", "rope:scaling=dynamic-pi": "_generated"}
+    expected = {
+        "rope": "_predicted",
+        "randpe": "_generated",
+        "rope:scaling=dynamic-pi": "_generated",
+    }
     for spec, path in expected.items():
         calls.clear()
-        answer(decoder(spec), sequences())
+        exact_match(decoder(spec), sequences())
         assert set(calls) == {path}
         calls.clear()
-        answer(decoder(spec), sequences(), free=False)
-        assert set(calls) == {"_forced"}
+        teacher_forced(decoder(spec), sequences())
+        assert set(calls) == {"_predicted"}
 
 
 class Whole(Encoding):
@@ -140,13 +153,15 @@ def test_rows_share_a_forward_pass_with_rows_as_long() -> None:
     shape = ModelConfig(layers=1, heads=2, width=8, mlp_width=8, vocab_size=12)
     random = np.random.default_rng(1)
     sizes = random.integers(1, 60, 300)
-    items = join(
-        300, Part(random.integers(2, 12, (300, 60)), sizes), Part(np.array([[END]]), scored=True)
+    items = concatenate(
+        300,
+        Segment(random.integers(2, 12, (300, 60)), sizes),
+        Segment(np.array([[END]]), scored=True),
     )
-    found = answer(Decoder(shape, Encoding).eval(), items, budget=1000)
-    assert found.padding < 1.1
+    found = exact_match(Decoder(shape, Encoding).eval(), items, max_tokens=1000)
+    assert found.forward_tokens < 1.1 * (items.lengths - 1).sum()
     Whole.seen = []
-    answer(Decoder(shape, Whole).eval(), items, free=False, budget=1000)
+    teacher_forced(Decoder(shape, Whole).eval(), items, max_tokens=1000)
     assert sum(rows for rows, _ in Whole.seen) == 300
     assert {width for _, width in Whole.seen} == set(sizes.tolist())
     assert max(rows * width for rows, width in Whole.seen) <= 1000
@@ -160,12 +175,15 @@ def test_wilson_intervals(share: float, n: int, low: float, high: float) -> None
     assert wilson(share, n) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_rows_of_exact_match() -> None:
-    value, low, high = exact_match_rows("a", 3, 4, length=7, aux="x")
-    assert (value.metric, value.value, value.n, value.length, value.aux) == (
-        *("exact_match", 75.0, 4, 7, "x"),
-    )
-    assert value.stderr == pytest.approx(100 * (0.75 * 0.25 / 4) ** 0.5)
-    assert low.value < 75 < high.value and (low.metric, high.metric) == (
-        *("exact_match_low", "exact_match_high"),
-    )
+def test_a_proportion() -> None:
+    row = proportion("a", "exact_match", 3, 4, length=7, second_axis="x")
+    assert (row.value, row.n, row.length, row.second_axis) == (75.0, 4, 7, "x")
+    assert row.stderr == pytest.approx(100 * (0.75 * 0.25 / 4) ** 0.5)
+    assert row.ci_low < 75 < row.ci_high
+
+
+def test_samples_of_unequal_length() -> None:
+    found = collate([[Turn([5, 6, 9], [7, 8, END])], [Turn([9], [END])]])
+    assert found.ids.tolist() == [[5, 6, 9, 7, 8, END], [9, END, PAD, PAD, PAD, PAD]]
+    assert found.lengths.tolist() == [6, 2]
+    assert [row.nonzero()[0].tolist() for row in found.scored] == [[3, 4, 5], [1]]

@@ -2,35 +2,45 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from helpers import make_task
 
 from pe_bench.decoder.model import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
-from pe_bench.results.statistics import mean
+from pe_bench.results.metrics import METRICS
+from pe_bench.results.views import Column
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.sequences.length_generalization import GeneratedTask
+from pe_bench.sequences.length_generalization import ID, OOD, LengthGeneralizationTask
+from pe_bench.task import Task, Vocabulary
 
 TASKS = plugins.names("task")
-GENERATED = [n for n in TASKS if issubclass(plugins.load("task", n).cls, GeneratedTask)]
+CLASSES: dict[str, type[Task]] = {name: plugins.load("task", name).cls for name in TASKS}
+SYNTHETIC = [n for n, cls in CLASSES.items() if issubclass(cls, LengthGeneralizationTask)]
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 
 
 def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> ResolvedTask:
-    """A task with its quick preset, a tiny model and `few` items of a kind."""
-    request = RunOptions(cache=tmp_path, train=train, model=TINY)
-    options = [p.name for p in plugins.options_of(plugins.load("task", name).cls)]
-    size = next((f":{option}={few}" for option in ("samples", "windows") if option in options), "")
-    return resolve(request, f"{name}{size}")
+    """Return a task with its quick preset, a tiny model and `few` items of a kind."""
+    options = RunOptions(cache=tmp_path, train=train, model=TINY)
+    known = [option.name for option in plugins.options_of(CLASSES[name])]
+    size = next((f":{option}={few}" for option in ("samples", "windows") if option in known), "")
+    return resolve(options, f"{name}{size}")
+
+
+def synthetic(name: str, tmp_path: Path, **options: Any) -> LengthGeneralizationTask:
+    made = make_task(CLASSES[name], tmp_path, **options)
+    assert isinstance(made, LengthGeneralizationTask)
+    return made
 
 
 def parts(task: ResolvedTask) -> list[str | None]:
-    """What `batch` is called with."""
+    """Return what `batch` is called with."""
     return [*task.task.subsets[:2]] if task.task.trains_each_subset else [None]
 
 
@@ -38,7 +48,8 @@ def parts(task: ResolvedTask) -> list[str | None]:
 def test_batches_are_a_pure_function_of_seed_and_step(name: str, tmp_path: Path) -> None:
     made = stage(name, tmp_path)
     for subset in parts(made):
-        first, again = made.task.batch(subset, 1, 7), made.task.batch(subset, 1, 7)
+        first = made.task.batch(subset, 1, 7)
+        again = stage(name, tmp_path).task.batch(subset, 1, 7)
         assert torch.equal(first.tokens, again.tokens)
         assert torch.equal(first.targets, again.targets)
         assert first.tokens.shape == first.targets.shape and first.tokens.dtype == torch.long
@@ -58,21 +69,23 @@ def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     measured = []
     for subset in made.task.subsets:
+        journal = tmp_path / "journals" / subset
         with torch.inference_mode():
-            measured += made.task.evaluate(model, subset, 0, Journal(tmp_path / subset))
+            found = made.task.evaluate(model, subset, 0, Journal(journal))
+            assert made.task.evaluate(model, subset, 0, Journal(journal)) == found  # resumed
+        measured += found.rows
     rows = [*measured, *made.task.summarize(measured)]
     assert measured and all(row.n > 0 and row.value == row.value for row in rows)
-    keys = [(row.subset, row.metric, row.length, row.aux) for row in rows]
+    assert not any(row.ci_low > row.value or row.ci_high < row.value for row in rows)
+    keys = [(row.subset, row.metric, row.length, row.second_axis) for row in rows]
     assert len(keys) == len(set(keys))  # each number once
     there = {(row.subset, row.metric) for row in rows}
-    for subset, metric in made.task.shown.items():  # an untrained model has solved nothing
-        assert {(subset, metric), (subset, f"unsolved_{metric}")} & there
-    assert not made.task.curves or there & set(made.task.curves.items())
-    headline = made.task.headline
-    names = {metric for subset, metric in there if subset == headline.subset}
-    assert names & {headline.metric, f"unsolved_{headline.metric}"}
-    for figure in made.task.figures:
-        assert (figure.subset, figure.metric) in there
+    assert (made.task.headline.subset, made.task.headline.metric) in there
+    left_out = set(made.task.all_subsets) - set(made.task.subsets)
+    of_these = {f"{name}{end}" for name in left_out for end in ("", f"-{ID}", f"-{OOD}")}
+    for view in made.task.views:
+        assert (view.subset, view.metric) in there or view.subset in of_these
+    assert made.task.summarize([]) == []
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -80,44 +93,67 @@ def test_what_a_task_declares(name: str, tmp_path: Path) -> None:
     made = stage(name, tmp_path)
     task = made.task
     assert {"quick", "small", "paper"} <= set(type(task).presets)
-    assert set(task.axes) == {"length", "aux"} and "strict" in task.protocols
-    assert task.longest >= task.train_length >= 1 and task.trained_to > 0
+    assert set(task.axes) == {"length", "second"} and "strict" in task.protocols
+    assert task.max_eval_tokens >= task.train_length >= 1 and task.max_train_axis > 0
     assert task.provenance()["label"] == task.data_label
+    assert METRICS[task.headline.metric].higher_is_better is not None
+    assert any(isinstance(view, Column) for view in task.views)
     doc = plugins.describe("task", name)
     assert 20 < len(doc) <= 100 and doc.endswith(".")
 
 
-@pytest.mark.parametrize("name", GENERATED)
-def test_a_task_that_makes_its_own_data_refuses_what_has_no_effect(
-    name: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{name}:samples must be from 1 to 100000, not 0"):
         stage(name, tmp_path, few=0)
-    plugin = plugins.load("task", name)
-    made = stage(name, tmp_path).task
     for gate in (-1.0, 100.5):
-        with pytest.raises(InputError, match=f"{name}:gate is a percentage, not {gate}"):
-            plugin.cls(made.setup, None, **plugin.cls.presets["quick"].options | {"gate": gate})
-    with_data = replace(made.setup, data=tmp_path)
-    with pytest.raises(InputError, match=f"{name} makes its own [a-z]+: leave out --data"):
-        plugin.cls(with_data, None, **plugin.cls.presets["quick"].options)
-    if made.train_length == made.setup.train.length:  # its options say how long sequences are
-        with pytest.raises(InputError, match=rf"--train\.length has no effect.* write {name}:"):
+        with pytest.raises(InputError, match=f"gate is a percentage, not {gate}"):
+            synthetic(name, tmp_path, gate=gate)
+    with pytest.raises(InputError, match=r"makes its own [a-z]+: leave out --data"):
+        synthetic(name, tmp_path, data=tmp_path)
+    if CLASSES[name].presets["quick"].train.length is None:
+        with pytest.raises(InputError, match=rf"--train\.length has no effect on {name}: "):
             stage(name, tmp_path, length=999)
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_the_lengths_of_a_synthetic_task_are_those_of_its_rows(name: str, tmp_path: Path) -> None:
+    task = synthetic(name, tmp_path, samples=2)
+    cells = [(subset, cell) for subset in task.subsets for cell in task.cells(subset)]
+    tokens = {key: int(task.items(*key).lengths.max()) for key in cells}
+    assert max(tokens.values()) <= task.max_eval_tokens
+    trained = [key for key in cells if key[1].split == ID]
+    assert trained and max(tokens[key] for key in trained) <= task.train_length
+    assert max(cell.length for _, cell in trained) == task.max_train_axis
+    assert any(cell.split == OOD for _, cell in cells)
+    assert isinstance(task.vocabulary, Vocabulary) or task.vocabulary.vocab_size > 256
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_items_are_the_same_in_every_run(name: str, tmp_path: Path) -> None:
+    digests = [stage(name, tmp_path, few=n).task.provenance()["items_sha256"] for n in (2, 2, 3)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if len(CLASSES[name].all_subsets) > 1])
+def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
+    known = CLASSES[name].all_subsets[0]
+    with pytest.raises(InputError, match=rf"no subset '{known}x' \(did you mean '{known}'\?\)"):
+        resolve(RunOptions(cache=tmp_path, subsets=(f"{known}x",)), name)
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """Also where they are what the constructor would take: the preset may say otherwise."""
-    cls = plugins.load("task", name).cls
+    cls = CLASSES[name]
     for option in plugins.options_of(cls):
         for preset, content in cls.presets.items():
             if option.name not in content.options:
                 continue
-            request = RunOptions(preset=preset, cache=tmp_path)
             for value in (option.default, content.options[option.name]):
                 try:
-                    made = resolve(request, f"{name}:{option.name}={value}")
+                    spec = f"{name}:{option.name}={value}"
+                    made = resolve(RunOptions(preset=preset, cache=tmp_path), spec)
                 except InputError:  # the default does not go with the preset's other options
                     assert value != content.options[option.name]
                     continue
@@ -126,13 +162,8 @@ def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Pa
                 assert (option.name in made.label) == other
 
 
-@pytest.mark.parametrize("name", GENERATED)
-def test_the_digest_stands_for_the_items(name: str, tmp_path: Path) -> None:
-    digests = [stage(name, tmp_path, few=n).task.provenance()["items_sha256"] for n in (2, 2, 3)]
-    assert digests[0] == digests[1] != digests[2]
-
-
-def test_a_mean_over_cells() -> None:
-    rows = [Measurement("a", "accuracy", v, n, e) for v, n, e in [(50.0, 10, 3.0), (80.0, 30, 4.0)]]
-    assert mean("b", rows) == Measurement("b", "accuracy", 65.0, 40, 2.5)
-    assert mean("b", rows, solved=False).metric == "unsolved_accuracy"
+def test_a_task_of_one_line() -> None:
+    task = CLASSES["copying"].make(samples=3)
+    assert task.subsets == ("copy", "reverse") and task.train == task.presets["quick"].train
+    changed = replace(task.context, subsets=("cmc", "rdc"))
+    assert CLASSES["copying"].make(changed).subsets == ("copy", "replace")  # as published

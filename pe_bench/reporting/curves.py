@@ -148,12 +148,12 @@ def _look(style: Style, *, learned: bool) -> dict[str, Any]:
 def _trained_lengths(table: Table) -> dict[float, str]:
     """Return the lengths of training, each with the label of its line."""
     about = table.about
-    if about.trained_to is None:
+    if about.max_train_axis is None:
         return {}
     if about.fine_tune_length is None:
-        return {about.trained_to: f"trained to {about.trained_to:,g}"}
+        return {about.max_train_axis: f"trained to {about.max_train_axis:,g}"}
     return {
-        about.trained_to: f"pre-trained to {about.trained_to:,g}",
+        about.max_train_axis: f"pre-trained to {about.max_train_axis:,g}",
         about.fine_tune_length: f"fine-tuned to {about.fine_tune_length:,g}",
     }
 

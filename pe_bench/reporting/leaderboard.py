@@ -107,7 +107,7 @@ def write_notes(table: Table) -> str:
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _chances(table)
-    lines += [f"Missing: {name} ({reason})." for name, reason in table.about.missing.items()]
+    lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     devices = sorted({str(record.environment.get("device")) for record in table.records})
     lines.append(f"Settings {table.about.settings_digest}; measured on {', '.join(devices)}.")
     commits = sorted({commit for record in table.records if (commit := _commit(record))})

@@ -95,8 +95,8 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
             )
         _set_range(axis)
         _set_distances(axis, numbers["x"].max())
-        if table.about.trained_to is not None:
-            axis.axvline(table.about.trained_to, color="0.5", linestyle="--", linewidth=1)
+        if table.about.max_train_axis is not None:
+            axis.axvline(table.about.max_train_axis, color="0.5", linestyle="--", linewidth=1)
         charts.set_panel_title(axis, table.describe(encoding))
     figure.supxlabel(table.about.axes["second"], fontsize=10)
     figure.supylabel(view.y, fontsize=10)

@@ -81,6 +81,7 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     start = _start(options, plugin.cls)
     context = _context(options, plugin, preset, asked, start)
     task: Task = plugin.cls.make(context, **plugin.options)
+    assert task.subsets  # an InputError where the user named one that does not exist
     model = start.model if start else _shape(options, preset, task)
     settings = {
         "task": plugin.label,
@@ -184,7 +185,6 @@ def _context(
         cache=options.cache,
         subsets=options.subsets if asked else None,
         start=start.task if start else None,
-        name=name.removesuffix(".py"),
     )
 
 

@@ -140,7 +140,7 @@ class LengthGeneralizationTask(Task):
                 forward += entry["forward_tokens"]
                 decoding += entry["decoding_tokens"]
                 bar.update(1)
-        if not decoding:
+        if decoding <= forward:
             return Evaluation(rows)
         note = (
             f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of the "

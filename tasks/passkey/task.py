@@ -92,7 +92,7 @@ class Passkey(LengthGeneralizationTask):
             TrainConfig(
                 steps=1200, batch_size=16, length=128, lr=3e-3, schedule="linear", beta2=0.95
             ),
-            replace(TINY, init_std=0.05),
+            TINY.changed(init_std=0.05),
             {"kinds": "passkey", "vocabulary": "words", "samples": 10, "gate": 95.0},
         ),
         "small": Preset(

@@ -112,12 +112,12 @@ class Perplexity(Task):
     presets = {
         "quick": Preset(
             TrainConfig(steps=500, batch_size=4, length=256, lr=3e-3, warmup=0.1),
-            replace(TINY, width=128, mlp_width=384, init_std=0.02),
+            TINY.changed(width=128, mlp_width=384, init_std=0.02),
             {"windows": 64},
         ),
         "small": Preset(
             TrainConfig(steps=1000, batch_size=64, length=1024, lr=6e-4, warmup=0.05),
-            replace(BASE, layers=8),
+            BASE.changed(layers=8),
             {"windows": 256},
         ),
         "paper": Preset(

@@ -1,0 +1,166 @@
+"""The base of synthetic tasks: means over cells, the gate, what is derived, resuming."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import Oracle, answer_after, make_task, measure
+
+from pe_bench.api import (
+    END,
+    FIRST,
+    ID,
+    OOD,
+    TINY,
+    Batch,
+    Cell,
+    Headline,
+    LengthGeneralizationTask,
+    Measurement,
+    Preset,
+    Sequences,
+    TrainConfig,
+    Turn,
+    Vocabulary,
+    collate,
+)
+from pe_bench.results.journal import Journal
+from pe_bench.results.statistics import mean_of
+
+
+class Echo(LengthGeneralizationTask):
+    """`a a a = 3 times a`; trained on lengths 1 and 2, at two widths of the symbol."""
+
+    headline = Headline("exact_match", OOD)
+    presets = {"quick": Preset(TrainConfig(steps=1), TINY)}
+    vocabulary = Vocabulary(FIRST + 4)
+    all_subsets = ("one", "two")
+
+    def cells(self, subset: str) -> list[Cell]:
+        cells = [Cell(n, "", ID if n <= 2 else OOD, ("odd",) if n % 2 else ()) for n in (1, 2, 3)]
+        return [*cells, Cell(4)] if subset == "one" else cells
+
+    def items(self, subset: str, cell: Cell) -> Sequences:
+        text = [FIRST + self.all_subsets.index(subset)] * cell.length
+        return collate([[Turn([*text, FIRST + 3], [*text, END])]] * self.samples)
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        return self.items("one", Cell(2)).batch()
+
+
+class EchoEach(Echo):
+    averages_each_subset = True
+
+
+class EchoTrained(EchoEach):
+    trains_each_subset = True
+
+
+class EchoForced(Echo):
+    autoregressive = False
+
+
+def echo(limits: dict[int, int], consistent: bool = True) -> Oracle:
+    """Answers correctly up to a length, for each symbol."""
+
+    def answer(ids: list[int]) -> list[int]:
+        size = ids.index(FIRST + 3)
+        right = size <= limits[ids[0] - FIRST]
+        return answer_after(size + 1, [*ids[:size], END if right else 0])
+
+    return Oracle(answer, prefix_consistent=consistent)
+
+
+def summary(task: Echo, folder: Path, limits: dict[int, int]) -> dict[str, tuple[float, str]]:
+    rows = task.summarize(measure(task, echo(limits), folder))
+    return {row.subset: (row.value, row.status) for row in rows}
+
+
+def test_means_over_splits_and_groups(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path, samples=5)
+    found = summary(task, tmp_path, {0: 4, 1: 2})
+    assert found == {
+        ID: (100, "ranked"), OOD: (50, "ranked"), "odd": (75, "ranked"),
+    }  # fmt: skip
+
+
+def test_what_is_extrapolated_from_something_not_learned_is_not_ranked(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path, samples=5, gate=75)
+    assert summary(task, tmp_path / "a", {0: 4, 1: 1})[OOD] == (50, "ranked")  # at the gate
+    task.gate = 76
+    found = summary(task, tmp_path / "b", {0: 4, 1: 1})
+    assert found == {ID: (75, "ranked"), OOD: (50, "not_learned"), "odd": (75, "ranked")}
+
+
+def test_each_subset_has_its_gate_and_the_headline_needs_all(tmp_path: Path) -> None:
+    task = make_task(EchoEach, tmp_path, samples=5)
+    found = summary(task, tmp_path, {0: 3, 1: 1})
+    assert found[f"one-{ID}"] == (100, "ranked") and found[f"one-{OOD}"] == (100, "ranked")
+    assert found[f"two-{ID}"] == (50, "ranked") and found[f"two-{OOD}"] == (0, "not_learned")
+    assert found[OOD] == (50, "not_learned")
+
+
+@pytest.mark.parametrize("cls", [Echo, EchoEach])
+def test_a_mean_over_some_subsets_is_partial(tmp_path: Path, cls: type[Echo]) -> None:
+    task = make_task(cls, tmp_path, samples=5)
+    rows = [row for row in measure(task, echo({0: 4, 1: 4}), tmp_path) if row.subset == "two"]
+    (row,) = [row for row in task.summarize(rows) if row.subset == OOD]
+    assert (row.value, row.n, row.status) == (100, 5, "partial")
+    one = make_task(cls, tmp_path, subsets=("two",), samples=5)
+    (row,) = [row for row in one.summarize(rows) if row.subset == OOD]
+    assert row.status == "partial"  # one model serves all, so the others can still be measured
+    assert task.summarize([]) == []
+
+
+def test_where_subsets_are_trained_one_by_one_those_of_the_run_are_all(tmp_path: Path) -> None:
+    one = make_task(EchoTrained, tmp_path, subsets=("two",), samples=5)
+    rows = measure(one, echo({0: 4, 1: 4}), tmp_path)
+    assert {row.status for row in one.summarize(rows)} == {"ranked"}
+    assert one.fingerprint != make_task(EchoTrained, tmp_path).fingerprint
+
+
+def test_lengths_follow_from_cells(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path)
+    assert (task.max_train_axis, task.train_length, task.max_eval_tokens) == (2, 6, 10)
+    assert (task.data_label, task.fingerprint) == ("echo-v1", "echo-v1")
+
+
+def test_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path, samples=5)
+    whole = task.evaluate(echo({0: 4, 1: 4}), "one", 0, Journal(tmp_path / "whole"))
+    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    (tmp_path / "part").write_text("".join(lines[:2]))
+    model = echo({0: 4, 1: 4})
+    assert task.evaluate(model, "one", 0, Journal(tmp_path / "part")) == whole
+    assert len(lines) == 4 and len(model.seen) == 2
+
+
+def test_notes_say_what_one_pass_saves(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path, samples=5)
+    (note,) = task.evaluate(echo({0: 4, 1: 4}), "two", 0, Journal(tmp_path / "j")).notes
+    # Rows of 4, 6 and 8 tokens; each answer token needs all before it.
+    assert note.startswith("two: 75 tokens in forward passes")
+    assert f"{5 * ((2 + 3) + (3 + 4 + 5) + (4 + 5 + 6 + 7)):,} that decoding" in note
+    made = make_task(EchoForced, tmp_path, samples=5)
+    assert made.evaluate(echo({0: 4, 1: 4}), "two", 0, Journal(tmp_path / "k")).notes == ()
+
+
+def test_answers_are_generated_where_outputs_depend_on_the_length(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path, samples=2)
+    model = echo({0: 2, 1: 2}, consistent=False)
+    found = task.evaluate(model, "two", 0, Journal(tmp_path / "j")).rows
+    assert [row.value for row in found] == [100, 100, 0]
+    assert (2, 2) in model.seen and (2, 3) in model.seen  # one token after the other
+
+
+def test_a_mean_of_rows() -> None:
+    rows = [
+        Measurement("a", "accuracy", 50.0, 10, 3.0, ci_low=46.0, ci_high=56.0),
+        Measurement("a", "accuracy", 80.0, 30, 4.0, ci_low=77.0, ci_high=88.0),
+    ]
+    expected = Measurement("b", "accuracy", 65.0, 40, 2.5, ci_low=62.5, ci_high=70.0)
+    assert mean_of("b", rows) == expected
+    assert mean_of("b", rows, "not_learned").status == "not_learned"
+    certain = [Measurement("a", "accuracy", 100.0, 9, 0.0, ci_low=70.0, ci_high=100.0)] * 4
+    assert mean_of("b", certain).ci_low == pytest.approx(85)  # not 100
+    assert np.isnan(mean_of("b", [Measurement("a", "accuracy", 1.0, 1, 1.0)]).ci_low)

@@ -19,7 +19,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.running.memory import decoder_parameters
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.sequences.length_generalization import GeneratedTask
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 
 # Where a hook lets positions in, in the order of a forward pass.
 PLACES = {
@@ -177,10 +177,12 @@ def _presets(cls: type[Any], where: str) -> str:
     rows = [["preset", *TRAIN, *MODEL, "parameters", "options"]]
     for name, preset in cls.presets.items():
         # Others may have to download something first.
-        makes_its_data = issubclass(cls, GeneratedTask)
+        makes_its_data = issubclass(cls, LengthGeneralizationTask)
         task = _resolved(where, name) if makes_its_data else None
         model = task.model if task else _model(cls, name, quick)
         train = task.train if task else preset.train
+        if task and train.length is None:
+            train = replace(train, length=model.train_length)
         rows.append(
             [
                 name,
@@ -195,7 +197,7 @@ def _presets(cls: type[Any], where: str) -> str:
         lines.append(f"The model is that of the task {cls.starts_from}, trained before.")
     lines.append(f"Protocols: {', '.join(cls.protocols)}.")
     if quick:
-        lines.append(f"Subsets: {', '.join(quick.task.subsets)}.")
+        lines.append(f"Subsets: {', '.join(quick.task.all_subsets)}.")
     return "\n".join(lines)
 
 

@@ -111,7 +111,7 @@ def make_plan(
     for note in plan.notes:
         warn(note)
     for task in resolved:
-        for subset, why in task.task.missing.items():
+        for subset, why in task.task.unavailable.items():
             title = f"{task.label} · {subset}"
             plan.outcomes.append(Outcome(title, "skipped", (warn(f"{title}: {why}"),)))
     return plan

@@ -55,7 +55,7 @@ def test_interrupting_says_how_to_go_on(
         (["list", "perplexity"], ["Trains on", "  windows = "], ["encodings"]),
         (["list", "scrolls"], ["Fine-tunes the", "  items = 0", "Subsets: qasper, "], []),
         (["list", "mqar"], ["Multi-query", "  length = 32", "quick   1200   64 "], []),
-        (["list", "copying"], ["Protocols: strict, paper.", "  longest = "], []),
+        (["list", "copying"], ["Protocols: strict, paper.", "  max_train_symbols = "], []),
     ],
 )
 def test_list(

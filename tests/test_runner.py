@@ -286,8 +286,8 @@ def test_a_task_without_its_data_does_not_stop_the_others(toy, tmp_path, capsys)
         "class Toy(Task)", "from pe_bench.api import DataError\n\nclass Toy(Task)"
     )
     absent = absent.replace(
-        "super().__init__(setup, start)",
-        'super().__init__(setup, start); raise DataError("no folder pg19: download it")',
+        "super().__init__(context)",
+        'super().__init__(context); raise DataError("no folder pg19: download it")',
     )
     (tmp_path / "absent.py").write_text(absent)
     assert toy("./absent.py") == (2, ["batch", "batch", "a", "b"])

@@ -1,1 +1,1 @@
-"""From a command to rows: stages, cells of the grid, training."""
+"""From a command to rows: options, plan, grid, runs, training."""

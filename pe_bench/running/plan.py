@@ -99,7 +99,12 @@ def make_plan(
         except InputError as error:
             problems.add(task.label, error)
             continue
-        planned = [(encoding, _reason_to_skip(encoding, task, problems)) for encoding in loaded]
+        planned: list[tuple[Plugin, str | None]] = []
+        for encoding in loaded:
+            try:
+                planned.append((encoding, _reason_to_skip(encoding, task)))
+            except InputError as error:
+                problems.add(f"{encoding.label} on {task.label}", error)
         plan.notes += _depth_notes(task, [encoding for encoding, skip in planned if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, reason in planned:
@@ -198,21 +203,22 @@ def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
             )
 
 
-def _reason_to_skip(encoding: Plugin, task: ResolvedTask, problems: _Problems) -> str | None:
+def _reason_to_skip(encoding: Plugin, task: ResolvedTask) -> str | None:
     """Return why the task cannot be run with the encoding, None if it can.
 
     An encoding that refuses a task under its default options is made for other tasks; where the
     defaults would do, an option is wrong.
+
+    Raises:
+        InputError: an option is wrong.
     """
-    title = f"{encoding.label} on {task.label}"
     try:
         instance = _instance(encoding, task)
         check_encoding_fits(instance, encoding, task)
         return task.task.skip(instance)
     except InputError as error:
         if encoding.options and _builds(encoding.without_options(), task):
-            problems.add(title, error)
-            return None
+            raise
         return str(error)
     except Exception:
         return None  # a crash: the run itself records it, and the others go on

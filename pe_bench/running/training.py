@@ -1,4 +1,4 @@
-"""Training one phase with Lightning: steps, schedule, progress, checkpoints that survive a kill.
+"""One training phase with Lightning: steps, schedule, progress, checkpoints that survive a kill.
 
 Nothing here knows what is being benchmarked.
 """
@@ -26,7 +26,7 @@ from pe_bench.system.console import progress
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.task import Batch
 
-# What it would say (which devices there are, where to log, that it stopped) is said elsewhere.
+# Its remarks on devices, logs and interruptions are printed elsewhere.
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
@@ -34,7 +34,7 @@ PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training phase cost and where it ended.
+    """Cost and end of a training phase.
 
     Attributes:
         steps: optimizer steps.
@@ -60,27 +60,29 @@ def train(
     device: str,
     precision: str,
 ) -> Trained:
-    """Trains a model in place, or loads what an earlier call has trained.
+    """Train a model in place, or load what an earlier call has trained.
 
     Args:
-        model: it starts from the weights that it has.
+        model: with the weights to start from.
         batch: step -> data, a pure function.
         config: the phase.
         folder: holds `resume.ckpt` while training and `final.pt` with `final.json` after it.
-        title: what is running, for the progress bar.
-        seed: of random draws inside the model.
+        title: of the progress bar.
+        seed: of random numbers inside the model.
         device: "cpu" or "cuda".
         precision: a key of PRECISIONS.
 
     Raises:
         FloatingPointError: the loss is not finite any more.
     """
-    final, record, resume = folder / "final.pt", folder / "final.json", folder / "resume.ckpt"
+    final = folder / "final.pt"
+    record = folder / "final.json"
+    resume = folder / "resume.ckpt"
     if record.exists():
         model.load_state_dict(torch.load(final, map_location="cpu", weights_only=True))
         return Trained(**json.loads(record.read_text(encoding="utf-8")))
     module = _Module(model, config, seed)
-    if not config.steps:  # what nobody trained is made again faster than it is read
+    if not config.steps:  # an untrained model is made faster than it is read
         return module.trained()
     folder.mkdir(parents=True, exist_ok=True)
     _fit(module, batch, config, resume, title, device, precision)
@@ -129,7 +131,7 @@ def _fit(
 
 
 class _Module(L.LightningModule):
-    """One optimizer step per batch; a large batch goes through the model in slices."""
+    """Takes one optimizer step per batch; a large batch goes through the model in slices."""
 
     def __init__(self, model: Decoder, config: TrainConfig, seed: int) -> None:
         super().__init__()
@@ -160,15 +162,16 @@ class _Module(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def training_step(self, batch: Batch, index: int) -> None:
-        # Draws at a step depend on the seed and the step alone: a resumed run repeats them.
+        # Random numbers depend on the seed and the step alone: a resumed run repeats them.
         # Torch keeps 32 bits of a seed on the CPU.
         torch.manual_seed((1_000_003 * self.seed + self.global_step) % 2**32)
         optimizer: Any = self.optimizers()
         size = self.train_config.micro_batch or len(batch.tokens)
-        targets = (batch.targets != IGNORE).sum().clamp(min=1)
+        scored = (batch.targets != IGNORE).sum().clamp(min=1)
         total = torch.zeros((), device=self.device)
-        for tokens, wanted in zip(batch.tokens.split(size), batch.targets.split(size), strict=True):
-            loss = self.model.token_losses(tokens, wanted).sum() / targets
+        slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
+        for tokens, targets in slices:  # (b, T) each
+            loss = self.model.token_losses(tokens, targets).sum() / scored
             self.manual_backward(loss)
             total += loss.detach()
         if self.train_config.clip:
@@ -181,11 +184,10 @@ class _Module(L.LightningModule):
         self.losses.append(total)
 
     def recent_loss(self) -> float:
-        """Mean over the last tenth of the planned steps."""
-        # To one device: those of before an interruption were read from a file.
-        recent = [
-            loss.to(self.device) for loss in self.losses[-max(1, self.train_config.steps // 10) :]
-        ]
+        """Return the mean loss of the last tenth of the planned steps."""
+        count = max(1, self.train_config.steps // 10)
+        # To one device: those before an interruption were read from a file.
+        recent = [loss.to(self.device) for loss in self.losses[-count:]]
         loss = float(torch.stack(recent).mean()) if recent else math.nan
         if recent and not math.isfinite(loss):
             raise FloatingPointError(
@@ -208,12 +210,13 @@ class _Module(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved = checkpoint["progress"]
-        self.tokens, self.seconds = saved["tokens"], saved["seconds"]
+        self.tokens = saved["tokens"]
+        self.seconds = saved["seconds"]
         self.losses = [torch.tensor(loss) for loss in saved["losses"]]
 
 
 def scale(step: int, config: TrainConfig) -> float:
-    """Factor of the peak learning rate at a step."""
+    """Return the factor of the peak learning rate at a step."""
     warmup = max(1, round(config.warmup * config.steps))
     if step < warmup:
         return (step + 1) / warmup
@@ -226,7 +229,7 @@ def scale(step: int, config: TrainConfig) -> float:
 
 
 class _Stream:
-    """The batches of a phase; Lightning asks for its state, so a resumed run goes on behind it."""
+    """Batches of a phase; Lightning saves its state, so a resumed run continues after them."""
 
     def __init__(self, batch: Callable[[int], Batch], module: _Module) -> None:
         self.batch = batch
@@ -237,7 +240,7 @@ class _Stream:
         return map(self.batch, range(self.first, len(self)))
 
     def __len__(self) -> int:
-        """All steps, done ones included; told how many, Lightning does not fetch one too many."""
+        """Return all steps. Without a length Lightning fetches one batch too many."""
         return self.module.train_config.steps
 
     def state_dict(self) -> dict[str, int]:
@@ -248,7 +251,7 @@ class _Stream:
 
 
 class _Autosave(Callback):
-    """Saves everything needed to go on, at most every so many seconds."""
+    """Saves everything needed to resume, at most once in `seconds`."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self.path = path
@@ -265,7 +268,7 @@ class _Autosave(Callback):
 
 
 class _Progress(ProgressBar):
-    """What is running, steps, time left, current loss."""
+    """Shows title, steps, time left and current loss."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -274,7 +277,7 @@ class _Progress(ProgressBar):
         self.bar: tqdm[Any] | None = None
 
     def disable(self) -> None:
-        pass  # it is a line a second at most, of use on every process that trains
+        pass  # Lightning would silence it on all processes but the first
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.bar = progress(self.title, trainer.max_steps, initial=trainer.global_step)

@@ -1,1 +1,1 @@
-"""What the suite asks of the machine: files, the console, the environment."""
+"""Files, the console, the environment."""

@@ -1,4 +1,4 @@
-"""Progress bars: what is running, how far it is, how long it will take."""
+"""Lines and progress bars for the person who is watching."""
 
 import sys
 from typing import Any
@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 
 def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") -> "tqdm[Any]":
-    """A bar on standard error; in a log file, a line now and then instead of a moving bar."""
+    """Return a bar on standard error; in a log file it writes a line every ten seconds."""
     live = sys.stderr.isatty()
     return tqdm(
         total=total,
@@ -22,11 +22,11 @@ def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") ->
 
 
 def info(line: str) -> None:
-    """A line for the person who is watching."""
+    """Print a line on standard output at once."""
     print(line, flush=True)
 
 
 def warn(line: str) -> str:
-    """A sentence about what the user can mend, said at once, not only after hours of the rest."""
+    """Print a sentence about what the user can mend on standard error at once; return it."""
     print(f"pe-bench: {line}", file=sys.stderr, flush=True)
     return line

@@ -1,4 +1,4 @@
-"""Where and with what a number was measured."""
+"""Device, versions and memory: where and with what a number was measured."""
 
 import platform
 import resource
@@ -14,7 +14,7 @@ PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizer
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Device, versions, and the commit of the code if it runs from a checkout."""
+    """Return device, versions, and the commit of the code if it runs from a checkout."""
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),
         "device_type": device,
@@ -27,13 +27,13 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Starts counting anew, where the device can."""
+    """Start to count memory from zero, where the device can."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
 
 
 def peak_memory(device: str) -> int:
-    """Most bytes in use: of the device on CUDA, else of the whole process since its start."""
+    """Return the most bytes in use: of the device on CUDA, else of the process since its start."""
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024

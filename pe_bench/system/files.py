@@ -13,7 +13,7 @@ from pe_bench.errors import InputError, SavingError
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Writes aside, flushes and renames: the file is old or new, never half.
+    """Write aside, flush and rename: the file is old or new, never half.
 
     Raises:
         SavingError: it could not be saved; the old file is still there.
@@ -27,7 +27,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)  # mkstemp's own is for one pair of eyes
+            Path(name).chmod(0o644)  # mkstemp lets only the owner read
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -36,7 +36,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turns what the operating system says while a file is written into a `SavingError`."""
+    """Turn an OSError while a file is written into a `SavingError`."""
     try:
         yield
     except OSError as error:
@@ -47,12 +47,12 @@ def saving(path: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes readable JSON, atomically."""
+    """Write indented JSON, atomically."""
     write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no readable one."""
+    """Return the JSON object of a file, empty if there is no readable one."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
@@ -61,7 +61,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def slug(label: str) -> str:
-    """A label as a directory name that every file system takes."""
+    """Return a label as a directory name that every file system takes."""
     return re.sub(r"[^\w.=,+-]", "_", label)
 
 

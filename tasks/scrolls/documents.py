@@ -51,6 +51,7 @@ class Records(Sequence[Record]):
     def __init__(self, rows: Any, sha256: str) -> None:
         self.rows = rows
         self.sha256 = sha256
+        self._outputs = rows.select_columns("output")  # without the inputs, which may be long
         self._places: dict[str, list[int]] = {}
         for place, id_ in enumerate(rows.data.column("id").to_pylist()):
             self._places.setdefault(id_, []).append(place)
@@ -68,7 +69,7 @@ class Records(Sequence[Record]):
             return [self[i] for i in range(*index.indices(len(self)))]
         places = self._places[self.ids[index]]
         first = self.rows[places[0]]
-        outputs = self.rows.select_columns("output")[places]["output"]
+        outputs = self._outputs[places]["output"]
         return Record(first["id"], first["input"], tuple(o for o in outputs if o is not None))
 
 

@@ -77,8 +77,7 @@ def test_slices_go_across_the_parts_of_a_column(
         for stop in (start + 1, ends[1], ends[1] + 1, ends[2]):
             if start < stop:
                 assert np.array_equal(ids[start:stop], whole[start:stop]), (start, stop)
-    files = [path.name for path in (tmp_path / "cache" / "tokens").glob("*.arrow")]
-    assert len(files) == processes
+    assert len(list((tmp_path / "cache" / "tokens").rglob("*.arrow"))) == processes
 
 
 def test_tokens_are_told_apart(corpus: Corpus, tmp_path: Path) -> None:
@@ -99,18 +98,18 @@ def test_an_interrupted_tokenization_leaves_nothing(corpus: Corpus, tmp_path: Pa
     broken.encode.side_effect = [BYTES.encode("x"), KeyboardInterrupt]
     with pytest.raises(KeyboardInterrupt):
         corpus_tokens(corpus, broken, tmp_path / "cache").train[0]()
-    assert not list((tmp_path / "cache" / "tokens").iterdir())
+    assert [path.name for path in (tmp_path / "cache" / "tokens").glob("*/*")] == ["lock"]
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pe_bench.tasks.perplexity.tokenized_corpus import corpus_tokens
+from pe_bench.tasks.perplexity import tokenized_corpus
 from pe_bench.text import arrow, corpus
 from pe_bench.text.tokenizer import ByteTokenizer
 
 folder, cache, where = sys.argv[1:]
-arrow.WRITTEN_AT_ONCE = 1
+arrow.WRITTEN_AT_ONCE = tokenized_corpus.WRITTEN_AT_ONCE = 1
 calls = []
 
 def deadly(function):
@@ -125,7 +124,8 @@ if where == "reading":
     corpus.read_documents = lambda path, read=corpus.read_documents: map(deadly(str), read(path))
 else:
     ByteTokenizer.encode = deadly(ByteTokenizer.encode)
-corpus_tokens(corpus.folder_corpus(Path(folder)), ByteTokenizer(), Path(cache)).train[0]()
+text = corpus.folder_corpus(Path(folder))
+tokenized_corpus.corpus_tokens(text, ByteTokenizer(), Path(cache)).train[0]()
 """
 
 
@@ -136,9 +136,11 @@ def test_what_a_killed_run_has_left_is_not_used(corpus: Corpus, tmp_path: Path, 
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert [path for path in cache.rglob("*") if path.is_file()]
+    unfinished = "*.incomplete/*.arrow" if where == "reading" else "tokens/*/tmp*"
+    assert list(cache.rglob(unfinished))
     text = corpus_tokens(corpus, BYTES, cache).train[0]()
     assert documents(text) == [f"train: {document}".encode() for document in DOCUMENTS]
+    assert not list(cache.rglob(unfinished))
 
 
 def write(path: Path, ids: list[int]) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 
 from pe_bench.api import Corpus, DataError, InputError, Tokenizer
 from pe_bench.system.files import saving
@@ -98,23 +99,28 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
     processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
     width = "uint16" if tokenizer.vocab_size <= MAX_NARROW else "uint32"
     name = f"{piece.fingerprint[:16]}-{tokenizer.fingerprint[:16]}"
-    path = cache / "tokens" / f"{name}.arrow"
-    with quiet_library(cache, size) as datasets, saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tokens = documents.map(
-            _encode,
-            fn_kwargs={"tokenizer": tokenizer, "width": width},
-            batched=True,
-            batch_size=WRITTEN_AT_ONCE,
-            writer_batch_size=WRITTEN_AT_ONCE,
-            remove_columns="text",
-            features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
-            num_proc=processes if processes > 1 else None,
-            cache_file_name=str(path),
-            load_from_cache_file=True,
-            new_fingerprint=name,  # by content: the library would take one of the code's bytes
-            desc="tokenize",
-        )
+    folder = cache / "tokens" / name
+    with quiet_library(cache, size) as datasets, saving(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):  # other runs wait rather than do the same
+            try:
+                tokens = documents.map(
+                    _encode,
+                    fn_kwargs={"tokenizer": tokenizer, "width": width},
+                    batched=True,
+                    batch_size=WRITTEN_AT_ONCE,
+                    writer_batch_size=WRITTEN_AT_ONCE,
+                    remove_columns="text",
+                    features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
+                    num_proc=processes if processes > 1 else None,
+                    cache_file_name=str(folder / "ids.arrow"),
+                    load_from_cache_file=True,
+                    new_fingerprint=name,  # the library's would depend on the machine's paths
+                    desc="tokenize",
+                )
+            finally:
+                for unfinished in folder.glob("tmp*"):  # of a run that failed or was killed
+                    unfinished.unlink()
     ids = tokens.data.column("ids")
     lengths = np.concatenate([np.diff(chunk.offsets) for chunk in ids.chunks])
     stops = np.cumsum(lengths, dtype=np.int64)

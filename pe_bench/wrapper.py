@@ -1,5 +1,6 @@
 """Encodings that add something to another one."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,30 +14,10 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
-FACTS = (
-    "shared",
-    "prefix_consistent",
-    "max_position",
-    "divide_scores",
-    "eval_samples",
-    "logits_grow",
-    "rotation_equivariant",
-    "permutation_equivariant",
-)
-HOOKS = (
-    "positions",
-    "embed",
-    "transform_qk",
-    "separable_bias",
-    "bias",
-    "token_features",
-    "scan_features",
-    "rewrite_logits",
-    "prepare",
-    "extra_values",
-    "update_state",
-    "rotate_state",
-)
+OWN = ("bias_matrix", "shift_invariant", "parameters_per_layer", "variants", "eval_sample")
+"""What a wrapper does not take from its base."""
+
+FACTS = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEncoding)
 
 
 def split_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +53,7 @@ class Wrapper(StatefulEncoding):
             )
         self.base = base
         for fact in FACTS:
-            if hasattr(base, fact):
+            if fact not in OWN and hasattr(base, fact):
                 setattr(self, fact, getattr(base, fact))
 
     def sample_train_positions(self, positions: Tensor) -> Tensor:
@@ -105,8 +86,10 @@ def _of_base(argument: Any) -> Any:
     return replace(argument, query=query, key=key)
 
 
-for _hook in HOOKS:
-    setattr(Wrapper, _hook, _handed_on(_hook))
+for _name, _value in (vars(Encoding) | vars(StatefulEncoding)).items():
+    _is_hook = inspect.isfunction(_value) and not _name.startswith("_")
+    if _is_hook and _name not in (*OWN, *vars(Wrapper)):
+        setattr(Wrapper, _name, _handed_on(_name))
 
 
 def make_base(spec: str, model: ModelConfig, layer: int) -> Encoding:

@@ -62,7 +62,6 @@ def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list
     context = Context(positions, cache=None, backend="eager", trace=None)
     outputs = []
     for layer in range(config.layers):
-        block.layer = layer
         block.self_attn.layer = layer
         encoding = encodings[0 if first.shared else layer]
         out, _ = block(x, encoding, state, context)

@@ -1,3 +1,5 @@
+"""The report: tables, leaderboard and pictures, from files alone."""
+
 import errno
 import itertools
 import math
@@ -15,44 +17,68 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import image
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 
 from pe_bench.errors import InputError, SavingError
-from pe_bench.reporting.report import summary, write_report
+from pe_bench.registry import plugins
+from pe_bench.reporting.curves import draw_curves, draw_scores
+from pe_bench.reporting.frames import read_results
+from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.pictures import draw
+from pe_bench.reporting.report import write_report
+from pe_bench.reporting.styles import TABLE, styles
+from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results import reading
 from pe_bench.results.journal import Journal
+from pe_bench.results.metrics import Metric
 from pe_bench.results.reading import read_measurements
-from pe_bench.results.schema import COLUMNS, Measurement
+from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.system.files import slug, write_atomic, write_json
 
 Rows = Sequence[Measurement]
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
-CURVE = [Measurement("test", "bits", 2 + length / 64, 9, 0.25, length) for length in (8, 16, 32)]
-SHOWN = {"near": "f1", "close": "em", "beyond": "rgm"}
-PARTS = [Measurement(s, m, 23.451, 9, 1.256, len(s) ** 2 // 2) for s, m in SHOWN.items()]
-SCORE = Measurement("all", "score", 1.0, 9)
+SCORE = Measurement("all", "bits_per_byte", 1.0, 9)
+CURVE = [
+    Measurement("test", "bits_per_byte", 2 + length / 64, 9, 0.25, length) for length in (8, 16, 32)
+]
+TEST: tuple[View, ...] = (Column("test", "bits_per_byte"), Curve("test", "bits_per_byte"))
+SHOWN = {"near": "f1", "close": "em", "far": "rgm"}
+PARTS = [Measurement(s, m, 23.451, 9, 1.256, len(s) ** 2 // 2 + 4) for s, m in SHOWN.items()]
+PART_COLUMNS = tuple(Column(subset, metric) for subset, metric in SHOWN.items())
+HEADING = "all (bits per byte ↓)"
 
 
 def write_rows(path: Path, rows: Rows, **names: Any) -> None:
-    reading.write_rows(path, [names | asdict(row) for row in rows], COLUMNS)
+    reading.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
 
 
 def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:
-    """A run as the runner records it. Tables group by the digest alone."""
-    run = {"status": "done", "task": "lm", "encoding": encoding, "seed": seed, "preset": "quick"}
-    run |= {"protocol": "strict", "data": {"label": "builtin"}, "settings_digest": "5e77"}
-    run |= {"headline": {"metric": "score", "subset": "all", "higher_is_better": False}}
-    run |= {"shown": {row.subset: row.metric for row in rows if row.subset != "all"}}
-    run |= {"axes": {"length": "tokens per window", "aux": ""}, "trained_to": 16, "missing": {}}
-    run |= {"environment": {"device": "CPU", "git": {"commit": "c" * 40, "dirty": True}}}
-    run |= {"settings": {}, "encoding_source": "0", "reason": None, "parameters": 1234} | changed
-    digest = f"{run['settings_digest']}{run['encoding_source']}"
+    """Write a run as the runner records it. Tables group by the digest alone."""
+    fields: dict[str, Any] = {
+        "status": "done",
+        "task": "lm",
+        "encoding": encoding,
+        "seed": seed,
+        "preset": "quick",
+        "protocol": "strict",
+        "data": {"label": "builtin"},
+        "settings_digest": "5e77",
+        "encoding_source": "0",
+        "headline": Headline("bits_per_byte", "all"),
+        "views": TEST,
+        "axes": {"length": "tokens per window", "second": "depth"},
+        "max_train_axis": 16,
+        "environment": {"device": "CPU", "git": {"commit": "c" * 40, "dirty": True}},
+        "parameters": 1234,
+    }
+    record = RunRecord(**(fields | changed))
+    digest = f"{record.settings_digest}{record.encoding_source}"
     folder = root / "runs" / "lm" / slug(encoding) / f"seed{seed}-{digest}"
     write_rows(folder / "rows.csv", rows, task="lm", encoding=encoding, seed=seed)
-    write_json(folder / "run.json", run)
+    write_json(folder / "run.json", record.to_json())
     return folder
 
 
@@ -63,10 +89,10 @@ def report(root: Path) -> tuple[str, pd.DataFrame]:
 
 
 def cells(text: str) -> list[dict[str, str]]:
-    """The lines of the tables in a text, by heading."""
+    """Return the lines of the tables in a text, by heading."""
     found: list[dict[str, str]] = []
     for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
-        cells = re.split(r" *\| ", line.strip())
+        cells = [cell.strip() for cell in line.split(" | ")]
         if cells[0] == "encoding":
             head = cells
         elif cells[0] != "---":
@@ -76,46 +102,65 @@ def cells(text: str) -> list[dict[str, str]]:
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     for seed, value in enumerate((1.0, 2.0, 4.5)):
-        score = replace(SCORE, value=value, stderr=0.25 * (seed + 1))
-        put(tmp_path, "rope", [score], seed, shown={"all": "score"})
+        score = replace(SCORE, value=value, stderr=0.25 * (seed + 1), ci_low=value - 1)
+        put(tmp_path, "rope", [score], seed)
     text, csv = report(tmp_path)
     (row,) = csv.to_dict("records")
     assert (row["mean"], row["stderr"], row["seeds"], row["n"]) == (2.5, 0.5, 3, 27)
+    assert (row["ci_low"], row["status"]) == (1.5, "ranked")
     assert row["sd"] == pytest.approx(math.sqrt((1.5**2 + 0.5**2 + 2**2) / 2), rel=1e-5)
-    line = {"encoding": "rope", "score": "2.500 ± 1.803", "all (score)": "2.500 ± 1.803"}
-    assert cells(text) == [line | {"seeds": "3", "parameters": "1,234"}]
+    line = {"encoding": "rope", HEADING: "2.500 ± 1.803", "seeds": "3", "parameters": "1,234"}
+    assert cells(text) == [line]
     assert "## lm · quick · strict · data=builtin\n" in text
     assert ".png" not in text and not list((tmp_path / "plots").iterdir())  # there is no length
-    assert "Settings 5e77; measured on CPU.\nCode at cccccccccc with changes.\n" in text
+    assert "Settings 5e77; measured on CPU at commit cccccccccc with changes.\n" in text
     assert list(row.values())[:5] == ["lm", "quick", "strict", "builtin", "5e77"]
 
 
-def test_where_only_some_seeds_count_the_table_says_how_many(tmp_path: Path) -> None:
-    for seed, metric in enumerate(("score", "score", "unsolved_score")):
-        put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, metric=metric)], seed, shown={})
-        put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed, shown={})
-    put(tmp_path, "0", [replace(SCORE, metric="unsolved_score")], shown={})
-    text, _ = report(tmp_path)
+def test_seeds_that_have_not_learned_are_not_ranked(tmp_path: Path) -> None:
+    for seed, status in enumerate(("ranked", "ranked", "not_learned")):
+        put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, status=status)], seed)
+        put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed)
+    put(tmp_path, "0", [replace(SCORE, status="not_learned")])
+    text, csv = report(tmp_path)
+    common = {"parameters": "1,234"}
     assert cells(text) == [
-        {"encoding": "rope", "score": "1.500 ± 0.707 (2 of 3)",
-         "unsolved score": "3.000 (1 of 3)", "seeds": "3", "parameters": "1,234"},
-        {"encoding": "alibi", "score": "9.000 ± 0.000", "unsolved score": "–",
-         "seeds": "3", "parameters": "1,234"},
-        {"encoding": "0", "score": "–", "unsolved score": "1.000",
-         "seeds": "1", "parameters": "1,234"},
+        {"encoding": "rope", HEADING: "1.500 ± 0.707 (2 of 3)",
+         "not learned ↓": "[3.000 (1 of 3)]", "seeds learned": "2 of 3", **common},
+        {"encoding": "alibi", HEADING: "9.000 ± 0.000", "not learned ↓": "–",
+         "seeds learned": "3 of 3", **common},
+        {"encoding": "0", HEADING: "–", "not learned ↓": "[1.000]",
+         "seeds learned": "0 of 1", **common},
     ]  # fmt: skip
-    assert [*cells(text)[0]][1:3] == ["score", "unsolved score"]  # whoever was read first
-    assert "how many seeds a number is the mean of" in text
+    assert [*cells(text)[0]][1:3] == [HEADING, "not learned ↓"]  # whoever was read first
+    assert "an encoding with none that did comes last" in text
+    assert set(csv["metric"]) == {"bits_per_byte"}  # a verdict is no part of a name
 
 
-@pytest.mark.parametrize("higher", [False, True])
-def test_best_comes_first(tmp_path: Path, higher: bool) -> None:
-    headline = {"metric": "score", "subset": "all", "higher_is_better": higher}
+def test_a_column_of_seeds_that_have_not_learned_says_so(tmp_path: Path) -> None:
+    near = Measurement("near", "f1", 5.0, 9)
+    views = (Column("near", "f1"),)
+    for seed, status in enumerate(("ranked", "not_learned")):
+        put(tmp_path, "rope", [replace(near, value=seed, status=status)], seed, views=views)
+        put(tmp_path, "fire", [replace(near, status="not_learned")], seed, views=views)
+    fire, rope = cells(report(tmp_path)[0])
+    assert fire["near (F1, % ↑)"] == "[5.00 ± 0.00]"
+    assert rope["near (F1, % ↑)"] == "0.00 (1 of 2)"
+
+
+@pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
+def test_best_comes_first(tmp_path: Path, metric: str) -> None:
+    known = {"mine": Metric("my score", "points", higher_is_better=True)}
+    changed = {"headline": Headline(metric, "all"), "metrics": known}
     for encoding, value in {"b": 7.0, "a": 9.0, "c": 11.0}.items():
-        put(tmp_path, encoding, [replace(SCORE, value=value)], headline=headline)
-    put(tmp_path, "0", CURVE, headline=headline)
-    order = [line["encoding"] for line in cells(report(tmp_path)[0])]
-    assert order == [*(["c", "a", "b"] if higher else ["b", "a", "c"]), "0"]
+        put(tmp_path, encoding, [replace(SCORE, metric=metric, value=value)], **changed)
+    put(tmp_path, "0", CURVE, **changed)
+    lines = cells(report(tmp_path)[0])
+    higher = metric != "bits_per_byte"
+    expected = [*(["c", "a", "b"] if higher else ["b", "a", "c"]), "0"]
+    assert [line["encoding"] for line in lines] == expected
+    headings = {"bits_per_byte": HEADING, "f1": "all (F1, % ↑)", "mine": "all (my score, points ↑)"}
+    assert [*lines[0]][1] == headings[metric]
 
 
 @pytest.mark.parametrize("earlier", [0, 1])
@@ -126,15 +171,48 @@ def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) 
         put(tmp_path, "rope", rows, encoding_source=str(i), finished=when)
     _, csv = report(tmp_path)
     assert (csv["mean"].tolist(), csv["seeds"].tolist()) == ([1 - earlier], [1])
+    assert read_results(tmp_path)["value"].tolist() == [1 - earlier]
 
 
-def test_tables_of_one_title_say_what_differs(tmp_path: Path) -> None:
+def test_seeds_of_older_code_are_left_out(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE], 0, encoding_source="old", finished="2026-01-01")
+    put(tmp_path, "rope", [SCORE], 1, encoding_source="new", finished="2026-01-02")
+    assert read_results(tmp_path)["seed"].tolist() == [1]
+
+
+def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [*CURVE, replace(SCORE, second_axis="NA", status="partial")])
+    put(tmp_path, "rope", [SCORE], 1, settings_digest="d1", parameters=5)
+    put(tmp_path, "fire", [SCORE], status="failed")
+    frame = read_results(str(tmp_path))
+    assert list(frame.columns) == [*CSV_COLUMNS, "settings", "parameters"]
+    assert frame["encoding"].tolist() == ["rope"] * 5
+    assert frame["length"].tolist()[:3] == [8, 16, 32] and frame["length"].isna().sum() == 2
+    assert frame["second_axis"].tolist() == ["", "", "", "NA", ""]
+    assert frame["status"].tolist() == ["ranked"] * 3 + ["partial", "ranked"]
+    assert frame["settings"].tolist() == ["5e77"] * 4 + ["d1"]
+    assert frame["parameters"].tolist() == [1234] * 4 + [5]
+    assert read_results(tmp_path / "nothing").empty
+
+
+def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
         settings = {"train": {"lr": lr, "steps": 5}, "start": None}
-        put(tmp_path, "rope", [SCORE], settings_digest=digest, settings=settings)
+        put(tmp_path, "rope", CURVE, settings_digest=digest, settings=settings)
     text, _ = report(tmp_path)
-    assert text.count("Here train.lr is 0.1\n") == text.count("Here train.lr is 0.2\n") == 1
-    assert "steps is" not in text
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    title = "lm · quick · strict · data=builtin"
+    assert headings == [f"{title} · train.lr=0.1", f"{title} · train.lr=0.2"]
+    assert [table.heading for table in read_tables(tmp_path)] == headings
+    assert "steps=" not in text
+
+
+def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
+    for digest, name in (("d1", "a" * 80), ("d2", "b")):
+        put(tmp_path, "rope", [SCORE], settings_digest=digest, settings={"source": name})
+    text, _ = report(tmp_path)
+    assert "data=builtin · settings=d1\n" in text and "data=builtin · source=b\n" in text
+    assert f"Differs from other tables of this title in: source={'a' * 80}.\n" in text
 
 
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
@@ -142,82 +220,223 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     put(tmp_path, "rope", [*CURVE, SCORE])
     put(tmp_path, "rope", [*CURVE, replace(SCORE, value=3.0)], settings_digest="d1", **changed)
     text, csv = report(tmp_path)
-    scores = csv[csv.metric == "score"].set_index("settings")["mean"]
+    scores = csv[csv.subset == "all"].set_index("settings")["mean"]
     assert scores.to_dict() == {"5e77": 1.0, "d1": 3.0}
-    assert text.count("\n## ") == 2
-    assert sorted(line["score"] for line in cells(text)) == ["1.000", "3.000"]
-    assert [line["test at 32"] for line in cells(text)] == ["2.500 ± 0.250"] * 2
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert len(set(headings)) == 2
+    assert sorted(line[HEADING] for line in cells(text)) == ["1.000", "3.000"]
+    assert [line["test at 32 ↓"] for line in cells(text)] == ["2.500 ± 0.250"] * 2
     assert len(list((tmp_path / "plots").iterdir())) == 2
 
 
 def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     rope = put(tmp_path, "rope", [SCORE])
     put(tmp_path, "nope", [SCORE])
-    trace = "Traceback (most recent call last):\n  File x\nZeroDivisionError: division by zero\n"
-    put(tmp_path, "fire", [SCORE], status="failed", reason=trace)
+    put(tmp_path, "fire", [SCORE], status="failed", reason="ZeroDivisionError: by zero\nanother\n")
     skipped = put(tmp_path, "learned", [], 3, status="skipped", reason="it has 8 positions")
     text, csv = report(tmp_path)
     listed = [line["encoding"] for line in cells(text)]
     assert sorted(listed) == sorted(csv["encoding"]) == ["nope", "rope"]
-    assert "- fire on lm, seed 0: failed, ZeroDivisionError: division by zero\n" in text
+    assert "- fire on lm, seed 0: failed, ZeroDivisionError: by zero\n" in text
     assert "- learned on lm, seed 3: skipped, it has 8 positions\n" in text
-    brief = summary(tmp_path, [rope, skipped])  # of these two alone
+    brief = summarize(tmp_path, [rope, skipped])  # of these two alone
     assert [line["encoding"] for line in cells(brief)] == ["rope"]
     assert brief.startswith("lm · quick · strict · data=builtin\n")
     assert "learned" in brief and "fire" not in brief
 
 
 def test_parts_that_are_missing(tmp_path: Path) -> None:
-    about: dict[str, Any] = {"missing": {"beyond": "no file beyond.jsonl"}, "shown": SHOWN}
-    put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, metric="partial_score")], **about)
+    about: dict[str, Any] = {"unavailable": {"far": "no file far.jsonl"}, "views": PART_COLUMNS}
+    put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
     put(tmp_path, "rope", [*PARTS, SCORE], **about)
     text, _ = report(tmp_path)
     rope, alibi = cells(text)  # who has no score comes last
-    columns = ("near (F1)", "beyond (RGM)", "score", "partial score")
+    columns = ("near (F1, % ↑)", "far (ROUGE geometric mean, % ↑)", HEADING, "partial ↓")
     error = "23.45 ± 1.26"  # over items, there being one seed
     assert [rope[column] for column in columns] == [error, error, "1.000", "–"]
     assert [alibi[column] for column in columns] == [error, "–", "–", "1.000"]
-    assert "Missing: beyond (no file beyond.jsonl)." in text
+    assert "Missing: far (no file far.jsonl)." in text
 
 
-def draw(root: Path, monkeypatch: pytest.MonkeyPatch, rows: Rows) -> Axes:
-    """Reports encodings with these rows; what is on the only plot, the picture itself checked."""
+def test_columns_without_rows_are_left_out_and_chance_is_named(tmp_path: Path) -> None:
+    absent = Column("absent", "f1", chance=1.0)
+    views = (Column("near", "f1", chance=25.0), Column("close", "em", "index ID"), absent)
+    put(tmp_path, "rope", [*PARTS, SCORE], views=views)
+    text, _ = report(tmp_path)
+    (line,) = cells(text)
+    expected = ["encoding", HEADING, "near (F1, % ↑)", "index ID (exact match, % ↑)"]
+    assert [*line][:4] == expected and "absent" not in text
+    assert "Guessing gives 25.\n" in text
+
+
+def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [*CURVE, Measurement("test", "bits_per_byte", 42.0, 27)])
+    (line,) = cells(report(tmp_path)[0])
+    assert line["test ↓"] == "42.00"
+
+
+def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
+    folder = put(tmp_path, "rope", [SCORE], headline=None)
+    with pytest.raises(InputError, match="another version of pe-bench") as caught:
+        write_report(tmp_path)
+    assert str(folder) in str(caught.value)
+
+
+def read_table(root: Path) -> Table:
+    (table,) = read_tables(root)
+    return table
+
+
+def labels_of(axis: Axes) -> list[str]:
+    return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
+
+
+def legend_of(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
+    """Write encodings with these rows, and one that has only the first of them."""
     for encoding in LONG:
-        put(root, encoding, rows)
-    put(root, "partly", rows[:1], shown={row.subset: row.metric for row in rows})
-    figures: list[Figure] = []
-    monkeypatch.setattr(plt, "close", figures.append)
-    path = write_report(root)[-1]
-    monkeypatch.undo()
-    plt.close("all")
-    assert f"](plots/{path.name})" in (root / "leaderboard.md").read_text(encoding="utf-8")
-    pixels = image.imread(path)
+        put(root, encoding, rows, views=views)
+    put(root, "partly", rows[:1], views=views)
+    return read_table(root)
+
+
+def check_files(root: Path) -> None:
+    """The first picture is in the leaderboard, and something is on it."""
+    paths = [path for path in write_report(root) if path.suffix == ".png"]
+    assert f"](plots/{paths[0].name})" in (root / "leaderboard.md").read_text(encoding="utf-8")
+    pixels = image.imread(paths[0])
     assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
-    (figure,) = figures
+
+
+def test_curves(tmp_path: Path) -> None:
+    figure = draw_curves(put_many(tmp_path, CURVE, TEST))
+    (axis,) = figure.axes
     assert figure.get_suptitle() == "lm · quick · strict · data=builtin"
-    (legend,) = figure.findobj(Legend)
-    assert {text.get_text() for text in legend.get_texts()} == {*LONG, "partly"}
-    assert "trained to 16" in [text.get_text() for text in figure.axes[0].texts]
-    return figure.axes[0]
-
-
-def test_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = draw(tmp_path, monkeypatch, CURVE)
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits")
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["8", "16", "32"]
+    assert set(legend_of(figure)) == {*LONG, "partly"}
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits per byte ↓")
+    assert labels_of(axis) == ["8", "16", "32"] and axis.get_xscale() == "log"
     lines = [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
     assert [16, 16] in lines and lines.count([8, 16, 32]) >= len(LONG)
+    assert "trained to 16" in [text.get_text() for text in axis.texts]
+    check_files(tmp_path)
 
 
-def test_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = draw(tmp_path, monkeypatch, PARTS)
+def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
+    rows = [Measurement("s", "accuracy", 95.0, 9, 20.0, length) for length in (5, 7)]
+    view = Curve("s", "accuracy", "The panel", "blanks", chance=50.0, log_x=False)
+    table = put_many(tmp_path, rows, (view,))
+    (axis,) = draw_curves(table).axes
+    assert (axis.get_title(loc="left"), axis.get_xlabel()) == ("The panel", "blanks")
+    assert (axis.get_ylabel(), axis.get_xscale()) == ("accuracy, % ↑", "linear")
+    assert "chance 50" in [text.get_text() for text in axis.texts]
+    ends = [np.asarray(path.vertices)[:, 1] for c in axis.collections for path in c.get_paths()]
+    assert min(map(min, ends)) == 75 and max(map(max, ends)) == 100  # bars end at 100
+    assert axis.get_ylim()[1] <= 103
+
+
+def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
+    for encoding, status in {"rope": "ranked", "fire": "not_learned"}.items():
+        put(tmp_path, encoding, [*CURVE, replace(SCORE, status=status)])
+    figure = draw_curves(read_table(tmp_path))
+    assert legend_of(figure) == ["fire (not learned)", "rope"]
+    curves = {line.get_marker(): line for line in figure.axes[0].lines}
+    chosen = styles(["fire", "rope"])
+    fire = curves[chosen["fire"].marker]
+    rope = curves[chosen["rope"].marker]
+    assert (fire.get_markerfacecolor(), fire.get_linestyle()) == ("white", "--")
+    assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
+
+
+def test_scores_of_parts(tmp_path: Path) -> None:
+    views = (*PART_COLUMNS[:2], replace(PART_COLUMNS[2], chance=12.5))
+    figure = draw_scores(put_many(tmp_path, PARTS, views))
+    (axis,) = figure.axes
     labels = [label for label in axis.get_xticklabels() if label.get_text()]
-    expected = ("near F1 8", "close exact match 12", "beyond ROUGE geometric mean 18")
+    expected = ("far ROUGE geometric mean 8", "near F1 12", "close exact match 16")
     for label, words in zip(labels, expected, strict=True):
         assert sorted(label.get_text().split()) == sorted(words.split())
-    assert [1.5, 1.5] in [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
+    assert [2.5, 2.5] in [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
+    figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in labels]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert set(legend_of(figure)) == {*LONG, "partly"}
+    check_files(tmp_path)
+
+
+def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
+    names = [f"part{i}" for i in range(6)]
+    rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]
+    put(tmp_path, "rope", rows, views=tuple(Curve(name, "bits") for name in names))
+    figure = draw_curves(read_table(tmp_path))
+    panels = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(panels) == 6 and figure.get_size_inches()[0] < 25
+    figure.draw_without_rendering()
+    for axis in panels:
+        boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+        assert len(boxes) > 5
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_heatmaps(tmp_path: Path) -> None:
+    """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
+    view = Heatmap("cells", "em", "A map", (2, None))
+    grid = [
+        Measurement("cells", "em", 10.0 * i * j, 9, length=i, second_axis=str(j))
+        for i in range(1, 4)
+        for j in range(1, 4)
+    ]
+    for encoding in ("rope", "nope"):
+        rows = [*grid, Measurement("cells", "em", 40.0, 81), SCORE]
+        put(tmp_path, encoding, rows, views=(view,))
+    figure = draw(read_table(tmp_path))["cells"]
+    assert figure.get_suptitle().endswith("\nA map")
+    assert [axis.get_title(loc="left") for axis in figure.axes[:2]] == ["nope", "rope"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "tokens per window")
+    assert figure.axes[2].get_ylabel() == "exact match, % ↑"
+    (mesh,) = figure.axes[0].collections
+    assert np.asarray(mesh.get_array()).tolist() == [[10, 20, 30], [20, 40, 60], [30, 60, 90]]
+    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
+    assert [path.name for path in paths[1:]] == ["nope.png", "rope.png"]
+    text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    for path in paths:
+        assert f"]({path.relative_to(tmp_path)})" in text
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01
+
+
+def test_galleries(tmp_path: Path) -> None:
+    view = Gallery("logit", "mean_logit", "By distance", "mean logit")
+    rows = [
+        Measurement("logit", "mean_logit", 1.0, 9, length=length, second_axis=str(distance))
+        for length in (8, 32)
+        for distance in range(0, length, 4)
+    ]
+    for encoding in ("rope", "nope"):
+        put(tmp_path, encoding, rows, views=(view,))
+    figure = draw(read_table(tmp_path))["logit"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "mean logit")
+    assert legend_of(figure) == ["8 tokens", "32 tokens"]
+    low, high = figure.axes[0].get_ylim()
+    assert high - low == pytest.approx(0.2)  # a constant looks constant
+
+
+def test_an_encoding_looks_the_same_in_every_picture() -> None:
+    alone = {label: styles([label])[label] for label in [*LONG, "mine.py", "tape"]}
+    together = styles([*alone])
+    assert together == alone and len({*together.values()}) == len(together)
+    many = styles([f"file{i}.py" for i in range(40)] + [f"rope:base={i}" for i in range(20)])
+    assert len({*many.values()}) == len(many)  # no two look the same
+
+
+def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
+    names = set(plugins.names("encoding"))
+    rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
+    assert {row[0] for row in rows} == names
+    assert len({tuple(row[1:]) for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("content", [b'{"status": "do', b"", b"\xff\xfe"])
@@ -271,56 +490,10 @@ def test_a_failed_write_keeps_the_old_file(
 
 
 def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:
-    full = Measurement("a,b", "f1", 0.1 + 0.2, 3, 1e-30, 7, 'right "3"')
+    full = Measurement("a,b", "f1", 0.1 + 0.2, 3, 1e-30, 7, 'right "3"', 0.1, 0.5, "partial")
     rows = [full, Measurement("ü", "m", math.nan, 1), Measurement("", "m", math.inf, 1, length=0)]
     write_rows(tmp_path / "rows.csv", rows)
     assert str(read_measurements(tmp_path / "rows.csv")) == str(rows)  # nan is not nan
     assert "nan" not in (tmp_path / "rows.csv").read_text(encoding="utf-8")  # but empty
     assert slug("rope:base=5e+05,x=-1.5") == "rope_base=5e+05,x=-1.5"
     assert slug("a/b\\c d|e") == "a_b_c_d_e"
-
-
-def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: Path) -> None:
-    put(tmp_path, "rope", [*CURVE, Measurement("test", "bits", 42.0, 27)])
-    (line,) = cells(report(tmp_path)[0])
-    assert line["test (bits)"] == "42.00"
-
-
-def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [f"part{i}" for i in range(6)]
-    rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]
-    put(tmp_path, "rope", rows)
-    figures: list[Figure] = []
-    monkeypatch.setattr(plt, "close", figures.append)
-    write_report(tmp_path)
-    monkeypatch.undo()
-    plt.close("all")
-    (figure,) = figures
-    panels = [axis for axis in figure.axes if axis.get_visible()]
-    assert len(panels) == 6 and figure.get_size_inches()[0] < 25
-    for axis in panels:
-        boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
-        assert len(boxes) > 5
-        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-
-
-def test_heatmaps(tmp_path: Path) -> None:
-    """One picture of all encodings and one of each; a mean among the cells is no cell."""
-    figure = {"kind": "heatmap", "subset": "cells", "metric": "em", "title": "A map"}
-    figure |= {"value": "exact match, %", "trained": (2, None)}
-    cells = [
-        Measurement("cells", "em", 10.0 * i * j, 9, length=i, aux=str(j))
-        for i in range(1, 4)
-        for j in range(1, 4)
-    ]
-    for encoding in ("rope", "nope"):
-        rows = [*cells, Measurement("cells", "em", 40.0, 81), SCORE]
-        put(tmp_path, encoding, rows, figures=[figure], shown={"all": "score"})
-    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
-    assert [path.name for path in paths[1:]] == ["nope.png", "rope.png"]
-    assert f"](plots/{paths[0].name})" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    for path in paths:
-        pixels = image.imread(path)
-        assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01

@@ -55,9 +55,15 @@ def make_panels(
     return figure, list(grid.flat[:count])
 
 
-def set_title(figure: Figure, *lines: str) -> None:
-    """Write lines above all panels, wrapped to the width of the figure."""
-    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> None:
+    """Write lines above all panels, wrapped to the figure's width.
+
+    Args:
+        figure: where to write.
+        lines: the lines.
+        beside: width that is left to a legend, inches.
+    """
+    width = int((figure.get_figwidth() - beside) * CHARACTERS_PER_INCH)
     wrapped = [textwrap.fill(line, width) for line in lines if line]
     figure.suptitle("\n".join(wrapped), x=0.01, ha="left", fontsize=11)
 
@@ -83,19 +89,25 @@ def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> Non
     )
 
 
-def mark_chance(axis: Axes, value: float) -> None:
-    """Draw a dotted line at what guessing gives."""
-    axis.axhline(value, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+def mark_chance(
+    axis: Axes, value: float, left: float | None = None, right: float | None = None
+) -> None:
+    """Draw a dotted line at what guessing gives, across the panel or from `left` to `right`."""
+    if left is None or right is None:
+        axis.axhline(value, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+    else:
+        axis.hlines(value, left, right, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
     axis.annotate(
-        f"chance {value:g}",
-        (1.0, value),
-        xycoords=("axes fraction", "data"),
+        f"chance {value:.3g}",
+        (1.0 if right is None else right, value),
+        xycoords=("axes fraction" if right is None else "data", "data"),
         xytext=(-2, 2),
         textcoords="offset points",
         ha="right",
         va="bottom",
         fontsize=8,
         color=GREY,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
     )
 
 

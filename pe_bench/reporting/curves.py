@@ -17,6 +17,7 @@ from pe_bench.results.views import Column, Curve
 
 PANELS_PER_ROW = 4
 PERCENT_RANGE = (-3.0, 103.0)  # a marker at 0 or 100 is whole
+LEAST_RANGE = 40.0  # of percentages
 LEGEND_ROWS = 20
 
 
@@ -35,10 +36,12 @@ def draw_curves(table: Table) -> Figure:
     for axis, view in zip(axes, views, strict=True):
         numbers = table.numbers(view.subset, view.metric)
         numbers = numbers[numbers["length"].notna()]
-        for encoding in table.encodings:
+        for order, encoding in enumerate(table.encodings):
             curve = numbers[numbers["encoding"] == encoding].sort_values("length")
             if not curve.empty:
-                look = _look(chosen[encoding], learned=table.learned(encoding) > 0)
+                look = _look(table, encoding, chosen[encoding])
+                # Later curves are thinner, so that those below can be seen where they coincide.
+                look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
                 bars = _bars(curve, percent=table.metric(view.metric).unit == "%")
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
         _set_x(axis, view, numbers, table.about.axes["length"])
@@ -51,7 +54,7 @@ def draw_curves(table: Table) -> Figure:
             charts.mark_chance(axis, view.chance)
     _share_percent_range([a for a, v in zip(axes, views, strict=True) if _is_percent(table, v)])
     _add_legend(figure, table, handles)
-    charts.set_title(figure, table.heading)
+    charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
 
 
@@ -72,16 +75,18 @@ def draw_scores(table: Table) -> Figure:
     step = 0.7 / len(table.encodings)
     for index, encoding in enumerate(table.encodings):
         shift = (index - (len(table.encodings) - 1) / 2) * step
-        look = _look(chosen[encoding], learned=table.learned(encoding) > 0) | {"linestyle": "none"}
+        look = _look(table, encoding, chosen[encoding])
+        look["linestyle"] = "none"
         for place, view in enumerate(views):
             numbers = table.numbers(view.subset, view.metric)
             number = numbers[numbers["encoding"] == encoding]
-            bars = _bars(number, percent=_is_percent(table, view))
-            x = [place + shift] * len(number)
-            handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
+            if not number.empty:
+                bars = _bars(number, percent=_is_percent(table, view))
+                x = [place + shift] * len(number)
+                handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
     for place, view in enumerate(views):
         if view.chance is not None:
-            axis.hlines(view.chance, place - 0.45, place + 0.45, color="0.6", linestyle=":")
+            charts.mark_chance(axis, view.chance, place - 0.45, place + 0.45)
     ticks = [_describe(table, view) for view in views]
     axis.set_xticks(range(len(views)), ticks)
     axis.tick_params(axis="x", labelsize=8)
@@ -92,7 +97,7 @@ def draw_scores(table: Table) -> Figure:
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, _trained_lengths(table))
     _add_legend(figure, table, handles)
-    charts.set_title(figure, table.heading)
+    charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
 
 
@@ -117,6 +122,10 @@ def _share_percent_range(axes: list[Axes]) -> None:
     for axis in axes:
         low = min(low for low, _ in ranges)
         high = max(high for _, high in ranges)
+        if high - low < LEAST_RANGE:
+            middle = (low + high) / 2
+            low = middle - LEAST_RANGE / 2
+            high = middle + LEAST_RANGE / 2
         axis.set_ylim(max(low, PERCENT_RANGE[0]), min(high, PERCENT_RANGE[1]))
 
 
@@ -131,8 +140,9 @@ def _bars(numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:
     return pd.DataFrame([down, up])
 
 
-def _look(style: Style, *, learned: bool) -> dict[str, Any]:
+def _look(table: Table, encoding: str, style: Style) -> dict[str, Any]:
     """Return the options of a curve: hollow and dashed if what was trained was not learned."""
+    learned = table.learned(encoding) > 0
     return {
         "color": style.colour,
         "marker": style.marker,
@@ -148,14 +158,14 @@ def _look(style: Style, *, learned: bool) -> dict[str, Any]:
 def _trained_lengths(table: Table) -> dict[float, str]:
     """Return the lengths of training, each with the label of its line."""
     about = table.about
-    if about.max_train_axis is None:
-        return {}
-    if about.fine_tune_length is None:
+    if about.fine_tune_length is not None and about.train_length is not None:
+        return {
+            about.train_length: f"pre-trained to {about.train_length:,}",
+            about.fine_tune_length: f"fine-tuned to {about.fine_tune_length:,}",
+        }
+    if about.max_train_axis is not None:
         return {about.max_train_axis: f"trained to {about.max_train_axis:,g}"}
-    return {
-        about.max_train_axis: f"pre-trained to {about.max_train_axis:,g}",
-        about.fine_tune_length: f"fine-tuned to {about.fine_tune_length:,g}",
-    }
+    return {}
 
 
 def _mark_between(axis: Axes, lengths: list[float], trained: Mapping[float, str]) -> None:
@@ -183,11 +193,12 @@ def _describe(table: Table, view: Column) -> str:
 
 def _common_label(table: Table, views: list[Column]) -> str:
     """Return a label for the axis of one metric or several."""
-    metrics = [table.metric(view.metric) for view in views]
-    if len({metric.title for metric in metrics}) == 1:
-        return table.label(views[0].metric)
-    percent = all(metric.unit == "%" for metric in metrics)
-    return "score, %" if percent else "score"
+    labels = {table.label(view.metric) for view in views}
+    if len(labels) == 1:
+        return labels.pop()
+    percent = all(_is_percent(table, view) for view in views)
+    arrows = {table.arrow(view.metric) for view in views}
+    return f"score{', %' if percent else ''} {arrows.pop() if len(arrows) == 1 else ''}".strip()
 
 
 def _legend_width(table: Table) -> float:

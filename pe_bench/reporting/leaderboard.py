@@ -12,8 +12,8 @@ from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column
 
-# Statuses of the headline, in the order of their columns, with what the heading says of them.
-STATUSES = {"ranked": "", "not_learned": ", not learned", "partial": ", partial"}
+# Headings of the headline's means that are not ranked.
+UNRANKED = {"not_learned": "not learned", "partial": "partial"}
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ def ranked_table(table: Table) -> str:
 def list_columns(table: Table) -> list[NumberColumn]:
     """Return the columns that there are numbers for, the headline first."""
     headline = table.headline
-    numbers = table.numbers(headline.subset, headline.metric)
-    numbers = _without_lengths(numbers)
-    columns = []
-    for status, words in STATUSES.items():
+    numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
+    ranked = numbers[numbers["status"] == "ranked"]
+    columns = [_column(table, headline.subset, headline.metric, ranked, first=True)]
+    for status, name in UNRANKED.items():
         part = numbers[numbers["status"] == status]
-        if status == "ranked" or not part.empty:
-            columns.append(_column(table, headline.subset, headline.metric, part, words))
+        if not part.empty:
+            columns.append(_column(table, name, headline.metric, part))
     for view in table.views(Column):
         if (view.subset, view.metric) == (headline.subset, headline.metric):
             continue
         numbers = table.numbers(view.subset, view.metric)
-        numbers = numbers[numbers["status"] == "ranked"]
+        numbers = numbers[numbers["status"] != "partial"]
         name = view.title or view.subset
         lengths = sorted(numbers["length"].dropna().unique())
         if len(lengths) > 1 and numbers["length"].notna().all():
@@ -89,30 +89,32 @@ def list_columns(table: Table) -> list[NumberColumn]:
 
 def write_notes(table: Table) -> str:
     """Return what has to be known to read a table, a line each."""
+    headline = table.headline
     lines = []
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
     lines.append(
-        "Ranked by the first column. ↑: higher is better, ↓: lower is better; ID: in distribution, "
-        "OOD: out of distribution. ±: standard deviation over seeds, with one seed the standard "
-        "error over items."
+        f"Ranked by the first column. Columns without a metric: {table.title_of(headline.metric)}. "
+        "↑: higher is better, ↓: lower is better; ID, OOD: in and out of distribution. ±: standard "
+        "deviation over seeds, with one seed the standard error over items. (2 of 3): the mean of "
+        "two of three seeds."
     )
     if (table.scores["status"] == "not_learned").any():
         lines.append(
-            "A seed that did not learn what was trained is not ranked: the first column is the "
-            "mean over the seeds that learned it, (2 of 3) if these were two of three, and the "
-            "others have a column of their own. An encoding without such a seed comes last."
+            "The first column is the mean over the seeds that learned what was trained, and ranks "
+            "them; the others are in the next one, and an encoding with none that did comes last. "
+            "[ ]: of seeds that did not learn."
         )
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _chances(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
-    devices = sorted({str(record.environment.get("device")) for record in table.records})
-    lines.append(f"Settings {table.about.settings_digest}; measured on {', '.join(devices)}.")
-    commits = sorted({commit for record in table.records if (commit := _commit(record))})
-    if commits:
-        lines.append(f"Code at {', '.join(commits)}.")
+    names = {str(record.environment.get("device")) for record in table.records}
+    commits = sorted({_commit(record) for record in table.records} - {""})
+    code = f" at commit {', '.join(commits)}" if commits else ""
+    devices = ", ".join(sorted(names))
+    lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
 
 
@@ -121,9 +123,9 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
     lines = []
     for record in records:
         if record.status != "done":
-            reason = (record.reason or "no reason recorded").strip().splitlines()
+            reason = (record.reason or "").strip() or "no reason recorded"
             run = f"{record.encoding} on {record.task}, seed {record.seed}"
-            lines.append(f"- {run}: {record.status}, {reason[0]}")
+            lines.append(f"- {run}: {record.status}, {reason.splitlines()[0]}")
     return "\n".join(["Not in a table:", "", *lines]) if lines else ""
 
 
@@ -142,15 +144,20 @@ def flatten(table: Table) -> pd.DataFrame:
 
 
 def shorten(subset: str) -> str:
-    """Return the name of a subset for a heading."""
-    name = subset.replace("out-of-distribution", "OOD").replace("in-distribution", "ID")
-    return name.replace("-ID", " ID").replace("-OOD", " OOD")
+    """Return the name of a subset for a heading, ID and OOD in place of in and out of distribution.
+
+    Only parts of the name are replaced, as in "index-in-distribution".
+    """
+    return subset.replace("-out-of-distribution", " OOD").replace("-in-distribution", " ID")
 
 
 def _column(
-    table: Table, subset: str, metric: str, numbers: pd.DataFrame, words: str = ""
+    table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
 ) -> NumberColumn:
-    heading = f"{shorten(subset)} ({table.label(metric)}{words})"
+    """Return a column whose heading names the metric, unless it is that of the first column."""
+    heading = f"{shorten(name)} ({table.label(metric)})"
+    if metric == table.headline.metric and not first:
+        heading = f"{shorten(name)} {table.arrow(metric)}".strip()
     return NumberColumn(heading, numbers, table.metric(metric).unit == "%")
 
 
@@ -164,7 +171,8 @@ def _cell(column: NumberColumn, encoding: str, seeds: int) -> str:
     found = column.numbers[column.numbers["encoding"] == encoding]
     if found.empty:
         return ABSENT
-    number = found.iloc[0]
+    ranked = found[found["status"] == "ranked"]
+    number = (found if ranked.empty else ranked).iloc[0]
     digits = 2 if column.percent or column.numbers["mean"].abs().max() >= 10 else 3
     text = f"{number['mean']:.{digits}f}"
     spread = number["sd"] if number["seeds"] > 1 else number["stderr"]
@@ -172,14 +180,18 @@ def _cell(column: NumberColumn, encoding: str, seeds: int) -> str:
         text += f" ± {spread:.{digits}f}"
     if number["seeds"] != seeds:
         text += f" ({number['seeds']} of {seeds})"
-    return text
+    return f"[{text}]" if number["status"] == "not_learned" else text
 
 
 def _chances(table: Table) -> list[str]:
     """Return a line on what guessing gives, if the task says it."""
-    chances = {view.title or view.subset: view.chance for view in table.views(Column)}
-    parts = [f"{shorten(name)} {chance:g}" for name, chance in chances.items() if chance]
-    return [f"Guessing gives: {', '.join(parts)}."] if parts else []
+    views = [view for view in table.views(Column) if view.chance is not None]
+    if not views:
+        return []
+    if len({view.chance for view in views}) == 1:
+        return [f"Guessing gives {views[0].chance:.3g}."]
+    parts = [f"{shorten(view.title or view.subset)} {view.chance:.3g}" for view in views]
+    return [f"Guessing gives: {', '.join(parts)}."]
 
 
 def _commit(record: RunRecord) -> str:

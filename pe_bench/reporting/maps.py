@@ -1,8 +1,8 @@
 """Pictures with a panel for each encoding: heatmaps and galleries."""
 
+import math
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,11 +13,12 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap
 
 PANELS_PER_ROW = 5
-TICKS = 6  # labels on an axis of a heatmap
+MAX_TICKS = 6  # on an axis of a heatmap
 # From light to dark with the length, also in grey; widths differ so that curves which coincide
 # can all be seen.
 SHADES = ("#56B4E9", "#D55E00", "#000000")
 WIDTHS = (4.0, 2.2, 0.9)
+LEGEND_WIDTH = 1.3  # of a gallery, inches
 LEAST_RANGE = 0.2  # a constant looks constant
 
 
@@ -56,10 +57,10 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         _outline_trained(axis, view.trained, xs, ys)
     figure.supxlabel(table.about.axes["second"], fontsize=10)
     figure.supylabel(table.about.axes["length"], fontsize=10)
-    rows = -(-len(shown) // PANELS_PER_ROW)
+    rows = math.ceil(len(shown) / PANELS_PER_ROW)
     shrink = min(1.0, 1.2 / rows + 0.2)
     figure.colorbar(image, ax=axes, label=table.label(view.metric), shrink=shrink)
-    _set_title(figure, table, view.title, numbers, shown)
+    charts.set_title(figure, _describe(table, numbers, shown), view.title)
     return figure
 
 
@@ -78,7 +79,7 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
         len(shown),
         per_row=PANELS_PER_ROW,
         size=(2.6, 2.0) if len(shown) > 1 else (5.2, 3.2),
-        margin=(0.0, 0.4),
+        margin=(LEGEND_WIDTH, 0.4),
         share_x=True,
     )
     lengths = sorted(numbers["length"].unique())
@@ -101,8 +102,9 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
     figure.supxlabel(table.about.axes["second"], fontsize=10)
     figure.supylabel(view.y, fontsize=10)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False)
-    _set_title(figure, table, view.title, numbers, shown)
+    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    title = _describe(table, numbers, shown)
+    charts.set_title(figure, title, view.title, beside=LEGEND_WIDTH)
     return figure
 
 
@@ -119,9 +121,11 @@ def _present(numbers: pd.DataFrame, encodings: Sequence[str] | None) -> list[str
 
 
 def _ticks(values: Sequence[float]) -> tuple[list[float], list[str]]:
-    """Return places and labels of a few ticks, the first and the last value among them."""
-    count = min(len(values), TICKS)
-    chosen = np.linspace(0, len(values) - 1, count).round().astype(int)
+    """Return places and labels of a few evenly spaced ticks, the last value among them."""
+    last = len(values) - 1
+    least = max(1, math.ceil(last / (MAX_TICKS - 1)))
+    even = [step for step in range(least, 2 * least + 1) if last % step == 0]  # has the first too
+    chosen = range(last, -1, -(even[0] if even else least))
     return [index + 0.5 for index in chosen], [f"{values[index]:,g}" for index in chosen]
 
 
@@ -154,15 +158,14 @@ def _set_distances(axis: Axes, last: float) -> None:
     powers = [4.0**exponent for exponent in range(1, 20)]
     ticks = [0.0, 1.0, *(power for power in powers if power <= last)]
     axis.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+    axis.set_xlim(left=-0.2)
     axis.minorticks_off()
     axis.tick_params(labelsize=8)
     axis.grid(axis="y", alpha=0.3)
 
 
-def _set_title(
-    figure: Figure, table: Table, title: str, numbers: pd.DataFrame, shown: Sequence[str]
-) -> None:
-    """Write the table's heading, of how many seeds the means are, and the view's title."""
+def _describe(table: Table, numbers: pd.DataFrame, shown: Sequence[str]) -> str:
+    """Return the table's heading, and of how many seeds the means are."""
     parts = [table.heading]
     if len(shown) == 1:
         parts.insert(0, shown[0])
@@ -170,4 +173,4 @@ def _set_title(
     if seeds.max() > 1:
         least = f"{seeds.min()} to " if seeds.min() < seeds.max() else ""
         parts.append(f"mean of {least}{seeds.max()} seeds")
-    charts.set_title(figure, " · ".join(parts), title)
+    return " · ".join(parts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
-from pe_bench.results.metrics import METRICS
+from pe_bench.results.metrics import describe_metric
 
 TABLE = Path(__file__).with_name("published.csv")
 Evidence = Literal["published", "second-hand", "from memory"]
@@ -119,8 +119,7 @@ def _describe_source(name: str, numbers: Sequence[Published]) -> str:
 
 def _label(number: Published) -> str:
     """Return title and unit of a number's metric."""
-    metric = METRICS.get(number.metric)
-    title = metric.title if metric else number.metric.replace("_", " ")
+    title = describe_metric(number.metric).title
     return f"{title} in {number.unit}" if number.unit else title
 
 

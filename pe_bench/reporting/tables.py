@@ -9,7 +9,7 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_rows
-from pe_bench.results.metrics import METRICS, Metric
+from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
@@ -88,13 +88,20 @@ class Table:
 
     def metric(self, name: str) -> Metric:
         """Return title, unit and direction of a metric."""
-        return {**METRICS, **self.about.metrics}.get(name) or Metric(name.replace("_", " "))
+        return self.about.metrics.get(name) or describe_metric(name)
+
+    def title_of(self, name: str) -> str:
+        """Return title and unit of a metric."""
+        metric = self.metric(name)
+        return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+
+    def arrow(self, name: str) -> str:
+        """Return an arrow that points to better values of a metric; empty: there are none."""
+        return ARROWS[self.metric(name).higher_is_better]
 
     def label(self, name: str) -> str:
-        """Return title and unit of a metric, with an arrow that points to better values."""
-        metric = self.metric(name)
-        title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
-        return f"{title} {ARROWS[metric.higher_is_better]}".strip()
+        """Return title, unit and arrow of a metric."""
+        return f"{self.title_of(name)} {self.arrow(name)}".strip()
 
     def numbers(self, subset: str, metric: str) -> pd.DataFrame:
         """Return the scores of one metric of one subset."""
@@ -110,7 +117,7 @@ class Table:
         scores = self.numbers(self.headline.subset, self.headline.metric)
         means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
         lower_is_better = not self.metric(self.headline.metric).higher_is_better
-        best = means.sort_values(ascending=lower_is_better).index
+        best = means.sort_values(ascending=lower_is_better, kind="stable").index
         return [*best, *(name for name in self.encodings if name not in best)]
 
     def seeds(self, encoding: str) -> int:

@@ -66,22 +66,3 @@ def read_records(results: Path) -> list[RunRecord]:
                 f"{path} is not the record of a run ({error}): remove that run's folder"
             ) from None
     return records
-
-
-def read_runs(results: Path) -> list[dict[str, Any]]:
-    """run.json of every run, each with its folder under "folder".
-
-    Raises:
-        InputError: a file that is not JSON.
-    """
-    runs = []
-    for path in sorted((results / "runs").glob("*/*/*/run.json")):
-        try:
-            run = json.loads(path.read_text(encoding="utf-8"))
-            run["status"], run["task"], run["encoding"], run["settings_digest"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(
-                f"{path} is not the record of a run ({error}): remove that run's folder"
-            ) from None
-        runs.append({**run, "folder": path.parent})
-    return runs

@@ -8,7 +8,6 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Batch
@@ -200,16 +199,3 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     assert [cell.length for cell in paper.cells("copy")] == [*range(4, 41)]
     assert (paper.train_length, paper.max_eval_tokens) == (64, 124)
     assert make(tmp_path, ("replace",), preset="paper").train_length == 47
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"max_train_symbols": 0}, "copying:max_train_symbols must be from 1 to 1000, not 0"),
-        ({"min_symbols": 11}, "copying:min_symbols must be from 1 to 10, not 11"),
-        ({"symbols": 1}, "copying:symbols must be from 2"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)

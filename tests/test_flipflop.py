@@ -8,7 +8,6 @@ import pytest
 from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import Sequences
 from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
@@ -137,18 +136,6 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     draws = random.integers(0, 200, (2000, 200))
     spread = (np.array(right)[draws].sum(1) / np.array(reads_)[draws].sum(1)).std()
     assert row.stderr == pytest.approx(100 * spread, rel=0.1)  # the bootstrap's
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"pairs": 1}, "flipflop:pairs must be from 2 to 8192, not 1"),
-        ({"times": 3}, "flipflop:times must be a power of two, not 3"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)
 
 
 def test_sizes_of_the_paper(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from helpers import Oracle, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST
 from pe_bench.tasks.mqar import MQAR, Queries, _distinct, _places
@@ -173,17 +172,3 @@ def test_forward_passes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert scores.correct is not None and scores.correct.tolist() == [4] * 30
         assert model.seen == [(rows, 64)] * (30 // rows)
         model.seen.clear()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"length": 48}, "mqar:length must be a power of two from 32 to 4096, not 48"),
-        ({"length": 16}, "mqar:length must be a power of two"),
-        ({"vocabulary": 126}, "mqar:vocabulary must be even, from 128"),
-        ({"vocabulary": 129}, "mqar:vocabulary must be even"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)

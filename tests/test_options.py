@@ -1,5 +1,6 @@
 """Options out of their range: every spec here is refused in one sentence before anything trains."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
 
 MODEL: dict[str, Any] = {
     "layers": 4,
@@ -55,6 +58,7 @@ ENCODINGS = [
     ("rope:base=1", "greater than 1, not 1.0"),
     ("rope:beta_slow=2", "beta_slow has no effect with scaling=none"),
     ("rope:factor=2", "factor has no effect with scaling=none"),
+    ("rope:max_train_position=99", "max_train_position has no effect without train_positions"),
     ("rope:proportional=0.1", "too few of 8 planes"),
     ("rope:rotary=0", "rotary=0.0 and proportional=1.0 are shares"),
     ("rope:rotary=0.1", "too few of 8 planes"),
@@ -81,6 +85,8 @@ ENCODINGS = [
     ("rope:scaling=yarn", "scaling=yarn needs a factor"),
     ("rope:scaling=yarn,factor=2,beta_fast=0", "beta_slow=1.0 must be above 0 and below"),
     ("rope:short_factors=1;1", "short_factors has no effect with scaling=none"),
+    ("rope:train_positions=offset,max_train_position=3", "the training length 256, not 3"),
+    ("rope:train_positions=random,max_train_position=-1", "training length 256, not -1"),
     ("sandwich:dim=7", "dim must be even and at least 2, not 7"),
     ("sandwich:first=2", "one of 0, 1"),
     ("selective-rope:base=1", "greater than 1, not 1.0"),
@@ -129,4 +135,46 @@ SHAPES: list[tuple[str, dict[str, Any], str]] = [
 def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         plugins.load("encoding", spec).make(ModelConfig(**MODEL | shape), 0)
+    assert "\n" not in str(caught.value)
+
+
+# Spec of a task, other options of the command, and what the sentence says.
+TASKS: list[tuple[str, dict[str, Any], str]] = [
+    ("addition:digits=0", {}, "addition:digits must be from 1 to 200, not 0"),
+    ("addition:gate=101", {}, "addition:gate .*101"),
+    ("addition:samples=0", {}, "addition:samples must be .*not 0"),
+    ("copying:max_train_symbols=0", {}, "max_train_symbols must be from 1 to 1000, not 0"),
+    ("copying:min_symbols=11", {}, "copying:min_symbols must be from 1 to 10, not 11"),
+    ("copying:symbols=1", {}, "copying:symbols must be from 2"),
+    ("flipflop:pairs=1", {}, "flipflop:pairs must be from 2 to 8192, not 1"),
+    ("flipflop:times=3", {}, "flipflop:times must be a power of two, not 3"),
+    ("mqar:length=16", {}, "mqar:length must be a power of two"),
+    ("mqar:length=48", {}, "mqar:length must be a power of two from 32 to 4096, not 48"),
+    ("mqar:vocabulary=126", {}, "mqar:vocabulary must be even, from 128"),
+    ("mqar:vocabulary=129", {}, "mqar:vocabulary must be even"),
+    ("passkey", {"data": {"": Path("text")}}, "passkey makes its own prompts: leave out --data"),
+    ("passkey", {"tokenizer": "bpe:400"}, "--tokenizer bpe:400 has no effect on a vocabulary of"),
+    ("passkey", {"train": {"length": 64}}, r"64 tokens \(words\) has no room .*--train\.length 65"),
+    ("passkey:vocabulary=tokenizer", {}, r"128 tokens \(bytes\) has no room"),
+    ("perplexity:stride=0", {}, "stride must be from 1 to 64, the shortest window, not 0"),
+    ("perplexity:train_files=0", {}, "train_files must be at least 1, not 0"),
+    ("perplexity:windows=-1", {}, "windows must not be negative .*, not -1"),
+    ("probes:max_train_symbols=15", {}, "max_train_symbols must be from 16 to 4096, not 15"),
+    ("scrolls", {"data": {"": Path("/nowhere")}}, "/nowhere is not a folder"),
+    ("scrolls", {"preset": "paper"}, "give a folder of its text with --data perplexity=DIR"),
+    ("scrolls", {"subsets": ("qasperr",)}, r"no subset 'qasperr' \(did you mean 'qasper'\?\)"),
+    ("scrolls", {"train": {"length": 90}}, "leaves too little of --train.length 90"),
+    ("scrolls:answer_tokens=0", {}, "leaves too little"),
+    ("selective-copy:blanks=3", {}, "selective-copy:blanks must be from 4 to 10000, not 3"),
+    ("selective-copy:symbols=1", {}, "selective-copy:symbols must be from 2"),
+    ("selective-copy:tokens=0", {}, "selective-copy:tokens must be from 1"),
+]
+
+
+@pytest.mark.parametrize(("spec", "options", "sentence"), TASKS)
+def test_options_of_tasks(
+    spec: str, options: dict[str, Any], sentence: str, cache_folder: Path
+) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        resolve(RunOptions(cache=cache_folder, **options), spec)
     assert "\n" not in str(caught.value)

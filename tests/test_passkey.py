@@ -10,7 +10,6 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, Heatmap
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
@@ -312,17 +311,3 @@ def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
     assert all(view.trained == (None, 128) for view in maps)
     assert len(one.vocabulary.digit_ids) == 20
     assert (one.max_eval_tokens, one.train_length) == (1029, 133)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"length": 64}, r"64 tokens \(words\) has no room .*--train\.length 65 or more"),
-        ({"vocabulary": "tokenizer"}, r"128 tokens \(bytes\) has no room"),
-        ({"tokenizer": "bpe:400"}, "--tokenizer bpe:400 has no effect on a vocabulary of whole"),
-        ({"data": Path("text")}, "passkey makes its own prompts: leave out --data"),
-    ],
-)
-def test_bad_input(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)

@@ -9,7 +9,6 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.tasks.probes import ASK, FIRST_SYMBOL, MARK, N_SYMBOLS, PROBES, REACH, START, Probes
@@ -149,17 +148,6 @@ def test_each_probe_has_a_seed_of_its_own(tmp_path: Path) -> None:
     assert task.trains_each_subset and task.subsets == PROBES
     lists = [task.items(probe, Cell(16)).ids[:, 1] for probe in ("index", "halves")]
     assert (lists[0] != lists[1]).any()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"max_train_symbols": 15}, "probes:max_train_symbols must be from 16 to 4096, not 15"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)
 
 
 def test_models_of_all_probes_are_alike(tmp_path: Path) -> None:

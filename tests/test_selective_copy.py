@@ -9,7 +9,6 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.decoder.model import IGNORE
-from pe_bench.errors import InputError
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
@@ -111,16 +110,3 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
         task = make(tmp_path, preset)
         assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == sizes
     assert [cell.length for cell in task.cells("by-blanks")] == [32, 64, 128, 256, 512]
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"blanks": 3}, "selective-copy:blanks must be from 4 to 10000, not 3"),
-        ({"tokens": 0}, "selective-copy:tokens must be from 1"),
-        ({"symbols": 1}, "selective-copy:symbols must be from 2"),
-    ],
-)
-def test_options_out_of_range(tmp_path: Path, options: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        make(tmp_path, **options)

@@ -113,25 +113,6 @@ def test_given_positions_are_left_alone() -> None:
     assert torch.equal(model.encoding.embedded[0], ids)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"max_train_position": 99}, "max_train_position has no effect without train_positions"),
-        (
-            {"train_positions": "offset", "max_train_position": 3},
-            "at least the training length 4, not 3",
-        ),
-        (
-            {"train_positions": "random", "max_train_position": -1},
-            "at least the training length 4, not -1",
-        ),
-    ],
-)
-def test_options_out_of_range(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        Noting(SMALL, **options)
-
-
 def test_random_ids_of_many_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     ids = random_ids(500, 3, 5, generator)

@@ -1,3 +1,63 @@
-"""pe-bench: positional encodings for transformers, compared side by side."""
+"""pe-bench: positional encodings for transformers, compared side by side.
+
+    import pe_bench
+
+    model = pe_bench.Decoder(pe_bench.ModelConfig(width=64), pe_bench.load_encoding("tape"))
+    rows = pe_bench.run(["tape", "rope"], "flipflop")
+
+The names below are imported when they are first used; docs/python.md shows each of them. What an
+encoding or a task of your own imports is in `pe_bench.api`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pe_bench.config import ModelConfig, TrainConfig
+    from pe_bench.decoder.layer import AttentionLayer
+    from pe_bench.decoder.llama import load_llama
+    from pe_bench.decoder.model import Decoder
+    from pe_bench.errors import InputError
+    from pe_bench.front_door import draw_figures, load_encoding, run
+    from pe_bench.reporting.frames import read_results
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AttentionLayer": "decoder.layer",
+    "Decoder": "decoder.model",
+    "InputError": "errors",
+    "ModelConfig": "config",
+    "TrainConfig": "config",
+    "draw_figures": "front_door",
+    "load_encoding": "front_door",
+    "load_llama": "decoder.llama",
+    "read_results": "reporting.frames",
+    "run": "front_door",
+}
+
+__all__ = [
+    "AttentionLayer",
+    "Decoder",
+    "InputError",
+    "ModelConfig",
+    "TrainConfig",
+    "draw_figures",
+    "load_encoding",
+    "load_llama",
+    "read_results",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: `import pe_bench` needs neither torch nor pandas."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pe_bench' has no attribute '{name}'")
+    value = getattr(import_module(f"pe_bench.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,10 +5,10 @@
 Modules may move inside the package; these names do not.
 """
 
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import DataError, InputError
 from pe_bench.positions import Positions, State, random_ids

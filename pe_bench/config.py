@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 from pe_bench.errors import InputError
 
+IGNORE = -100
+"""Target id that carries no loss."""
+
 
 def option(default: Any, text: str) -> Any:
     """A dataclass field with the help text that the command line shows."""

@@ -23,7 +23,7 @@ LEVELS = [
     {"running", "reporting"},
     {"commands"},
     {"api"},
-    {"cli"},
+    {"cli", "front_door"},
     {"__init__", "__main__"},
 ]
 LEVEL = {unit: level for level, units in enumerate(LEVELS) for unit in units}

@@ -274,7 +274,6 @@ def write(tmp_path: Path) -> Any:
     return write
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 def test_broken_encodings(what: str, write: Any) -> None:
     code, checks = BROKEN[what]
@@ -435,7 +434,6 @@ def test_costs_that_cannot_be_measured_have_a_reason(
     assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
 
 
-@pytest.mark.slow
 def test_the_printed_table_of_good_encodings(
     write: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pe_bench.checks.encodings import Subject
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
@@ -49,14 +48,15 @@ def card(name: str) -> list[str]:
     """Return the line of an encoding: one entry for each of COLUMNS and FACTS."""
     plugin = plugins.load("encoding", name)
     what, paper, year = _source(plugins.describe("encoding", name))
-    models = _variants(plugin)
+    variants = _variants(plugin)
+    places = {option: places_of(variant) for option, variant in variants.items()}
+    models = {option: Subject(variant.make).model() for option, variant in variants.items()}
     facts = []
     for fact in FACTS:
         values = {o: bool(getattr(model.encoding, fact)) for o, model in models.items()}
         other = [option for option, value in values.items() if value != values[""]]
         word, opposite = ("yes", "no") if values[""] else ("no", "yes")
         facts.append(f"{word} ({opposite} with {other[0]})" if other else word)
-    places = {option: places_of(model) for option, model in models.items()}
     words = [*places[""]] or ["nothing"]
     for place in dict.fromkeys(PLACES.values()):
         options = [option for option, found in places.items() if place in found]
@@ -65,15 +65,17 @@ def card(name: str) -> list[str]:
     return [name, what, paper, year, ", ".join(words), plugin.cls.parameters_per_layer, *facts]
 
 
-def places_of(model: Decoder) -> list[str]:
-    """Return where a model's encoding acts: its hooks that change something in a forward pass."""
+def places_of(plugin: Plugin) -> list[str]:
+    """Return where an encoding acts: its hooks that change something in a forward pass."""
+    subject = Subject(plugin.make)
+    model = subject.model()
     used: set[str] = set()
     for module in model.encodings:
         for hook in PLACES:
             if hasattr(module, hook):
                 setattr(module, hook, _watch(module, hook, used))
     with torch.no_grad():
-        model(Subject(model.make_encoding).tokens())
+        model(subject.tokens())
     return list(dict.fromkeys(PLACES[hook] for hook in PLACES if hook in used))
 
 
@@ -88,16 +90,16 @@ def manual(kind: Kind, where: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _variants(plugin: Plugin) -> dict[str, Decoder]:
-    """Return a model of the encoding by default, under "", and with each option of its variants."""
-    found = {"": Subject(plugin.make).model()}
+def _variants(plugin: Plugin) -> dict[str, Plugin]:
+    """Return the encoding by default, under "", and with each option of its variants."""
+    found = {"": plugin}
     for variant in plugin.cls.variants:
         for options in (*variant.split(","), variant):
             try:
-                variant = plugins.load("encoding", f"{plugin.label}:{options}")
-                found[options] = Subject(variant.make).model()
+                found[options] = plugins.load("encoding", f"{plugin.label}:{options}")
+                Subject(found[options].make).model()
             except ValueError:  # an option that needs another one
-                continue
+                found.pop(options, None)
     return found
 
 
@@ -163,7 +165,7 @@ def _options(cls: type[Any]) -> str:
 
 def _facts(plugin: Plugin) -> str:
     model = Subject(plugin.make).model()
-    lines = [f"Acts on {', '.join(places_of(model)) or 'nothing'} by default."]
+    lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]
     for fact, name in FACTS.items():
         lines.append(f"Declares to be {'' if getattr(model.encoding, fact) else 'not '}{name}.")
     return "\n".join(lines)

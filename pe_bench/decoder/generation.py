@@ -2,13 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pe_bench.config import IGNORE
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+
+
+class LanguageModel(Protocol):
+    """What generation asks of a model: the `Decoder`, which knows generation in turn."""
+
+    lm_head: nn.Linear
+
+    @property
+    def encoding(self) -> Encoding: ...
+
+    def __call__(self, tokens: Tensor, cache: Cache) -> Tensor: ...
+
+    def hidden(self, tokens: Tensor, cache: Cache | None = None) -> Tensor: ...
+
+    def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Sampling:
 
 @torch.inference_mode()
 def generate(
-    model: Decoder,
+    model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
@@ -93,7 +110,7 @@ def generate(
 
 @torch.inference_mode()
 def log_likelihoods(
-    model: Decoder, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
+    model: LanguageModel, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
 ) -> list[float]:
     """Return the log-probability in nats of each continuation, summed over its tokens."""
     width = len(prompt) + max(map(len, continuations))
@@ -110,7 +127,7 @@ def log_likelihoods(
 
 
 def _without_cache(
-    model: Decoder,
+    model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     limit: int,
     end: int,
@@ -139,7 +156,7 @@ def _until(ids: list[int], end: int) -> list[int]:
     return ids[: ids.index(end)] if end in ids else ids
 
 
-def _chooser(sampling: Sampling | None, model: Decoder) -> Callable[[Tensor], Tensor]:
+def _chooser(sampling: Sampling | None, model: LanguageModel) -> Callable[[Tensor], Tensor]:
     if sampling is None:
         return lambda logits: logits.argmax(-1)
     generator = torch.Generator(model.lm_head.weight.device).manual_seed(sampling.seed)

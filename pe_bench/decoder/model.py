@@ -4,6 +4,7 @@ Names and shapes of the parameters are those of the Hugging Face Llama without i
 prefix, so a pretrained checkpoint loads as it is; the encoding's own are under "encodings.".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -11,16 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pe_bench.config import IGNORE as IGNORE
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend, attention_logits
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
-
-IGNORE = -100
-"""Target id that carries no loss."""
 
 
 class MakeEncoding(Protocol):
@@ -221,6 +221,28 @@ class Decoder(nn.Module):
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)
         return normed
+
+    def loss(self, tokens: Tensor) -> Tensor:
+        """Return the mean cross-entropy of each next token in nats, a scalar; tokens (B, T)."""
+        return self.token_losses(tokens[:, :-1], tokens[:, 1:]).mean()
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        end: int = -1,
+        sampling: Sampling | None = None,
+    ) -> list[list[int]]:
+        """Return the ids that continue each prompt, see `pe_bench.decoder.generation.generate`.
+
+        Args:
+            prompts: token ids, of any lengths above zero.
+            max_new_tokens: limit per prompt.
+            end: id that ends an answer and is left out; -1: none does.
+            sampling: None is greedy.
+        """
+        return generate(self, prompts, max_new_tokens=max_new_tokens, end=end, sampling=sampling)
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, *, backend: Backend = "auto", chunk: int = 4096

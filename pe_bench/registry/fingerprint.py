@@ -3,7 +3,6 @@
 import ast
 import hashlib
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 
 FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the engine
@@ -25,15 +24,14 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> s
         more = [file for file in _imported(waiting.pop(), package) if file not in found]
         found |= dict.fromkeys(more)
         waiting += more
-    code = [_bare(_read(file)) for file in found]
-    text = "".join([*code, *parts])
+    text = "".join([*map(_bare, found), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _imported(file: Path, package: Path) -> list[Path]:
     """Return the files of shipped plugins, and of the same folder, that a plugin imports from."""
     places: list[Path] = []
-    for node in _import_statements(_read(file)):
+    for node in ast.walk(_parse(file)):
         if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
             inner = node.module.split(".") if node.module else []
             if node.level:
@@ -41,8 +39,10 @@ def _imported(file: Path, package: Path) -> list[Path]:
                 places += [place, *(place / alias.name for alias in node.names)]
                 continue
             modules = [inner, *([*inner, alias.name] for alias in node.names)]
-        else:
+        elif isinstance(node, ast.Import):
             modules = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
         for parts in modules:
             if len(parts) > 1 and parts[1] in FOLDERS:
                 places.append(package.joinpath(*parts[1:]))
@@ -52,19 +52,12 @@ def _imported(file: Path, package: Path) -> list[Path]:
     return [file for file in files if file.is_file()]  # the others are names in a module
 
 
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
-@lru_cache(maxsize=256)  # of contents, not of files: a file may be edited meanwhile
-def _import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
-    return [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
-
-
-@lru_cache(maxsize=256)
-def _bare(text: str) -> str:
-    """Return code without comments, docstrings and layout."""
-    tree = ast.parse(text)
+def _bare(file: Path) -> str:
+    tree = _parse(file)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):

@@ -20,8 +20,8 @@ from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor
 from tqdm import tqdm
 
-from pe_bench.config import TrainConfig
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.config import IGNORE, TrainConfig
+from pe_bench.decoder.model import Decoder
 from pe_bench.system.console import progress
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.task import Batch

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.config import IGNORE
 from pe_bench.task import Batch
 
 TokenIds = npt.NDArray[np.int64]

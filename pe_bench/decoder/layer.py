@@ -1,0 +1,102 @@
+"""One attention layer with an encoding, for use in a model of your own."""
+
+import torch
+from torch import Tensor, nn
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder import hooks
+from pe_bench.decoder.model import Attention, Context, MakeEncoding
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+from pe_bench.positions import Positions, State
+
+
+class AttentionLayer(nn.Module):
+    """Causal self-attention with its projections and an encoding: (B, T, C) -> (B, T, C).
+
+        layer = AttentionLayer(ModelConfig(width=256, heads=4), load_encoding("alibi"))
+        y = layer(x)
+
+    An encoding that changes the token embeddings, such as `sinusoidal`, does so in `embed`, which
+    is called once, before the first layer. One that hands a state from layer to layer, such as
+    `tape`, needs `attend` and `next_state` in place of a plain call.
+
+    Args:
+        config: shape of the model: width, heads, train_length and so on.
+        make_encoding: what `load_encoding` returns, or the class of an encoding.
+        layer: index of this layer among `config.layers`, from 0.
+        encoding: an instance to use in place of a new one: where all layers share theirs, that of
+            the first layer.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        make_encoding: MakeEncoding,
+        layer: int = 0,
+        *,
+        encoding: Encoding | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention = Attention(config, layer)
+        self.encoding = make_encoding(config, layer) if encoding is None else encoding
+
+    def forward(self, x: Tensor, *, tokens: Tensor | None = None) -> Tensor:
+        """Return attended tokens, (B, T, C) -> (B, T, C).
+
+        Args:
+            x: input of the attention, normalised as your model does it.
+            tokens: (B, T) ids, needed where positions are found in the tokens.
+        """
+        attended, _ = self.attend(x, tokens=tokens)
+        return attended
+
+    def embed(self, x: Tensor, *, tokens: Tensor | None = None) -> Tensor:
+        """Return token embeddings with the encoding's part added, (B, T, C) -> (B, T, C)."""
+        return hooks.embed(self.encoding, x, self._positions(x, tokens))
+
+    def attend(
+        self, x: Tensor, *, state: State = None, tokens: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return attended tokens (B, T, C) and the encoding's attended values (B, H, T, E), if any.
+
+        Args:
+            x: (B, T, C).
+            state: what `begin` or the layer before has returned; None: the state of a first layer.
+            tokens: (B, T) ids, as in `forward`.
+        """
+        positions = self._positions(x, tokens)
+        state = hooks.prepare(self.encoding, x, positions) if state is None else state
+        context = Context(positions, cache=None, backend="auto", trace=None)
+        attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
+        return attended
+
+    def begin(self, x: Tensor, *, tokens: Tensor | None = None) -> State:
+        """Return the state that the first layer receives, given the token embeddings (B, T, C)."""
+        return hooks.prepare(self.encoding, x, self._positions(x, tokens))
+
+    def next_state(
+        self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
+    ) -> State:
+        """Return the next layer's state.
+
+        Args:
+            state: this layer's.
+            extra: the second of what `attend` returned.
+            mlp_in: normalised input of the layer's MLP, (B, T, C).
+            mlp_out: output of the MLP before it is added to the residual, (B, T, C).
+        """
+        return hooks.update_state(self.encoding, state, extra, mlp_in, mlp_out)
+
+    def _positions(self, x: Tensor, tokens: Tensor | None) -> Positions:
+        if tokens is None:
+            if self.encoding.overrides("positions"):
+                raise InputError(
+                    f"{type(self.encoding).__name__} chooses positions by the tokens: "
+                    "call the layer with tokens=ids (B, T)"
+                )
+            tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+        ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
+        if self.training:
+            ids = self.encoding.sample_train_positions(ids)
+        return Positions(ids, ids, None)

@@ -1,0 +1,134 @@
+"""The commands as functions: what `import pe_bench` offers besides models."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+
+if (
+    TYPE_CHECKING
+):  # each function imports what it needs: pictures need no torch, encodings no pandas
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from pe_bench.decoder.model import MakeEncoding
+
+
+def load_encoding(spec: str) -> "MakeEncoding":
+    """Return what makes the encoding of a spec: `load_encoding("tape")(config, layer)`.
+
+    Args:
+        spec: "rope", "rope:base=500000" or "./mine.py:size=4", as on the command line.
+
+    Raises:
+        InputError: unknown name or option, a value of the wrong type, a file that does not import.
+    """
+    make: MakeEncoding = plugins.load("encoding", spec).make
+    return make
+
+
+def run(
+    encodings: str | Iterable[str],
+    tasks: str | Iterable[str],
+    *,
+    seeds: int | Iterable[int] = 0,
+    preset: str = "quick",
+    protocol: str = "strict",
+    results: Path | str = "results",
+    data: Path | str | Mapping[str, Path | str] | None = None,
+    subsets: Iterable[str] | None = None,
+    tokenizer: str = "bytes",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["fp32", "bf16"] = "fp32",
+    train: Mapping[str, Any] | None = None,
+    pretrain: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+) -> "pd.DataFrame":
+    """Run every encoding on every task under every seed, as `pe-bench run` does.
+
+    What the results folder has already is not run again. A run that fails is a warning, and the
+    others go on.
+
+    Args:
+        encodings, tasks: one spec or several.
+        seeds: one or several.
+        preset, protocol, tokenizer, device, precision: as on the command line.
+        results: folder to write to.
+        data: folder with data for the tasks, or a folder for each task's name.
+        subsets: subsets of the task to run; None: all, or those that the preset chooses.
+        train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
+
+    Returns:
+        One row per number and seed of these runs, the columns as in `read_results`.
+
+    Raises:
+        InputError: bad input; nothing has been trained.
+    """
+    import torch
+
+    from pe_bench.commands.device import find_device
+    from pe_bench.reporting.frames import read_results
+    from pe_bench.running.grid import run_grid
+    from pe_bench.running.options import RunOptions
+
+    options = RunOptions(
+        preset=preset,
+        protocol=protocol,
+        tokenizer=tokenizer,
+        precision=precision,
+        data=_data(data),
+        subsets=tuple(subsets) if subsets else None,
+        train=dict(train or {}),
+        pretrain=dict(pretrain or {}),
+        model=dict(model or {}),
+    )
+    torch.set_flush_denormal(True)  # as the command does, so that the numbers are the same
+    outcomes = run_grid(
+        options,
+        _several(encodings),
+        _several(tasks),
+        [seeds] if isinstance(seeds, int) else list(seeds),
+        results=Path(results),
+        device=find_device(device),
+    )
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            reason = outcome.cause or " ".join(outcome.complaints)
+            warnings.warn(f"{outcome.title} failed: {reason}", stacklevel=2)
+    names = [outcome.folder.name for outcome in outcomes if outcome.folder]
+    rows = read_results(results)
+    return rows[rows["run"].isin(names)].reset_index(drop=True)
+
+
+def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
+    """Return the report's pictures of a results folder as matplotlib figures, by file name.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from pe_bench.reporting.pictures import draw
+    from pe_bench.reporting.tables import read_tables
+    from pe_bench.system.files import slug
+
+    figures: dict[str, Figure] = {}
+    for table in read_tables(results):
+        for subset, figure in draw(table).items():
+            figures[f"{table.name}-{slug(subset)}".strip("-")] = figure
+    if not figures:
+        raise InputError(f"there are no finished runs in {results}: use pe_bench.run first")
+    return figures
+
+
+def _several(specs: str | Iterable[str]) -> list[str]:
+    return [specs] if isinstance(specs, str) else list(specs)
+
+
+def _data(data: Path | str | Mapping[str, Path | str] | None) -> dict[str, Path]:
+    if data is None:
+        return {}
+    if isinstance(data, Mapping):
+        return {name: Path(folder) for name, folder in data.items()}
+    return {"": Path(data)}

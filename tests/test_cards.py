@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from pe_bench.commands import catalog
+from pe_bench.commands.cards import table
 from pe_bench.config import ModelConfig
 from pe_bench.registry import plugins
 
@@ -17,7 +17,7 @@ SHAPE = ModelConfig(
 
 @pytest.fixture(scope="module")
 def cards() -> dict[str, dict[str, str]]:
-    head, *lines = [re.split("  +", line) for line in catalog.table(NAMES).splitlines()]
+    head, *lines = [re.split("  +", line) for line in table(NAMES).splitlines()]
     assert Counter(map(len, lines)) == {len(head): len(NAMES)}
     return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
 

@@ -67,6 +67,50 @@ def test_list(
     assert not any(f"\n{word}\n" in out for word in lacks)
 
 
+ENCODING = """
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    '''Adds {value}.'''
+    name = "Mine"
+
+    def __init__(self, model, layer=0, *, size: int = 4):
+        super().__init__(model, layer)
+
+    def embed(self, x, positions):
+        return x + {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("1", "Acts on embeddings by default."),
+        ("0 * x", "Acts on nothing by default."),
+        ("1 / 0", "It cannot be run: ZeroDivisionError: division by zero ("),
+    ],
+)
+def test_list_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str, says: str
+) -> None:
+    (tmp_path / "mine.py").write_text(ENCODING.format(value=value))
+    assert main(["list", str(tmp_path / "mine.py")]) == 0
+    out = capsys.readouterr().out
+    assert "Mine: (no description)" in out
+    assert f"Adds {value}." in out
+    assert "size = 4  (a whole number)" in out
+    assert says in out
+
+
+def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = "from pe_bench.tasks.flipflop import Flipflop\nclass Mine(Flipflop): pass\n"
+    (tmp_path / "task.py").write_text(source)
+    assert main(["list", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path.name}: ")
+    assert "pairs = 32  (a whole number)" in out and "quick   900    64          64" in out
+
+
 HELP = ["--encoding", "--train.lr ", "--pretrain.steps ", "--model.width ", "examples:"]
 LIGHT: dict[str, list[str]] = {
     "--help": ["run", "list", "report", "check"],

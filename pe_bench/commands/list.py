@@ -12,13 +12,15 @@ def main(args: argparse.Namespace) -> int:
     if args.what in (None, "tasks"):
         print("\n".join(_names(KINDS if args.what is None else ("task",))))
         return 0
-    from pe_bench.commands import catalog
-
     if args.what == "encodings":
-        print(catalog.table(plugins.names("encoding")))
+        from pe_bench.commands.cards import table
+
+        print(table(plugins.names("encoding")))
     else:
         kind = _kind(args.what)
-        print(catalog.manual(kind, args.what))
+        from pe_bench.commands.manual import manual
+
+        print(manual(kind, args.what))
     return 0
 
 

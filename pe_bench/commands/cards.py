@@ -1,0 +1,130 @@
+"""The table of `pe-bench list encodings`, found by looking at instances of them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pe_bench.checks.encodings import CONFIG, Subject
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+
+# Where a hook lets positions in, in the order of a forward pass.
+PLACES = {
+    "positions": "ids",
+    "embed": "embeddings",
+    "transform_qk": "q and k",
+    "separable_bias": "bias",
+    "bias": "bias",
+    "rewrite_logits": "logits",
+    "extra_values": "values",
+    "update_state": "state",
+}
+FACTS = {"prefix_consistent": "prefix-consistent", "shift_invariant": "shift-invariant"}
+SOURCE = re.compile(r"(?P<what>.*?) \((?P<paper>[^()]*?) (?P<year>\d{4})(?P<where>, [^()]*)?\)\.?")
+COLUMNS = ("name", "what it does", "paper", "year", "acts on", "parameters per layer")
+
+
+def table(names: Sequence[str]) -> str:
+    """Return a table of shipped encodings, a line each."""
+    return align([[*COLUMNS, *FACTS.values()], *(card(name) for name in names)])
+
+
+def card(name: str) -> list[str]:
+    """Return the line of an encoding: one entry for each of COLUMNS and FACTS."""
+    plugin = plugins.load("encoding", name)
+    what, paper, year = _source(plugins.describe("encoding", name))
+    variants = _variants(plugin)
+    facts = [_fact(fact, variants) for fact in FACTS]
+    return [name, what, paper, year, _acts_on(variants), plugin.cls.parameters_per_layer, *facts]
+
+
+def places_of(plugin: Plugin) -> list[str]:
+    """Return where an encoding acts: its hooks that change something in a forward pass."""
+    subject = Subject(plugin.make)
+    model = subject.model()
+    used: set[str] = set()
+    for module in model.encodings:
+        for hook in PLACES:
+            if hasattr(module, hook):
+                setattr(module, hook, _watch(module, hook, used))
+    with torch.no_grad():
+        model(subject.tokens())
+    return list(dict.fromkeys(PLACES[hook] for hook in PLACES if hook in used))
+
+
+def _acts_on(variants: Mapping[str, Plugin]) -> str:
+    """Return where an encoding acts by default, then where only with an option."""
+    places = {option: places_of(variant) for option, variant in variants.items()}
+    words = [*places[""]] or ["nothing"]
+    for place in dict.fromkeys(PLACES.values()):
+        options = [option for option, found in places.items() if place in found]
+        if options and place not in places[""]:
+            words.append(f"{place} by option ({options[0]})")
+    return ", ".join(words)
+
+
+def _fact(fact: str, variants: Mapping[str, Plugin]) -> str:
+    """Return whether an encoding declares a fact, and the option that changes it."""
+    values = {o: bool(getattr(variant.make(CONFIG, 0), fact)) for o, variant in variants.items()}
+    other = [option for option, value in values.items() if value != values[""]]
+    word, opposite = ("yes", "no") if values[""] else ("no", "yes")
+    return f"{word} ({opposite} with {other[0]})" if other else word
+
+
+def _variants(plugin: Plugin) -> dict[str, Plugin]:
+    """Return the encoding by default, under "", and with each option of its variants."""
+    found = {"": plugin}
+    for variant in plugin.cls.variants:
+        alone = variant.split(",")
+        for options in (*alone, variant):
+            if options == variant and found.keys() >= set(alone):
+                continue  # each option has been tried by itself
+            changed = plugins.load("encoding", f"{plugin.label}:{options}")
+            try:
+                changed.make(CONFIG, 0)
+            except InputError:  # an option that needs another one
+                continue
+            found[options] = changed
+    return found
+
+
+def _watch(encoding: Any, hook: str, used: set[str]) -> Callable[..., Any]:
+    """Return a hook that notes whether its result differs from what the interface would return."""
+    own = getattr(encoding, hook)
+    interface = next(cls for cls in reversed(type(encoding).__mro__) if hook in vars(cls))
+    default = getattr(interface, hook)
+
+    def watched(*args: Any) -> Any:
+        result = own(*args)
+        if not _equal(result, default(encoding, *args)):
+            used.add(hook)
+        return result
+
+    return watched
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return one is other
+
+
+def _source(line: str) -> tuple[str, str, str]:
+    """Return what an encoding does, its paper, and the year, from its first docstring line."""
+    source = SOURCE.fullmatch(line)
+    if not source:
+        return line, "", ""
+    return source["what"], source["paper"] + (source["where"] or ""), source["year"]
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text with their columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)

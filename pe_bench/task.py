@@ -126,9 +126,6 @@ class Task:
     headline: ClassVar[Headline]
     presets: ClassVar[Mapping[str, Preset]]
 
-    views: tuple[View, ...] = ()
-    """Columns, panels and maps of the report, besides the headline."""
-
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """Metrics that `pe_bench.results.metrics.METRICS` does not know."""
 
@@ -207,6 +204,11 @@ class Task:
                 known = ", ".join(self.all_subsets)
                 raise InputError(f"there is no subset '{name}'{hint}; there are {known}")
         return chosen
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """Columns, panels and maps of the report, besides the headline."""
+        return ()
 
     @cached_property
     def data_label(self) -> str:

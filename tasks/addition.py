@@ -15,10 +15,8 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Column,
     Curve,
     Headline,
-    Heatmap,
     LengthGeneralizationTask,
     Measurement,
     Preset,
@@ -87,15 +85,7 @@ class Addition(LengthGeneralizationTask):
         super().__init__(context, **options)
         self.check_range(digits=(digits, 1, 200))
         self.digits = digits
-        title = "Exact match by the lengths of both numbers (dashed: trained lengths)"
-        self.views = (
-            Column(ID, "exact_match"),
-            Column("one-longer", "exact_match"),
-            Column("both-longer", "exact_match"),
-            Column("grid", "exact_match"),
-            Curve("diagonal", "exact_match"),
-            Heatmap("cells", "exact_match", title, trained=(digits, digits)),
-        )
+        self.views += (Curve("diagonal", "exact_match"),)
 
     def cells(self, subset: str) -> list[Cell]:
         lengths = range(1, 2 * self.digits + 1)

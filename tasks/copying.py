@@ -17,8 +17,6 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Column,
-    Curve,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -102,11 +100,6 @@ class Copying(LengthGeneralizationTask):
     protocols = ("strict", "paper")
     trains_each_subset = True
     averages_each_subset = True
-    views = (
-        Column(ID, "exact_match"),
-        *(Column(f"{name}-{OOD}", "exact_match") for name in VARIANTS),
-        *(Curve(name, "exact_match") for name in VARIANTS),
-    )
     presets = {
         "quick": Preset(
             TrainConfig(steps=800, batch_size=64, lr=3e-3),

@@ -13,8 +13,6 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Column,
-    Curve,
     Headline,
     InputError,
     LengthGeneralizationTask,
@@ -64,10 +62,7 @@ class Flipflop(LengthGeneralizationTask):
     all_subsets = tuple(IGNORED)
     autoregressive = False
     vocabulary = Vocabulary(ONE + 1, digit_ids=(ZERO, ONE))
-    views = (
-        *(Column(name, "accuracy", chance=50.0) for name in (*IGNORED, "longer")),
-        *(Curve(name, "accuracy", chance=50.0) for name in IGNORED),
-    )
+    chance = 50.0
     presets = {
         "quick": Preset(
             # Two narrow layers: rows of 64 tokens are long for two cores.

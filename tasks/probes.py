@@ -12,8 +12,6 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Column,
-    Curve,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -34,7 +32,6 @@ REACH = 4  # farthest that a marker is asked about, and the shortest list
 PROBES = ("index", "after", "before", "halves")
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 1.5, 2, 4, 8)
 EVAL_SEED = 20_250_106
-CHANCE = 100 / N_SYMBOLS
 
 
 class Probes(LengthGeneralizationTask):
@@ -68,11 +65,7 @@ class Probes(LengthGeneralizationTask):
     autoregressive = False
     trains_each_subset = True
     averages_each_subset = True
-    views = (
-        *(Column(f"{probe}-{ID}", "exact_match", chance=CHANCE) for probe in PROBES),
-        *(Column(f"{probe}-{OOD}", "exact_match", chance=CHANCE) for probe in PROBES),
-        *(Curve(probe, "exact_match", chance=CHANCE) for probe in PROBES),
-    )
+    chance = 100 / N_SYMBOLS
     presets = {
         "quick": Preset(
             # A phase for each probe: narrow layers, so that two take less than two minutes.

@@ -16,8 +16,6 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Column,
-    Curve,
     Decoder,
     Headline,
     LengthGeneralizationTask,
@@ -72,13 +70,6 @@ class SelectiveCopy(LengthGeneralizationTask):
     averaged = ("exact_match", "token_accuracy")
     all_subsets = ("by-blanks",)
     axes = {"length": "blanks", "second": ""}
-    views = (
-        Column(ID, "exact_match"),
-        Column("dense", "exact_match"),
-        Column("sparse", "exact_match"),
-        Curve("by-blanks", "exact_match"),
-        Curve("by-blanks", "token_accuracy"),
-    )
     presets = {
         "quick": Preset(
             TrainConfig(steps=1000, batch_size=64, lr=3e-3),

@@ -14,7 +14,11 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
+    Column,
+    Curve,
     Headline,
+    Heatmap,
+    InputError,
     LengthGeneralizationTask,
     Measurement,
     Preset,
@@ -34,7 +38,7 @@ class Echo(LengthGeneralizationTask):
     headline = Headline("exact_match", OOD)
     presets = {"quick": Preset(TrainConfig(steps=1), TINY)}
     vocabulary = Vocabulary(FIRST + 4)
-    all_subsets = ("one", "two")
+    all_subsets: tuple[str, ...] = ("one", "two")
 
     def cells(self, subset: str) -> list[Cell]:
         cells = [Cell(n, "", ID if n <= 2 else OOD, ("odd",) if n % 2 else ()) for n in (1, 2, 3)]
@@ -58,6 +62,19 @@ class EchoTrained(EchoEach):
 
 class EchoForced(Echo):
     autoregressive = False
+
+
+class EchoGrid(Echo):
+    all_subsets: tuple[str, ...] = ("one",)
+
+    def cells(self, subset: str) -> list[Cell]:
+        lengths = [(n, second) for n in (1, 2, 3) for second in (10, 20)]
+        return [Cell(n, str(m), ID if n <= 2 and m == 10 else OOD) for n, m in lengths]
+
+
+class EchoNowhere(Echo):
+    def cells(self, subset: str) -> list[Cell]:
+        return [Cell(1, split=OOD)]
 
 
 def echo(limits: dict[int, int], consistent: bool = True) -> Oracle:
@@ -123,6 +140,22 @@ def test_lengths_follow_from_cells(tmp_path: Path) -> None:
     task = make_task(Echo, tmp_path)
     assert (task.max_train_axis, task.train_length, task.max_eval_tokens) == (2, 6, 10)
     assert (task.data_label, task.fingerprint) == ("echo-v1", "echo-v1")
+
+
+def test_views_follow_from_cells(tmp_path: Path) -> None:
+    columns = [Column(ID, "exact_match"), Column("odd", "exact_match")]
+    curves = [Curve("one", "exact_match"), Curve("two", "exact_match")]
+    assert [*make_task(Echo, tmp_path).views] == [*columns, *curves]
+    each = [Column(f"{subset}-{OOD}", "exact_match") for subset in ("one", "two")]
+    assert {*make_task(EchoEach, tmp_path).views} == {*columns, *curves, *each}
+    (heatmap,) = [v for v in make_task(EchoGrid, tmp_path).views if isinstance(v, Heatmap)]
+    assert (heatmap.subset, heatmap.trained) == ("one", (10, 2))
+
+
+def test_a_task_that_trains_on_none_of_its_cells(tmp_path: Path) -> None:
+    task = make_task(EchoNowhere, tmp_path)
+    with pytest.raises(InputError, match="echo-nowhere has no cell in distribution"):
+        task.train_length  # noqa: B018
 
 
 def test_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:

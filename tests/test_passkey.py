@@ -303,7 +303,7 @@ def test_the_published_protocol_has_no_gate_where_nothing_is_trained(tmp_path: P
 def test_what_a_task_without_names_shows(tmp_path: Path) -> None:
     one = make(tmp_path)
     all_ = make(tmp_path, kinds="all")
-    assert [view.subset for view in one.views] == [ID, "passkey-length", "passkey"]
+    assert [view.subset for view in one.views] == [ID, "passkey", "passkey-length"]
     columns = [view.subset for view in all_.views if isinstance(view, Column)]
     assert columns == [ID, *(f"{kind}-{OOD}" for kind in KINDS)]
     maps = [view for view in all_.views if isinstance(view, Heatmap)]

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.journal import Journal
+from pe_bench.results.metrics import describe_metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of, proportion
+from pe_bench.results.views import Column, Curve, Heatmap, View
 from pe_bench.sequences.rows import Sequences, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
 from pe_bench.system.console import progress
@@ -40,9 +42,10 @@ class LengthGeneralizationTask(Task):
     """Base of synthetic tasks: a task says which cells there are, and what is in one.
 
     Subclasses define `cells`, `items` and `batch`. Means over cells are made for each split and
-    group. What a model extrapolates from something it has not learned is no property of its
-    encoding: where a mean in distribution is below `gate`, the mean out of distribution has the
-    status "not_learned". It is "partial" where subsets are missing.
+    group; lengths and views follow from the cells too. What a model extrapolates from something it
+    has not learned is no property of its encoding: where a mean in distribution is below `gate`,
+    the mean out of distribution has the status "not_learned". It is "partial" where subsets are
+    missing.
 
     Args:
         context: what the run decides.
@@ -61,6 +64,9 @@ class LengthGeneralizationTask(Task):
 
     averaged: ClassVar[tuple[str, ...]] = ()
     """Metrics that means are made of; empty: that of the headline."""
+
+    chance: ClassVar[float | None] = None
+    """Value of the headline's metric that guessing reaches."""
 
     all_subsets: tuple[str, ...] = ("cells",)
     takes_data: ClassVar[bool] = False
@@ -112,6 +118,27 @@ class LengthGeneralizationTask(Task):
         return int(self.items(subset, cell).lengths.max())
 
     @cached_property
+    def views(self) -> tuple[View, ...]:
+        """Columns for means, curves of subsets with one axis, maps of those with two."""
+        columns = [ID]
+        for subset in self.subsets:
+            for cell in self.cells(subset):
+                columns += cell.groups
+            if self.averages_each_subset and len(self.subsets) > 1:
+                columns.append(f"{subset}-{OOD}")
+        metric = self.headline.metric
+        views: list[View] = []
+        for name in dict.fromkeys(columns):
+            views.append(Column(name, metric, chance=self.chance))
+        for subset in self.subsets:
+            if any(cell.second_axis for cell in self.cells(subset)):
+                views.append(self._map(subset))
+                continue
+            for each in self.averaged or (metric,):
+                views.append(Curve(subset, each, chance=self.chance))
+        return tuple(views)
+
+    @cached_property
     def train_length(self) -> int:
         return self._longest_row(ID)
 
@@ -122,7 +149,7 @@ class LengthGeneralizationTask(Task):
     @cached_property
     def max_train_axis(self) -> float:
         cells = [cell for subset in self.all_subsets for cell in self.cells(subset)]
-        return max(cell.length for cell in cells if cell.split == ID)
+        return max((cell.length for cell in cells if cell.split == ID), default=0)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         by_length: dict[int, list[Cell]] = {}
@@ -177,6 +204,19 @@ class LengthGeneralizationTask(Task):
         """Subsets that the headline is a mean over."""
         return self.subsets if self.trains_each_subset else self.all_subsets
 
+    def _map(self, subset: str) -> Heatmap:
+        """Return the map of a subset, with the largest trained value of each axis."""
+        cells = self.cells(subset)
+        seconds = [float(cell.second_axis) for cell in cells if cell.split == ID]
+        right = max(seconds, default=None)
+        if right == max(float(cell.second_axis) for cell in cells):
+            right = None  # all of that axis is trained
+        axes = f"{self.axes['length']} and {self.axes['second']}"
+        title = (
+            f"{subset}: {describe_metric(self.headline.metric).title} by {axes} (dashed: trained)"
+        )
+        return Heatmap(subset, self.headline.metric, title, trained=(right, self.max_train_axis))
+
     def _longest_row(self, split: str = "") -> int:
         """Return the tokens of the longest row of a split; of all cells if it is empty."""
         found = 0
@@ -186,6 +226,8 @@ class LengthGeneralizationTask(Task):
             for cell in cells:
                 if cell.length == longest:
                     found = max(found, self.max_tokens(subset, cell))
+        if not found:
+            raise InputError(f"{self.name} has no cell in distribution: give some split=ID")
         return found
 
     def _measured(self, model: Decoder, subset: str, cells: list[Cell]) -> dict[str, Any]:

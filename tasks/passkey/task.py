@@ -16,10 +16,8 @@ from pe_bench.api import (
     Batch,
     ByteTokenizer,
     Cell,
-    Column,
     Curve,
     Headline,
-    Heatmap,
     InputError,
     LengthGeneralizationTask,
     Measurement,
@@ -148,17 +146,8 @@ class Passkey(LengthGeneralizationTask):
             self._measure_grid(trained)
         else:
             self._measure_as_published(trained)
-        several = self.all_subsets if len(self.all_subsets) > 1 else ()
-        title = "exact match by depth and length (dashed: trained lengths)"
-        self.views = (
-            Column(ID, "exact_match"),
-            *(Column(f"{kind}-{OOD}", "exact_match") for kind in several),
-            *(Curve(f"{kind}-length", "exact_match") for kind in self.all_subsets),
-        )
-        if self.strict:
-            for kind in self.all_subsets:
-                map_ = Heatmap(kind, "exact_match", f"{kind}: {title}", (None, float(trained)))
-                self.views += (map_,)
+        for kind in self.subsets if self.strict else ():
+            self.views += (Curve(f"{kind}-length", "exact_match"),)
         self._prompts = lru_cache(maxsize=2)(self._all_depths)
 
     def _measure_grid(self, trained: int) -> None:

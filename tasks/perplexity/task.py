@@ -103,9 +103,11 @@ class Perplexity(Task):
     all_subsets = ("test",)
     views = (
         Column("test", "bits_per_byte"),
-        Curve("test", "bits_per_byte"),
-        Curve("position", "bits_per_byte"),
-        Curve("context", "bits_per_byte"),
+        Curve("test", "bits_per_byte", "whole windows", x="tokens of the window"),
+        Curve("position", "bits_per_byte", "by position in the longest windows"),
+        Curve(
+            "context", "bits_per_byte", "the same targets after more context", x="context, tokens"
+        ),
     )
     axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")

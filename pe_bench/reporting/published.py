@@ -20,16 +20,16 @@ class Published:
     """One number.
 
     Attributes:
-        task, subset, metric: what it is of, in this suite's names where there are such.
-        length: place on the task's length axis; None: a mean, or not tied to one.
-        encoding: name here, or the source's where it is something else.
+        task, subset, metric: names of this suite, or of the source where this suite has none.
+        length: position on the task's length axis; None: a mean, or not tied to a length.
+        encoding: name of this suite, or of the source.
         value: the number.
-        spread: what stands behind its "±"; None: not given.
-        unit: of both; empty for a plain number.
-        source: paper, arXiv number, what part of it.
+        spread: the number behind its "±"; None: not given.
+        unit: of value and spread; empty: a plain number.
+        source: paper, arXiv number, place in it.
         evidence: "published": read in the paper or its result files; "second-hand": read elsewhere;
             "from memory": to be checked before it is quoted.
-        known_problems: what is wrong with it; empty: nothing that is known.
+        known_problems: known errors of the number or its protocol; empty: none.
     """
 
     task: str
@@ -47,7 +47,7 @@ class Published:
 
 @cache
 def load() -> tuple[Published, ...]:
-    """The whole table."""
+    """Return all numbers, in the order of the file."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(_parse(row) for row in csv.DictReader(file))
 
@@ -59,11 +59,11 @@ def find(
     metric: str | None = None,
     encoding: str | None = None,
 ) -> list[Published]:
-    """The numbers of a task, in the order of the table; None: any.
+    """Return the numbers of a task, in the order of the file.
 
     Args:
-        task: its name, or a spec of it.
-        subset, metric, encoding: names.
+        task: its name or spec.
+        subset, metric, encoding: names; None: any.
     """
     wanted = {"subset": subset, "metric": metric, "encoding": encoding}
     given = {key: value for key, value in wanted.items() if value is not None}

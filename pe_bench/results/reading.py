@@ -1,4 +1,4 @@
-"""Rows and records of runs: written, and read back."""
+"""Write rows of runs, read rows and records."""
 
 import csv
 import io
@@ -14,18 +14,18 @@ from pe_bench.system.files import write_atomic
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Writes a tidy CSV file, atomically. Missing values are empty."""
+    """Write a tidy CSV file, whole or not at all. None and nan become empty cells."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        missing = {k: "" for k, v in row.items() if v is None or v != v}
+        missing = {name: "" for name, value in row.items() if value is None or value != value}
         writer.writerow({**row, **missing})
     write_atomic(path, text.getvalue())
 
 
 def read_measurements(path: Path) -> list[Measurement]:
-    """Rows of one part, as `write_rows` wrote them."""
+    """Return the rows of a file that `write_rows` has written."""
     with path.open(encoding="utf-8", newline="") as file:
         return [
             Measurement(

@@ -145,6 +145,9 @@ class Task:
 
     protocols: ClassVar[tuple[str, ...]] = ("strict",)
 
+    check_options: ClassVar[Mapping[str, Any]] = {}
+    """Options that make an evaluation small, for `pe-bench check`."""
+
     version: ClassVar[int] = 1
     """Part of the data's label: raise it when items or batches change."""
 

@@ -72,7 +72,7 @@ BAD_INPUT = [
     (["report", "--results", ABSENT], f"no runs in {ABSENT}"),
     (["report", "--results", "torn"], "run.json is not the record of a run"),
     (["check"], "required: SPEC"),
-    (["check", "ropee"], "no encoding 'ropee' (did you mean 'rope'?)"),
+    (["check", "ropee"], "no encoding or task 'ropee' (did you mean 'rope'?)"),
     (["check", "broken.py"], "broken.py does not import"),
     (["check", "rope", "--device", "cuda"], "there is no CUDA device here"),
 ]
@@ -100,7 +100,7 @@ FOUND_WANTING = [
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
     (["list", "absent.py"], "there is no file absent.py"),
-    (["check", "task.py"], "task.py defines a task, not an encoding"),
+    (["check", "task.py"], "task.py does not state its headline and presets"),
     ([*RUN, "--encoding", "task.py"], "task.py defines a task, not an encoding"),
     ([*RUN, "--encoding", "rope,alibi"], "'rope,alibi' are several encodings: write rope alibi"),
     ([*RUN, "--encoding", ""], "an empty spec names no encoding; there are: abacus"),

@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from pe_bench.checks import encodings as encoding_checks
+from pe_bench.checks import tasks as task_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.system.files import cache_folder
 
 COSTS = {
     "parameters": "of all layers",
@@ -36,8 +38,8 @@ def check_encodings(specs: Sequence[str], device: str = "cpu", *, verbose: bool 
     """
     loaded = [plugins.load("encoding", spec) for spec in specs]
     subjects = {p.label: encoding_checks.Subject(p.make, device) for p in loaded}
-    for label, subject in subjects.items():
-        _build(label, subject)  # what cannot be built is said before the first line
+    for label, subject in subjects.items():  # what cannot be built is said before the first line
+        _build(label, subject.model)
     checks = encoding_checks.CHECKS
     width = max(map(len, subjects))
     print(" " * width, *checks, *COSTS)
@@ -54,7 +56,36 @@ def check_encodings(specs: Sequence[str], device: str = "cpu", *, verbose: bool 
     print(COSTS_LEGEND)
     for line in [*describe_findings(findings, verbose=verbose), *notes]:
         print(line)
-    return not any(finding.bad for found in findings.values() for finding in found.values())
+    return _all_hold(findings)
+
+
+def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
+    """Run every check on every task and print a table; return whether all hold.
+
+    Args:
+        specs: of the tasks.
+        verbose: print every finding, not only those that are wrong.
+
+    Raises:
+        InputError: a task that cannot be loaded or built.
+    """
+    cache = cache_folder()
+    loaded = [plugins.load("task", spec, "quick") for spec in specs]
+    subjects = {p.label: task_checks.TaskSubject(p, cache) for p in loaded}
+    for label, subject in subjects.items():
+        _build(label, subject.make)
+    checks = task_checks.CHECKS
+    width = max(map(len, subjects))
+    print(" " * width, *checks)
+    findings = {}
+    for label, subject in subjects.items():
+        findings[label] = task_checks.examine(subject)
+        print(label.ljust(width), *_cells(findings[label], checks), flush=True)
+    print()
+    _print_legend({name: _first_line(check) for name, check in checks.items()})
+    for line in describe_findings(findings, verbose=verbose):
+        print(line)
+    return _all_hold(findings)
 
 
 def describe_findings(
@@ -80,9 +111,18 @@ def describe_findings(
             yield ": ".join(words)
 
 
-def _build(label: str, subject: encoding_checks.Subject) -> None:
+def _all_hold(findings: Mapping[str, Mapping[str, Finding]]) -> bool:
+    return not any(finding.bad for found in findings.values() for finding in found.values())
+
+
+def _build(label: str, make: Callable[[], object]) -> None:
+    """Build a plugin.
+
+    Raises:
+        InputError: it cannot be built.
+    """
     try:
-        subject.model()
+        make()
     except InputError:
         raise
     except Exception as error:

@@ -16,9 +16,16 @@ def main(args: argparse.Namespace) -> int:
     """Check encodings and tasks; return 1 if a check fails."""
     specs = sort_by_kind(args.spec)
     device = find_device(args.device)
-    from pe_bench.checks.table import check_encodings
+    from pe_bench.checks.table import check_encodings, check_tasks
 
-    return 0 if check_encodings(specs["encoding"], device, verbose=args.verbose) else 1
+    good = True
+    if specs["encoding"]:
+        good = check_encodings(specs["encoding"], device, verbose=args.verbose)
+    if specs["encoding"] and specs["task"]:
+        print()
+    if specs["task"]:
+        good = check_tasks(specs["task"], verbose=args.verbose) and good
+    return 0 if good else 1
 
 
 def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:

@@ -1,7 +1,7 @@
 """The base of tasks that train on short sequences of their own and measure longer ones."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -69,6 +69,7 @@ class LengthGeneralizationTask(Task):
     """Value of the headline's metric that guessing reaches."""
 
     all_subsets: tuple[str, ...] = ("cells",)
+    check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
     takes_data: ClassVar[bool] = False
 
     def __init__(self, context: TaskContext, *, samples: int = 100, gate: float = 99.0) -> None:

@@ -111,6 +111,7 @@ class Perplexity(Task):
     )
     axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")
+    check_options = {"windows": 8}
     presets = {
         "quick": Preset(
             TrainConfig(steps=500, batch_size=4, length=256, lr=3e-3, warmup=0.1),

@@ -98,6 +98,7 @@ class Scrolls(Task):
     views = tuple(Column(n, subset.metric, chance=CHANCE.get(n)) for n, subset in SUBSETS.items())
     axes = {"length": "median tokens of the whole inputs", "second": ""}
     protocols = ("strict", "paper")
+    check_options = {"items": 4}
     starts_from = "perplexity"
     trains_each_subset = True
     presets = {

@@ -1,0 +1,357 @@
+"""What every task must satisfy, written once: `pe-bench check NAME` and the tests run this.
+
+A check takes a `TaskSubject` and returns None if it holds, a sentence if it does not, and raises
+`NotApplicable` where it cannot tell. The first line of its docstring is its line in the legend.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pe_bench.checks.findings import Finding, NotApplicable, run_check
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.journal import Journal
+from pe_bench.results.metrics import METRICS
+from pe_bench.results.schema import Measurement
+from pe_bench.task import Batch, Task, TaskContext
+
+TINY = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, init_std=0.2)
+STEPS = 10  # training batches that are looked at
+ROWS = 10  # training rows of a length, none like another, from which on lengths are compared
+LEAKED = 0.1  # fraction of evaluation rows in training that chance does not explain
+
+
+class Recorder(Decoder):
+    """An untrained model that remembers what it is asked."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, Encoding)
+        self.inputs: list[Tensor] = []
+        self.longest = 0
+
+    def hidden(self, tokens: Tensor, cache: Cache | None = None, *args: Any, **more: Any) -> Tensor:
+        held = 0 if cache is None else int(cache.lengths.max())
+        if not held:  # not what the model goes on with from its own tokens
+            self.inputs.append(tokens.clone())
+        self.longest = max(self.longest, held + tokens.shape[1])
+        return super().hidden(tokens, cache, *args, **more)
+
+
+class Observed(NamedTuple):
+    """One evaluation of a subset.
+
+    Attributes:
+        rows: what was measured.
+        again: the same from the journal that the first evaluation has left.
+        inputs: token ids that the model was given, (B, T) each.
+        longest: tokens of the longest sequence, those included that the model wrote.
+    """
+
+    rows: list[Measurement]
+    again: list[Measurement]
+    inputs: list[Tensor]
+    longest: int
+
+
+@dataclass(frozen=True)
+class TaskSubject:
+    """A task under test, under its smallest preset.
+
+    Attributes:
+        plugin: the task with the options of its spec; where these leave it open, its
+            `check_options` make the evaluation small.
+        cache: folder for what is derived from data.
+    """
+
+    plugin: Plugin
+    cache: Path
+
+    @cached_property
+    def task(self) -> Task:
+        """The instance that most checks share."""
+        return self.make()
+
+    def make(self) -> Task:
+        """Return a fresh instance."""
+        return _make(self.plugin, self.cache)
+
+    @property
+    def phases(self) -> tuple[str | None, ...]:
+        """Training phases: the subsets, or None for one that serves all."""
+        return self.task.subsets if self.task.trains_each_subset else (None,)
+
+    @cached_property
+    def observed(self) -> dict[str, Observed]:
+        """What is seen of an evaluation, for each subset."""
+        return {subset: observe(self.task, subset, seed=0) for subset in self.task.subsets}
+
+    @property
+    def rows(self) -> list[Measurement]:
+        """Rows of all subsets, without their summary."""
+        return [row for observed in self.observed.values() for row in observed.rows]
+
+
+def _make(plugin: Plugin, cache: Path) -> Task:
+    """Return an instance of a task under its first preset.
+
+    Raises:
+        InputError: it lacks what every task states, or refuses its options.
+    """
+    cls: type[Task] = plugin.cls
+    _refuse_missing(plugin.label, cls, ("headline", "presets"))
+    preset = next(iter(cls.presets))
+    start = _make(plugins.load("task", cls.starts_from, preset), cache) if cls.starts_from else None
+    context = TaskContext(preset=preset, cache=cache, start=start)
+    task = cls.make(context, **{**cls.check_options, **plugin.options})
+    _refuse_missing(plugin.label, task, ("vocabulary", "all_subsets"))
+    return task
+
+
+def _refuse_missing(label: str, stated: object, names: Iterable[str]) -> None:
+    missing = [name for name in names if not hasattr(stated, name)]
+    if missing:
+        raise InputError(f"{label} does not state its {' and '.join(missing)}, as every task does")
+
+
+def observe(task: Task, subset: str, seed: int) -> Observed:
+    """Evaluate a tiny untrained model on a subset, twice with one journal.
+
+    Args:
+        task: the task.
+        subset: one of its subsets.
+        seed: of the model and of the evaluation.
+    """
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # a task that draws from these shows it
+    random.seed(seed)
+    config = replace(
+        TINY,
+        vocab_size=task.vocabulary.vocab_size,
+        train_length=task.train_length,
+        digit_ids=task.vocabulary.digit_ids,
+        separator_ids=task.vocabulary.separator_ids,
+    )
+    model = Recorder(config).eval()
+    silence = redirect_stderr(StringIO())  # of progress bars
+    with TemporaryDirectory() as folder, torch.inference_mode(), silence:
+        path = Path(folder, "journal.jsonl")
+        rows = task.evaluate(model, subset, seed, Journal(path)).rows
+        inputs = [*model.inputs]
+        again = task.evaluate(model, subset, seed, Journal(path)).rows
+    return Observed(rows, again, inputs, model.longest)
+
+
+def batch(subject: TaskSubject) -> str | None:
+    """Training batches are a function of phase, seed and step, and differ from step to step."""
+    for phase in subject.phases:
+        expected = [subject.task.batch(phase, 0, step) for step in (0, 1, 5)]
+        other = subject.make()
+        for step, batch in ((5, expected[2]), (0, expected[0]), (1, expected[1])):
+            again = subject.task.batch(phase, 0, step)
+            fresh = other.batch(phase, 0, step)
+            if not _equal(again, batch):
+                return f"step {step} of seed 0 gives another batch when it is asked for again"
+            if not _equal(fresh, batch):
+                return f"step {step} of seed 0 gives another batch in a new instance of the task"
+        if subject.task.train.steps and _equal(expected[0], expected[1]):
+            return "steps 0 and 1 of seed 0 give the same batch"
+    return None
+
+
+def ids(subject: TaskSubject) -> str | None:
+    """Token ids lie in the vocabulary, batches are (B, T) of integers, some targets count."""
+    size = subject.task.vocabulary.vocab_size
+    for phase in subject.phases:
+        for step in range(STEPS):
+            tokens, targets = subject.task.batch(phase, 0, step)
+            if tokens.dim() != 2 or tokens.shape != targets.shape:
+                return (
+                    f"a batch has tokens {tuple(tokens.shape)} and targets {tuple(targets.shape)}, "
+                    "expected (B, T) of both"
+                )
+            counted = targets[targets != IGNORE]
+            if not counted.numel():
+                return f"step {step} has no target that counts"
+            for name, found in (("tokens", tokens), ("targets", counted)):
+                if wrong := _outside(found, size):
+                    return f"the {name} of a batch {wrong}"
+    for subset, observed in subject.observed.items():
+        for tokens in observed.inputs:
+            if wrong := _outside(tokens, size):
+                return f"the tokens that {subset} is evaluated on {wrong}"
+    return None
+
+
+def lengths(subject: TaskSubject) -> str | None:
+    """No batch is longer than `train_length`, no evaluation longer than `max_eval_tokens`."""
+    task = subject.task
+    for phase in subject.phases:
+        longest = max(task.batch(phase, 0, step).tokens.shape[1] for step in range(STEPS))
+        if longest > task.train_length:
+            return f"a batch has {longest} tokens, train_length is {task.train_length}"
+    for subset, observed in subject.observed.items():
+        if observed.longest > task.max_eval_tokens:
+            return (
+                f"{subset} is evaluated on {observed.longest} tokens, max_eval_tokens is "
+                f"{task.max_eval_tokens}"
+            )
+    return None
+
+
+def items(subject: TaskSubject) -> str | None:
+    """Every model is evaluated on the same items, whatever its weights and seed."""
+    other = subject.make()
+    for subset, observed in subject.observed.items():
+        inputs = observe(other, subset, seed=1).inputs
+        if len(inputs) != len(observed.inputs):
+            return f"{subset} gives another model {len(inputs)} inputs, not {len(observed.inputs)}"
+        if not all(map(torch.equal, inputs, observed.inputs)):
+            return f"{subset} gives another model, of another seed, other items"
+    return None
+
+
+def apart(subject: TaskSubject) -> str | None:
+    """No evaluation row is trained on in the first steps, where that cannot be chance."""
+    compared = 0
+    for subset, observed in subject.observed.items():
+        phase = subset if subject.task.trains_each_subset else None
+        seeds = [_train_rows(subject.task, phase, seed) for seed in (0, 1)]
+        evaluated = [row for tokens in observed.inputs for row in _rows(tokens)]
+        found = 0
+        here = 0
+        for length, rows in _by_length(evaluated).items():
+            prefixes = Counter(_prefixes([*seeds[0], *seeds[1]], length))
+            if len(prefixes) < ROWS or prefixes.most_common(1)[0][1] > 1:
+                continue  # too few are as long, or such rows recur in training by chance
+            here += len(rows)
+            found += sum(row in prefixes for row in rows)
+        if found > LEAKED * here:
+            return (
+                f"{found} of {here} rows that {subset} is evaluated on are in the first {STEPS} "
+                "training batches"
+            )
+        compared += here
+    if not compared:
+        raise NotApplicable("no evaluation row is as short as those of training, or they recur")
+    return None
+
+
+def headline(subject: TaskSubject) -> str | None:
+    """The headline is measured, is a number, and has a direction."""
+    task = subject.task
+    wanted = task.headline
+    metric = task.metrics.get(wanted.metric, METRICS.get(wanted.metric))
+    if metric is None or metric.higher_is_better is None:
+        return f"whether a higher {wanted.metric} is better stands nowhere: add it to `metrics`"
+    rows = [*subject.rows, *task.summarize(subject.rows)]
+    found = [r for r in rows if (r.subset, r.metric) == (wanted.subset, wanted.metric)]
+    if not found:
+        return f"the headline, {wanted.metric} of {wanted.subset}, is not among the rows"
+    if not any(math.isfinite(row.value) for row in found):
+        return f"the headline, {wanted.metric} of {wanted.subset}, is {found[0].value}"
+    return None
+
+
+def summary(subject: TaskSubject) -> str | None:
+    """Rows of some subsets, or none, can be summarized: the others may have failed."""
+    task = subject.task
+    for rows in ([], *(observed.rows for observed in subject.observed.values())):
+        if not all(isinstance(row, Measurement) for row in task.summarize(rows)):
+            return "summarize returns something other than measurements"
+    return None
+
+
+def resume(subject: TaskSubject) -> str | None:
+    """An evaluation that goes on from its journal gives the same rows."""
+    for subset, observed in subject.observed.items():
+        if _comparable(observed.again) != _comparable(observed.rows):
+            return f"{subset} gives other rows when it goes on from its journal"
+    return None
+
+
+CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
+    "batch": batch,
+    "ids": ids,
+    "lengths": lengths,
+    "items": items,
+    "apart": apart,
+    "headline": headline,
+    "summary": summary,
+    "resume": resume,
+}
+
+
+def examine(subject: TaskSubject) -> dict[str, Finding]:
+    """Run every check; none can stop the others.
+
+    Raises:
+        InputError: the task cannot be built.
+    """
+    return {name: run_check(check, subject) for name, check in CHECKS.items()}
+
+
+def _equal(one: Batch, other: Batch) -> bool:
+    return torch.equal(one.tokens, other.tokens) and torch.equal(one.targets, other.targets)
+
+
+def _outside(ids: Tensor, size: int) -> str:
+    """Return a sentence if ids are no token ids, else ""."""
+    if ids.is_floating_point():
+        return f"are {ids.dtype}, not integers"
+    low = int(ids.min())
+    high = int(ids.max())
+    return "" if low >= 0 and high < size else f"range from {low} to {high}, vocab_size is {size}"
+
+
+def _train_rows(task: Task, phase: str | None, seed: int) -> list[bytes]:
+    """Return the rows of the first batches, the last target included."""
+    rows = []
+    for step in range(STEPS):
+        tokens, targets = task.batch(phase, seed, step)
+        last = torch.where(targets[:, -1:] == IGNORE, 0, targets[:, -1:])
+        rows += _rows(torch.cat([tokens, last], dim=1))
+    return rows
+
+
+def _rows(tokens: Tensor) -> list[bytes]:
+    """Return each row's ids without what it is padded with, as bytes."""
+    return [_as_bytes(np.trim_zeros(row, "b")) for row in tokens.cpu().numpy()]
+
+
+def _as_bytes(ids: Any) -> bytes:
+    return bytes(ids.astype("<i8").tobytes())
+
+
+def _by_length(rows: Iterable[bytes]) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    for row in rows:
+        found.setdefault(len(row), []).append(row)
+    return found
+
+
+def _prefixes(rows: Iterable[bytes], length: int) -> list[bytes]:
+    """Return the first bytes of all rows that have as many: an evaluation row may end earlier."""
+    return [row[:length] for row in rows if len(row) >= length > 0]
+
+
+def _comparable(rows: Iterable[Measurement]) -> list[str]:
+    """Return rows as texts, in which nan equals nan."""
+    return [repr(astuple(row)) for row in rows]

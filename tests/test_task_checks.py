@@ -1,0 +1,226 @@
+"""Every check of tasks catches what it is there for, and nothing else; shipped tasks pass all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pe_bench.checks.tasks import CHECKS, TaskSubject, examine
+from pe_bench.cli import main
+from pe_bench.registry import plugins
+
+SORTING = """
+import itertools
+import numpy as np
+from dataclasses import replace
+from pe_bench.api import *
+
+ASK = FIRST + 10
+calls = itertools.count()
+
+
+class Sorting(LengthGeneralizationTask):
+    headline = Headline("exact_match", OOD)
+    axes = {"length": "digits", "second": ""}
+    vocabulary = Vocabulary(FIRST + 11)
+    presets = {"quick": Preset(TrainConfig(steps=10, batch_size=64), TINY)}
+
+    def cells(self, subset):
+        return [Cell(n, split=ID if n <= 8 else OOD) for n in (4, 8, 16)]
+
+    def items(self, subset, cell):
+        rng = np.random.default_rng([99, cell.length])
+        return self.draw(rng, [cell.length] * self.samples)
+
+    def batch(self, subset, seed, step):
+        rng = np.random.default_rng([seed, step])
+        return self.draw(rng, rng.integers(4, 9, self.train.batch_size)).batch()
+
+    def draw(self, rng, sizes):
+        samples = []
+        for size in sizes:
+            digits = rng.integers(FIRST, FIRST + 10, size)
+            samples.append([Turn([*digits, ASK], [*sorted(digits), END])])
+        return collate(samples)
+"""
+
+# What is replaced in the task above, by what; the check that fails, and what it says.
+BROKEN = {
+    "draws batches from no seed": (
+        "default_rng([seed, step])",
+        "default_rng()",
+        {"batch": "step 5 of seed 0 gives another batch when it is asked for again"},
+    ),
+    "counts its batches": (
+        "default_rng([seed, step])",
+        "default_rng([seed, step, next(calls)])",
+        {"batch": "step 5 of seed 0 gives another batch when"},
+    ),
+    "remembers its first batch": (
+        "        rng = np.random.default_rng([seed, step])",
+        "        self.first = getattr(self, 'first', step)\n"
+        "        rng = np.random.default_rng([seed, step, self.first])",
+        {"batch": "step 5 of seed 0 gives another batch in a new instance of the task"},
+    ),
+    "trains on one batch": (
+        "default_rng([seed, step])",
+        "default_rng([seed])",
+        {"batch": "steps 0 and 1 of seed 0 give the same batch"},
+    ),
+    "draws items from no seed": (
+        "default_rng([99, cell.length])",
+        "default_rng()",
+        {"items": "cells gives another model, of another seed, other items"},
+    ),
+    "draws items from the global state": (
+        "rng = np.random.default_rng([99, cell.length])",
+        "rng = np.random.default_rng(np.random.randint(99))",
+        {"items": "cells gives another model, of another seed, other items"},
+    ),
+    "is evaluated on what it trains on": (
+        "        return self.draw(rng, [cell.length] * self.samples)",
+        "        rng = np.random.default_rng([0, 3])\n"
+        "        return self.draw(rng, rng.integers(4, 9, self.train.batch_size))",
+        {"apart": "rows that cells is evaluated on are in the first 10 training batches"},
+    ),
+    "has a headline that is never measured": (
+        'Headline("exact_match", OOD)',
+        'Headline("exact_match", "far")',
+        {"headline": "the headline, exact_match of far, is not among the rows"},
+    ),
+    "has a headline without a direction": (
+        'Headline("exact_match", OOD)',
+        'Headline("speed", OOD)',
+        {"headline": "whether a higher speed is better stands nowhere: add it to `metrics`"},
+    ),
+    "has longer items than declared": (
+        "    def draw(",
+        "    max_eval_tokens = 20\n\n    def draw(",
+        {"lengths": "cells is evaluated on 33 tokens, max_eval_tokens is 20"},
+    ),
+    "has longer batches than declared": (
+        "rng.integers(4, 9,",
+        "rng.integers(4, 12,",
+        {"lengths": "a batch has 23 tokens, train_length is 18"},
+    ),
+    "scores nothing": (
+        "return self.draw(rng, rng.integers(4, 9, self.train.batch_size)).batch()",
+        "tokens = self.draw(rng, rng.integers(4, 9, self.train.batch_size)).batch().tokens\n"
+        "        return Batch(tokens, tokens * 0 + IGNORE)",
+        {"ids": "step 0 has no target that counts"},
+    ),
+    "has targets of another shape": (
+        "self.train.batch_size)).batch()",
+        "self.train.batch_size)).batch()._replace(targets=torch.zeros(64, 2).long())",
+        {"ids": "expected (B, T) of both"},
+    ),
+    "summarizes what is not there": (
+        "    def draw(",
+        "    def summarize(self, measured):\n        rows = super().summarize(measured)\n"
+        "        return [replace(rows[0], subset=OOD), *rows[1:]]\n\n    def draw(",
+        {"summary": "Sorting.summarize: IndexError: list index out of range ("},
+    ),
+    "forgets its journal": (
+        "    def draw(",
+        "    def evaluate(self, model, subset, seed, journal):\n"
+        "        rows = super().evaluate(model, subset, seed, journal).rows\n"
+        "        return Evaluation([replace(row, n=next(calls)) for row in rows])\n\n"
+        "    def draw(",
+        {"resume": "cells gives other rows when it goes on from its journal"},
+    ),
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Write a plugin file of a task and return its path."""
+
+    def write(old: str = "", new: str = "") -> str:
+        assert old in SORTING
+        path = tmp_path / "sorting.py"
+        path.write_text("import torch\n" + SORTING.replace(old, new, 1))
+        return str(path)
+
+    return write
+
+
+def findings(spec: str, cache: Path) -> dict[str, str]:
+    """Return the name of each check that does not hold, and why."""
+    found = examine(TaskSubject(plugins.load("task", spec, "quick"), cache))
+    assert list(found) == list(CHECKS)
+    return {name: finding.reason for name, finding in found.items() if finding.bad}
+
+
+def test_an_honest_task(write: Any, tmp_path: Path) -> None:
+    assert findings(write(), tmp_path) == {}
+    found = examine(TaskSubject(plugins.load("task", write(), "quick"), tmp_path))
+    assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_tasks(what: str, write: Any, tmp_path: Path) -> None:
+    old, new, expected = BROKEN[what]
+    found = findings(write(old, new), tmp_path)
+    assert set(found) == set(expected), found
+    for check, reason in expected.items():
+        assert reason in found[check]
+
+
+def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
+    found = findings(write("Vocabulary(FIRST + 11)", "Vocabulary(FIRST + 8)"), tmp_path)
+    assert found["ids"] == "the tokens of a batch range from 0 to 12, vocab_size is 10"
+    assert found["headline"].startswith("Sorting.evaluate: IndexError: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("scrolls", "properties") else ())
+        for name in plugins.names("task")
+    ],
+)
+def test_shipped_tasks(name: str, tmp_path: Path) -> None:
+    assert findings(name, tmp_path) == {}
+
+
+def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
+    """Copying a list of one symbol is trained and measured: there are but few such lists."""
+    subject = TaskSubject(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
+    assert examine(subject)["apart"].status == "ok"
+
+
+def test_the_command_tells_kinds_apart(
+    write: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    write()
+    assert main(["check", "nope", "./sorting.py:samples=4", "probes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.split() == [*CHECKS])
+    assert lines[1].startswith("nope ")
+    ok = ["ok"] * len(CHECKS)
+    assert [line.split()[1:] for line in lines[head + 1 : head + 3]] == [ok, ok]
+    write("default_rng([seed, step])", "default_rng()")
+    assert main(["check", "./sorting.py"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        "sorting.py: batch: step 5 of seed 0 gives another batch when it is asked for again"
+    )
+    assert main(["check", "./sorting.py:sampels=4"]) == 2
+    assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
+
+
+def test_every_finding_is_printed_on_demand(
+    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    path = write("default_rng([seed, step])", "default_rng(step // 2 * 0)")
+    assert main(["check", "-v", path]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "sorting.py: batch: FAIL: steps 0 and 1 of seed 0 give the same batch" in lines
+    assert any(line.startswith("sorting.py: apart: -: no evaluation row is as") for line in lines)
+    assert any(line.startswith("sorting.py: ids, lengths, items, ") for line in lines)

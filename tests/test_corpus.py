@@ -141,6 +141,7 @@ def test_files_of_many_documents(tmp_path: Path, suffix: str) -> None:
     flat = folder_corpus(write(tmp_path / "flat", {train: pack(one, two), test: pack(one)}))
     cache = tmp_path / "cache"
     assert (texts(flat.train[0], cache), texts(flat.test, cache)) == ([one, two], [one])
+    files: dict[str, str | bytes]
     files = {f"train/a{suffix}": pack(one, two), "train/b.txt": PAGE, f"test/{test}": pack(two)}
     deep = folder_corpus(write(tmp_path / "deep", files))
     assert texts(deep.train[0], cache) == [one, two, PAGE]

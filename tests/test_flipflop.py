@@ -28,7 +28,7 @@ def reads(text: str) -> list[int]:
     """Places of the bits after r, having made sure that each is the bit last written."""
     memory, found = "", []
     for place in range(0, len(text), 2):
-        instruction, bit = text[place : place + 2]
+        instruction, bit = text[place], text[place + 1]
         if instruction == "w":
             memory = bit
         elif instruction == "r":

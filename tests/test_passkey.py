@@ -80,14 +80,22 @@ def is_filler(line: str) -> bool:
     return " ".join([FILLER] * (len(line) // len(FILLER) + 1)).startswith(line)
 
 
+def only(pattern: str, text: str) -> re.Match[str]:
+    """The match of a pattern that must fit the whole text."""
+    match = re.fullmatch(pattern, text)
+    assert match, text
+    return match
+
+
 def read(kind: str, prompt: str) -> tuple[str, float]:
     """The right answer and how deep it is hidden, found by reading the prompt."""
     *lines, question = prompt.split("\n")
     if kind == "keyvalue":
         head, filler, *entries = lines
         assert head.startswith("Below is a list of names") and filler and is_filler(filler)
-        (name,) = re.fullmatch(r"Once more, ([a-z]{4}) is", question).groups()
-        pairs = [re.fullmatch(r"- ([a-z]{4}) is (\d{5})", entry).groups() for entry in entries]
+        name = only(r"Once more, ([a-z]{4}) is", question)[1]
+        found = [only(r"- ([a-z]{4}) is (\d{5})", entry) for entry in entries]
+        pairs = [(match[1], match[2]) for match in found]
         assert len(dict(pairs)) == len(pairs) >= 4
         place = [other for other, _ in pairs].index(name)
         return " " + pairs[place][1], place / (len(pairs) - 1)
@@ -111,7 +119,7 @@ def read(kind: str, prompt: str) -> tuple[str, float]:
         assert question == "What is the pass key? The pass key is"
         (name,) = keys
     else:
-        (name,) = re.fullmatch(r"The pass key of ([a-z]{4}) is", question).groups()
+        name = only(r"The pass key of ([a-z]{4}) is", question)[1]
     return " " + keys[name][1], keys[name][0] / max(1, before)
 
 

@@ -124,17 +124,17 @@ def by_hand(
             ):
                 parts.setdefault(key, []).append((document, ids, some))
         for i, end in zip([0, *ENDS], ENDS, strict=False):
-            some = document, window[i:end], whole[i:end]
-            parts.setdefault(("position", "", end), []).append(some)
+            part = document, window[i:end], whole[i:end]
+            parts.setdefault(("position", "", end), []).append(part)
     found = Numbers()
-    for (subset, family, length), part in parts.items():
-        sizes = [(d, len(task.tokenizer.decode(ids)), sum(losses)) for d, ids, losses in part]
+    for (subset, family, length), group in parts.items():
+        sizes = [(d, len(task.tokenizer.decode(ids)), sum(losses)) for d, ids, losses in group]
         rate, error = slow_ratio(sizes)
-        bits = len(part), rate / math.log(2), error / math.log(2)
+        bits = len(group), rate / math.log(2), error / math.log(2)
         found[subset, family + "bits_per_byte", length] = bits
         if subset == "test":
-            rate, error = slow_ratio([(d, len(ids), sum(losses)) for d, ids, losses in part])
-            perplexity = len(part), math.exp(rate), math.exp(rate) * error
+            rate, error = slow_ratio([(d, len(ids), sum(losses)) for d, ids, losses in group])
+            perplexity = len(group), math.exp(rate), math.exp(rate) * error
             found[subset, family + "perplexity", length] = perplexity
     return found
 
@@ -260,6 +260,7 @@ def test_batch_is_a_pure_function_of_seed_and_step(context: TaskContext) -> None
 def test_training_documents_are_joined_by_eos(context: TaskContext) -> None:
     total = sum(TRAIN) + len(TRAIN)
     (folder(context, "test") / "long.txt").write_text("long " * total)
+    assert context.train is not None
     task = Perplexity(replace(context, train=replace(context.train, length=total - 1)))
     eos = [task.tokenizer.eos]
     stream = [token for text in texts(context, "train") for token in [*text, *eos]]
@@ -323,10 +324,11 @@ def test_builtin_text(context: TaskContext) -> None:
 
 
 def test_provenance_tells_which_windows(context: TaskContext) -> None:
+    choices: list[dict[str, Any]] = [{}, {"stride": 2}, {"windows": 3}]
     records = [
         Perplexity(replace(context, protocol=protocol), **options).provenance()
         for protocol in ("strict", "paper")
-        for options in ({}, {"stride": 2}, {"windows": 3})
+        for options in choices
     ]
     assert [record["windows"] for record in records[:3]] == [sum(WINDOWS), sum(WINDOWS), 3]
     assert len({record["windows_sha256"] for record in records}) == len(records)
@@ -349,7 +351,7 @@ def test_real_corpora(
 ) -> None:
     train = TrainConfig(length=64, batch_size=2)
     changed = replace(context, data=real_documents, train=train, protocol="paper")
-    task = Perplexity(changed, None, corpus=corpus, windows=8)
+    task = Perplexity(changed, corpus=corpus, windows=8)
     assert task.data_label.startswith(f"{corpus}-")
     assert task.batch(None, 0, 0).tokens.shape == (2, 64)
     assert task.provenance()["documents"] > 1

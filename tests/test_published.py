@@ -97,6 +97,7 @@ def test_numbers_fit_together() -> None:
 
 
 def number(**changed: Any) -> Published:
+    fields: dict[str, Any]
     fields = {"task": "toy", "subset": "far", "metric": "exact_match", "length": None}
     fields |= {"encoding": "b", "value": 3.0, "spread": None, "unit": "%", "source": "Doe 2025"}
     return Published(**{**fields, "evidence": "published", "known_problems": "", **changed})

@@ -34,7 +34,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.system.files import slug, write_atomic, write_json
 
@@ -118,7 +118,8 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
 
 
 def test_seeds_that_have_not_learned_are_not_ranked(tmp_path: Path) -> None:
-    for seed, status in enumerate(("ranked", "ranked", "not_learned")):
+    statuses: list[Status] = ["ranked", "ranked", "not_learned"]
+    for seed, status in enumerate(statuses):
         put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, status=status)], seed)
         put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed)
     put(tmp_path, "0", [replace(SCORE, status="not_learned")])
@@ -140,7 +141,8 @@ def test_seeds_that_have_not_learned_are_not_ranked(tmp_path: Path) -> None:
 def test_a_column_of_seeds_that_have_not_learned_says_so(tmp_path: Path) -> None:
     near = Measurement("near", "f1", 5.0, 9)
     views = (Column("near", "f1"),)
-    for seed, status in enumerate(("ranked", "not_learned")):
+    statuses: list[Status] = ["ranked", "not_learned"]
+    for seed, status in enumerate(statuses):
         put(tmp_path, "rope", [replace(near, value=seed, status=status)], seed, views=views)
         put(tmp_path, "fire", [replace(near, status="not_learned")], seed, views=views)
     fire, rope = cells(report(tmp_path)[0])
@@ -151,7 +153,7 @@ def test_a_column_of_seeds_that_have_not_learned_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
 def test_best_comes_first(tmp_path: Path, metric: str) -> None:
     known = {"mine": Metric("my score", "points", higher_is_better=True)}
-    changed = {"headline": Headline(metric, "all"), "metrics": known}
+    changed: dict[str, Any] = {"headline": Headline(metric, "all"), "metrics": known}
     for encoding, value in {"b": 7.0, "a": 9.0, "c": 11.0}.items():
         put(tmp_path, encoding, [replace(SCORE, metric=metric, value=value)], **changed)
     put(tmp_path, "0", CURVE, **changed)
@@ -339,7 +341,8 @@ def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
 
 
 def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
-    for encoding, status in {"rope": "ranked", "fire": "not_learned"}.items():
+    statuses: dict[str, Status] = {"rope": "ranked", "fire": "not_learned"}
+    for encoding, status in statuses.items():
         put(tmp_path, encoding, [*CURVE, replace(SCORE, status=status)])
     figure = draw_curves(read_table(tmp_path))
     assert legend_of(figure) == ["fire (not learned)", "rope"]

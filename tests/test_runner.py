@@ -5,11 +5,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pe_bench.cli import main
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import CSV_COLUMNS
 
@@ -67,17 +71,20 @@ from pe_bench.encoding import Encoding
 class Short(Encoding):
     max_position = 10
 '''
+Toy = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture
-def toy(tmp_path, monkeypatch):
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """Runs the toy task; returns what it has logged since the last call with the exit code."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(TASK)
 
-    def run(*more, fail="", encodings=("nope",)):
+    def run(
+        *more: str, fail: str = "", encodings: Sequence[str] = ("nope",)
+    ) -> tuple[int, list[str]]:
         monkeypatch.setenv("TOY_FAIL", fail)
         (tmp_path / "log").write_text("")
         command = ["run", "--encoding", *encodings, "--task", "./toy.py", *more]
@@ -87,12 +94,14 @@ def toy(tmp_path, monkeypatch):
     return run
 
 
-def record(tmp_path, encoding="nope", seed=0):
+def record(tmp_path: Path, encoding: str = "nope", seed: int = 0) -> tuple[dict[str, Any], Path]:
     (path,) = (tmp_path / "results/runs/toy.py" / encoding).glob(f"seed{seed}-*/run.json")
     return json.loads(path.read_text()), path.parent
 
 
-def test_a_run_leaves_rows_and_how_they_came_about(toy, tmp_path, capsys):
+def test_a_run_leaves_rows_and_how_they_came_about(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert toy() == (0, ["batch", "batch", "a", "b"])
     run, folder = record(tmp_path)
     rows = read_measurements(folder / "rows.csv")
@@ -112,7 +121,7 @@ def test_a_run_leaves_rows_and_how_they_came_about(toy, tmp_path, capsys):
     assert f"{rows[0].value:.3f}" in capsys.readouterr().out  # the table at the end
 
 
-def test_what_is_done_is_not_done_again(toy):
+def test_what_is_done_is_not_done_again(toy: Toy) -> None:
     toy()
     assert toy() == (0, [])
 
@@ -130,7 +139,9 @@ class Drawing(Encoding):
 '''
 
 
-def test_evaluation_is_averaged_over_the_draws_of_an_encoding(toy, tmp_path, monkeypatch):
+def test_evaluation_is_averaged_over_the_draws_of_an_encoding(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "drawing.py").write_text(DRAWING)
     code, log = toy(encodings=("./drawing.py",))
     assert (code, log) == (0, ["batch", "batch", *"aaabbb"])
@@ -138,18 +149,18 @@ def test_evaluation_is_averaged_over_the_draws_of_an_encoding(toy, tmp_path, mon
     averaged = read_measurements(folder / "rows.csv")[0]
     values = []
     for draw in range(3):
-        code = DRAWING.replace("samples = 3", "samples = 1")
-        code = code.replace("self.eval_sample", str(draw))
-        (tmp_path / f"one{draw}.py").write_text(code)
+        source = DRAWING.replace("samples = 3", "samples = 1")
+        source = source.replace("self.eval_sample", str(draw))
+        (tmp_path / f"one{draw}.py").write_text(source)
         toy(encodings=(f"./one{draw}.py",))
         _, folder = record(tmp_path, f"one{draw}.py")
         values.append(read_measurements(folder / "rows.csv")[0].value)
     assert len(set(values)) == 3
     assert averaged.value == pytest.approx(sum(values) / 3)
-    assert (averaged.n, averaged.stderr) == (5, pytest.approx(0.1))
+    assert averaged.n == 5 and averaged.stderr == pytest.approx(0.1)
 
 
-def test_seeds_and_encodings_make_a_grid(toy, tmp_path):
+def test_seeds_and_encodings_make_a_grid(toy: Toy, tmp_path: Path) -> None:
     code, log = toy("--seeds", "1", "2", encodings=("nope", "rope"))
     assert (code, log.count("a")) == (0, 4)
     values = {
@@ -163,7 +174,7 @@ def test_seeds_and_encodings_make_a_grid(toy, tmp_path):
 
 
 @pytest.mark.parametrize("failure", ["b", "b^C"])
-def test_a_failed_part_is_retried_and_nothing_else(toy, tmp_path, failure):
+def test_a_failed_part_is_retried_and_nothing_else(toy: Toy, tmp_path: Path, failure: str) -> None:
     code, _ = toy(fail=failure)
     assert code == (130 if "^C" in failure else 1)
     if failure == "b":
@@ -175,7 +186,9 @@ def test_a_failed_part_is_retried_and_nothing_else(toy, tmp_path, failure):
     assert record(tmp_path)[0]["status"] == "done"
 
 
-def test_what_is_misspelt_is_refused_before_anything_is_trained(toy, tmp_path, capsys):
+def test_what_is_misspelt_is_refused_before_anything_is_trained(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
     assert toy(encodings=("ropee", "./broken.py", "nope")) == (2, [])
     first, second = capsys.readouterr().err.splitlines()
@@ -183,7 +196,9 @@ def test_what_is_misspelt_is_refused_before_anything_is_trained(toy, tmp_path, c
     assert "broken.py does not import (ModuleNotFoundError" in second
 
 
-def test_a_failure_does_not_stop_the_grid(toy, tmp_path, capsys):
+def test_a_failure_does_not_stop_the_grid(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "short.py").write_text(TABLE)
     (tmp_path / "crash.py").write_text(TABLE.replace("max_position = 10", "overrides = None"))
     code, log = toy(encodings=("./short.py", "./crash.py", "nope"))
@@ -206,7 +221,9 @@ class Crash(Encoding):
 """
 
 
-def test_the_first_cause_is_what_is_shown(toy, tmp_path, capsys):
+def test_the_first_cause_is_what_is_shown(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "crash.py").write_text(HOOK)
     code, log = toy(encodings=("./crash.py",))
     assert (code, log) == (1, ["batch"])  # not again for the other subset
@@ -219,7 +236,7 @@ def test_the_first_cause_is_what_is_shown(toy, tmp_path, capsys):
     assert "ZeroDivisionError" in run["traceback"]
 
 
-def test_a_summary_that_fails_does_not_hide_what_failed_before(toy, tmp_path):
+def test_a_summary_that_fails_does_not_hide_what_failed_before(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(TASK.replace("sum(r.value for r in rows)", "rows[1].value"))
     assert toy(fail="a") == (1, ["batch", "batch", "a", "b"])
     first, second = record(tmp_path)[0]["reason"].splitlines()
@@ -233,16 +250,23 @@ EACH = TASK.replace("class Toy(Task):", "class Toy(Task):\n    trains_each_subse
 )
 
 
-def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(toy, tmp_path, monkeypatch):
+def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "toy.py").write_text(EACH.replace('("a", "b")', '("a", "b", "c")'))
     assert toy() == (1, ["batch", "batch"])
     first, second = record(tmp_path)[0]["reason"].splitlines()
     assert first.startswith("a: OSError") and second.startswith("b: OSError")
 
 
-def test_an_encoding_that_all_stands_for_may_not_fit(toy, monkeypatch, capsys):
+def test_an_encoding_that_all_stands_for_may_not_fit(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = plugins.names
-    some = lambda kind: ["abacus", "nope"] if kind == "encoding" else names(kind)  # noqa: E731
+
+    def some(kind: Kind) -> list[str]:
+        return ["abacus", "nope"] if kind == "encoding" else names(kind)
+
     monkeypatch.setattr(plugins, "names", some)
     assert toy(encodings=("all",)) == (0, ["batch", "batch", "a", "b"])
     out, err = capsys.readouterr()
@@ -261,18 +285,22 @@ with FileLock(sys.argv[1]):
 """
 
 
-def test_a_run_of_another_process_is_left_for_the_end(toy, tmp_path, capsys):
+def test_a_run_of_another_process_is_left_for_the_end(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     toy(encodings=("nope",))
     _, folder = record(tmp_path)
     command = [sys.executable, "-c", HOLD, str(folder / "lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == b"held\n"
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
         code, log = toy(encodings=("nope", "rope"))
     assert (code, log) == (0, ["batch", "batch", "a", "b"])  # of rope
     assert "waiting for another process: nope · toy.py · seed 0" in capsys.readouterr().out
 
 
-def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, capsys):
+def test_a_task_that_crashes_says_where_and_the_other_task_runs(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     crash = "super().__init__(context); 1 / 0"
     (tmp_path / "bad.py").write_text(TASK.replace("super().__init__(context)", crash))
     assert toy("./bad.py") == (1, ["batch", "batch", "a", "b"])
@@ -281,7 +309,9 @@ def test_a_task_that_crashes_says_where_and_the_other_task_runs(toy, tmp_path, c
     assert re.search(r"bad\.py:\d+\)$", error)
 
 
-def test_a_task_without_its_data_does_not_stop_the_others(toy, tmp_path, capsys):
+def test_a_task_without_its_data_does_not_stop_the_others(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     absent = TASK.replace(
         "class Toy(Task)", "from pe_bench.api import DataError\n\nclass Toy(Task)"
     )
@@ -296,13 +326,17 @@ def test_a_task_without_its_data_does_not_stop_the_others(toy, tmp_path, capsys)
     assert toy("./absent.py", "--data", "nowhere") == (2, [])  # misspelt, perhaps
 
 
-def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(toy, tmp_path, capsys):
+def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
     assert "a: mend your data" in capsys.readouterr().err
     assert toy() == (0, ["a"])
 
 
-def test_a_missing_part_is_said_once_however_many_encodings(toy, tmp_path, monkeypatch, capsys):
+def test_a_missing_part_is_said_once_however_many_encodings(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TOY_MISSING", "1")
     assert toy(encodings=("nope", "rope"))[0] == 2
     first, *rest = capsys.readouterr().err.split("toy.py · c: give it a file")
@@ -312,12 +346,12 @@ def test_a_missing_part_is_said_once_however_many_encodings(toy, tmp_path, monke
     assert record(tmp_path)[0]["status"] == "done"
 
 
-def test_parts_can_be_chosen_and_added_later(toy):
+def test_parts_can_be_chosen_and_added_later(toy: Toy) -> None:
     assert toy("--subsets", "b")[1] == ["batch", "batch", "b"]
     assert toy()[1] == ["a"]
 
 
-def test_an_edited_encoding_is_a_new_run(toy, tmp_path):
+def test_an_edited_encoding_is_a_new_run(toy: Toy, tmp_path: Path) -> None:
     mine = tmp_path / "short.py"
     mine.write_text(TABLE.replace("= 10", "= 100"))
     assert toy(encodings=["./short.py"])[1] == ["batch", "batch", "a", "b"]
@@ -329,14 +363,16 @@ def test_an_edited_encoding_is_a_new_run(toy, tmp_path):
     assert len({record["encoding_source"] for record in records}) == 2
 
 
-def test_an_override_is_another_run(toy, tmp_path):
+def test_an_override_is_another_run(toy: Toy, tmp_path: Path) -> None:
     toy()
     assert toy("--train.lr", "0.5")[1] == ["batch", "batch", "a", "b"]
     assert len(list((tmp_path / "results/runs/toy.py/nope").iterdir())) == 2
 
 
-def test_a_full_disk_stops_everything_with_a_sentence(toy, monkeypatch, capsys):
-    def full(*args):
+def test_a_full_disk_stops_everything_with_a_sentence(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)

@@ -4,18 +4,22 @@ import dataclasses
 import hashlib
 import json
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.decoder.generation import generate
+from pe_bench.decoder.model import IGNORE, Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.tasks.scrolls import task as scrolls
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.task import SUBSETS
@@ -26,26 +30,29 @@ BOS, EOS, SEP = TOKENS.bos, TOKENS.eos, TOKENS.sep
 OPTIONS = RunOptions(model={"layers": 1})
 
 
+Stage = Callable[..., Any]
+
+
 @pytest.fixture
-def stage(cache_folder):
-    def make(spec="scrolls", **changes):
+def stage(cache_folder: Path) -> Stage:
+    def make(spec: str = "scrolls", **changes: Any) -> ResolvedTask:
         changes = {"cache": cache_folder} | changes
         return resolve(dataclasses.replace(OPTIONS, **changes), spec)
 
     return make
 
 
-def source(cache, records):
+def source(cache: Path, records: Any) -> bytes:
     """The file that records of the miniature were read from."""
     files = [path.read_bytes() for path in cache.glob("builtin/*/*/*.jsonl")]
     return next(file for file in files if hashlib.sha256(file).hexdigest() == records.sha256)
 
 
-def untrained(stage):
+def untrained(stage: ResolvedTask) -> Decoder:
     return stage.make_model(plugins.load("encoding", "rope"), 0).eval()
 
 
-def test_strict_format_is_one_format_for_training_and_evaluation():
+def test_strict_format_is_one_format_for_training_and_evaluation() -> None:
     form = StrictFormat(TOKENS)
     for training in (True, False):
         assert form.prompt("abc", 9, False, training) == [BOS, 97, 98, 99, SEP]
@@ -54,7 +61,7 @@ def test_strict_format_is_one_format_for_training_and_evaluation():
     assert form.output("yes", 3) == [*b"ye", EOS]
 
 
-def test_paper_format_has_the_lengths_of_the_published_recipe():
+def test_paper_format_has_the_lengths_of_the_published_recipe() -> None:
     form = PaperFormat(TOKENS)
     long = "word " * 30_000
     answer = form.prompt(long, 8192 - 200, False, True)
@@ -71,7 +78,7 @@ def test_paper_format_has_the_lengths_of_the_published_recipe():
     assert shortened == [1 + 5 * 20_000 - 1, 1 + 5 * 15_000 - 1]  # words of 4, spaces between
 
 
-def test_first_words_and_tokens():
+def test_first_words_and_tokens() -> None:
     assert first_words("a b  c d", 3) == "a b "
     assert first_words("a b", 5) == "a b"
     text = "ü" * 5000
@@ -81,7 +88,9 @@ def test_first_words_and_tokens():
 
 @pytest.mark.parametrize("protocol", ["strict", "paper"])
 @pytest.mark.parametrize("subset", SUBSETS)
-def test_loss_falls_on_the_output_and_on_nothing_else(stage, subset, protocol):
+def test_loss_falls_on_the_output_and_on_nothing_else(
+    stage: Stage, subset: str, protocol: str
+) -> None:
     task = stage(protocol=protocol).task
     batch = task.batch(subset, seed=1, step=3)
     outputs = {o for record in task.data[subset][0] for o in record.outputs}
@@ -98,7 +107,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(stage, subset, protocol):
         assert torch.equal(tokens[first + 1 : last + 1], targets[first:last])  # next tokens
 
 
-def test_batches_are_a_pure_function_and_go_through_all_examples(stage):
+def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage) -> None:
     task = stage().task
     again = task.batch("qasper", 0, 7)
     assert torch.equal(task.batch("qasper", 0, 7).tokens, again.tokens)
@@ -108,7 +117,7 @@ def test_batches_are_a_pure_function_and_go_through_all_examples(stage):
     assert sorted(order) == sorted([*range(total)] * 2)
 
 
-def test_references_take_turns(stage):
+def test_references_take_turns(stage: Stage) -> None:
     task = stage().task
     record = task.data["narrative_qa"][0][4]
     assert len(set(record.outputs)) == 2
@@ -116,20 +125,21 @@ def test_references_take_turns(stage):
     assert seen == set(record.outputs)
 
 
-def test_evaluation_is_scored_and_resumed_item_by_item(stage, tmp_path, monkeypatch):
+def test_evaluation_is_scored_and_resumed_item_by_item(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = stage("scrolls:items=6,answer_tokens=4")
     model, task = untrained(made), made.task
     monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.length)  # two at a time
     whole = task.evaluate(model, "quality", 0, Journal(tmp_path / "whole.jsonl"))
-    calls = []
+    calls: list[int] = []
 
-    def killed_after_two_batches(*args, **kwargs):
+    def killed_after_two_batches(*args: Any, **kwargs: Any) -> Any:
         calls.append(len(args[1]))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return scrolls_generate(*args, **kwargs)
+        return generate(*args, **kwargs)
 
-    scrolls_generate = scrolls.generate
     monkeypatch.setattr(scrolls, "generate", killed_after_two_batches)
     with pytest.raises(KeyboardInterrupt):
         task.evaluate(model, "quality", 0, Journal(tmp_path / "cut.jsonl"))
@@ -145,7 +155,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(stage, tmp_path, monkeypa
 
 
 @torch.no_grad()
-def test_the_likeliest_option_is_found(stage):
+def test_the_likeliest_option_is_found(stage: Stage) -> None:
     made = stage("scrolls:items=8")
     task, model = made.task, untrained(made)
     prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
@@ -160,7 +170,7 @@ def test_the_likeliest_option_is_found(stage):
     assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
 
 
-def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage):
+def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage) -> None:
     task = stage().task
     rows = [Measurement(n, s.metric, 10.0 * i, 5, 3.0) for i, (n, s) in enumerate(SUBSETS.items())]
     rows.insert(0, Measurement("quality", "accuracy", 99.0, 5, 3.0))
@@ -172,11 +182,16 @@ def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage):
     assert (score.status, partial.status) == ("ranked", "partial")
 
 
-def test_paper_protocol_samples_summaries_and_nothing_else(stage, monkeypatch, tmp_path):
-    seen = {}
-    monkeypatch.setattr(
-        scrolls, "generate", lambda m, prompts, **how: seen.update(how) or [[] for _ in prompts]
-    )
+def test_paper_protocol_samples_summaries_and_nothing_else(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def note(model: Any, prompts: Any, **how: Any) -> list[list[int]]:
+        seen.update(how)
+        return [[] for _ in prompts]
+
+    monkeypatch.setattr(scrolls, "generate", note)
     for protocol in ("strict", "paper"):
         made = stage("scrolls:items=2", protocol=protocol)
         for name, subset in SUBSETS.items():
@@ -187,7 +202,9 @@ def test_paper_protocol_samples_summaries_and_nothing_else(stage, monkeypatch, t
             assert (seen["sampling"] is not None) == sampled
 
 
-def test_a_broken_subset_is_named_and_the_others_stay(stage, tmp_path, cache_folder):
+def test_a_broken_subset_is_named_and_the_others_stay(
+    stage: Stage, tmp_path: Path, cache_folder: Path
+) -> None:
     built = stage().task
     for name in ("qasper", "quality", "qmsum"):
         for split, records in zip(("train", "validation"), built.data[name], strict=True):
@@ -206,13 +223,13 @@ def test_a_broken_subset_is_named_and_the_others_stay(stage, tmp_path, cache_fol
     assert task.fingerprint != built.fingerprint
 
 
-def test_no_network_is_a_sentence(stage, monkeypatch):
+def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=r"--data"):
         stage(preset="small")
 
 
-def test_real_documents(stage, real_documents):
+def test_real_documents(stage: Stage, real_documents: Path) -> None:
     task = stage(data={"": real_documents / "scrolls"}).task
     assert set(task.unavailable) == {"summ_screen_fd"}
     assert "expected" in task.unavailable["summ_screen_fd"]
@@ -225,10 +242,12 @@ def test_real_documents(stage, real_documents):
     assert set(cases) == set(task.subsets)
 
 
-def test_other_presets_read_the_archives_of_the_hub(stage, tmp_path, monkeypatch, cache_folder):
+def test_other_presets_read_the_archives_of_the_hub(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
     built = stage().task
 
-    def fetch(repository, name, *, cache):
+    def fetch(repository: str, name: str, *, cache: Path) -> Path:
         assert repository == "tau/scrolls"
         subset = name.removesuffix(".zip")
         with zipfile.ZipFile(tmp_path / name, "w") as archive:

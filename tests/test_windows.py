@@ -11,8 +11,10 @@ from pe_bench.tasks.perplexity.windows import find_windows, make_spans
 
 def text(sizes: Sequence[int], gap: int = 1, bounded: bool = True) -> TokenText:
     """Documents of ascending ids, `gap` ids between them."""
-    starts = np.cumsum([0, *(size + gap for size in sizes[:-1])])
-    return TokenText(np.arange(sum(sizes) + gap * len(sizes)), starts, starts + sizes, bounded)
+    starts = np.cumsum([0, *(size + gap for size in sizes[:-1])], dtype=np.int64)
+    return TokenText(
+        np.arange(sum(sizes) + gap * len(sizes)), starts, starts + np.array(sizes), bounded
+    )
 
 
 @pytest.mark.parametrize("sizes", [[10], [3, 4, 5, 0, 17, 8], [4, 4], [1, 2, 3]])

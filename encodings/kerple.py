@@ -55,7 +55,9 @@ class Kerple(Encoding):
         # the first must not look like a change to what the first has saved.
         a.data.clamp_(min=SMALLEST)
         p.data.clamp_(min=SMALLEST, max=None if self.form == "log" else 2)
-        d, p, a = distance[:, None].to(a.dtype), p[:, None, None], a[:, None, None]
+        d = distance[:, None].to(a.dtype)  # (B or 1, 1, T, S)
+        p = p[:, None, None]
+        a = a[:, None, None]
         return p * (a * d).log1p() if self.form == "log" else a * d**p
 
     def bias(self, positions: Positions) -> Tensor | None:

@@ -88,7 +88,7 @@ class Piece:
         """Return a `Dataset` with a column `text`, kept in the subfolder `datasets` of a cache.
 
         Raises:
-            InputError: A file cannot be had or is damaged, or there is no document.
+            DataError: A file cannot be had or is damaged, or there is no document.
         """
         return keep_rows(
             f"text-{self.fingerprint[:32]}",

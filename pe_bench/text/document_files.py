@@ -1,4 +1,4 @@
-"""Documents in files, read by `datasets`: text, JSON lines, plain or gzipped, parquet tables."""
+"""Documents in files: text, JSON lines, plain or gzipped, and parquet tables."""
 
 import contextlib
 import glob

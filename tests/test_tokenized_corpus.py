@@ -40,7 +40,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def documents(text: TokenText) -> list[bytes]:
     pairs = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
-    return [text.ids[start:end].astype(np.uint8).tobytes() for start, end in pairs]
+    return [text.read(start, end).astype(np.uint8).tobytes() for start, end in pairs]
 
 
 def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
         text = open_part()
         assert text.bounded
         assert documents(text) == [f"{part}: {document}".encode() for document in DOCUMENTS]
-        assert [text.ids[end : end + 1].tolist() for end in text.ends.tolist()] == 3 * [[BYTES.eos]]
+        assert [text.read(end, end + 1).tolist() for end in text.ends.tolist()] == 3 * [[BYTES.eos]]
         assert text.ends[-1] == len(text.ids) - 1
-        assert text.ids[0:1].dtype == np.uint16
+        assert text.read(0, 1).dtype == np.uint16
     for file in (*corpus.train[0].files, *corpus.test.files):
         file.path.unlink()
     assert documents(corpus_tokens(corpus, BYTES, cache).test()) == documents(tokens.test())
@@ -62,22 +62,22 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 and later
 @pytest.mark.parametrize("processes", [1, 2])
-def test_slices_go_across_the_parts_of_a_column(
+def test_slices_go_across_the_chunks_of_a_column(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(tokenized_corpus, "WRITTEN_AT_ONCE", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
     monkeypatch.setattr(tokenized_corpus, "BYTES_PER_PROCESS", 9)
     monkeypatch.setattr(os, "environ", os.environ)  # the library puts a copy in its place
-    ids = corpus_tokens(corpus, BYTES, tmp_path / "cache").train[0]().ids
+    text = corpus_tokens(corpus, BYTES, tmp_path / "cache").train[0]()
     parts = [f"train: {document}".encode() for document in DOCUMENTS]
     whole = np.concatenate([[*part, BYTES.eos] for part in parts])
     ends = np.cumsum([len(part) + 1 for part in parts]).tolist()
-    assert len(ids) == len(whole) == ends[-1]
+    assert len(text.ids) == len(whole) == ends[-1]
     for start in (0, 5, ends[0] - 1, ends[0], ends[1] - 3, ends[1]):
         for stop in (start + 1, ends[1], ends[1] + 1, ends[2]):
             if start < stop:
-                assert np.array_equal(ids[start:stop], whole[start:stop]), (start, stop)
+                assert np.array_equal(text.read(start, stop), whole[start:stop]), (start, stop)
     assert len(list((tmp_path / "cache" / "tokens").rglob("*.arrow"))) == processes
 
 
@@ -87,7 +87,7 @@ def test_tokens_are_told_apart(corpus: Corpus, tmp_path: Path) -> None:
     other.vocab_size = 2**16 + 1
     first = corpus_tokens(corpus, BYTES, cache).train[0]()
     second = corpus_tokens(corpus, other, cache).train[0]()
-    assert second.ids[0:1].dtype == np.uint32
+    assert second.read(0, 1).dtype == np.uint32
     assert documents(first) == documents(second)
     assert len(list((cache / "tokens").iterdir())) == 2
     with pytest.raises(InputError, match="has no document: give more of it"):

@@ -40,12 +40,10 @@ from pe_bench.api import (
 )
 from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
 from pe_bench.tasks.perplexity.tokenized_corpus import (
-    Column as IdColumn,
-)
-from pe_bench.tasks.perplexity.tokenized_corpus import (
     Ids,
     Places,
     Tokens,
+    TokenText,
     corpus_tokens,
     file_tokens,
     is_token_text,
@@ -172,11 +170,10 @@ class Perplexity(Task):
         return super().skip(encoding) or self._too_short()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        stream = self._train_stream(step)
-        length = self.length
+        text = self._train_text(step)
         rng = np.random.default_rng([seed, step])
-        starts = rng.integers(0, len(stream) - length + 1, self.train.batch_size)
-        return self._inputs(np.stack([stream[start : start + length] for start in starts]))
+        starts = rng.integers(0, len(text.ids) - self.length + 1, self.train.batch_size).tolist()
+        return self._inputs(np.stack([text.read(start, start + self.length) for start in starts]))
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         windows = self._test_windows
@@ -308,7 +305,7 @@ class Perplexity(Task):
             "the training length: use longer documents or a smaller --train.length"
         )
 
-    def _train_stream(self, step: int) -> IdColumn | Ids:
+    def _train_text(self, step: int) -> TokenText:
         """Return the training documents at a step, each followed by EOS where they are known.
 
         All of them, or one piece of a large corpus after the other, so that the first step waits
@@ -316,13 +313,13 @@ class Perplexity(Task):
         """
         pieces = self.tokens.train
         turn = min(step * len(pieces) // self.train.steps, len(pieces) - 1)
-        stream = pieces[turn]().ids
-        if len(stream) <= self.length:
+        text = pieces[turn]()
+        if len(text.ids) <= self.length:
             raise InputError(
-                f"{self.tokens.name} has {len(stream)} tokens to train on, one window "
+                f"{self.tokens.name} has {len(text.ids)} tokens to train on, one window "
                 f"of {self.length} needs more: give more text"
             )
-        return stream
+        return text
 
     def _definitions(self) -> str:
         windows = self._test_windows

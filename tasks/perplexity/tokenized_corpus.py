@@ -28,41 +28,24 @@ BUFFER = 1 << 24
 BYTES_PER_PROCESS = 64 << 20  # less text is tokenized before another process has started
 
 
-class Column:
-    """The ids of all documents, one after the other, as slices of a memory-mapped Arrow column."""
-
-    def __init__(self, column: Any) -> None:
-        self._parts = [chunk.flatten().to_numpy() for chunk in column.chunks]
-        self._ends = np.cumsum([len(part) for part in self._parts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, place: slice) -> Ids:
-        start, stop = place.start, place.stop
-        first = int(np.searchsorted(self._ends, start, "right"))
-        last = int(np.searchsorted(self._ends, stop, "left"))
-        found = []
-        for part, end in zip(self._parts[first : last + 1], self._ends[first:], strict=False):
-            begin = end - len(part)
-            found.append(part[max(0, start - begin) : stop - begin])
-        return np.concatenate(found)
-
-
 @dataclass(frozen=True)
 class TokenText:
     """Documents, one after the other.
 
     Attributes:
-        ids: all of them, to be read in slices.
+        ids: all of them, memory-mapped: a NumPy array, or an Arrow array in several chunks.
         starts, ends: document i is ids[starts[i]:ends[i]].
         bounded: whether it is known where documents begin and end; else all is one "document".
     """
 
-    ids: Column | Ids
+    ids: Any
     starts: Places
     ends: Places
     bounded: bool = True
+
+    def read(self, start: int, stop: int) -> Ids:
+        """Return ids[start:stop], which may go across documents."""
+        return np.asarray(self.ids[start:stop])
 
 
 @dataclass(frozen=True)
@@ -94,6 +77,8 @@ def corpus_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path) -> Tokens:
 
 def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
     """Return a piece as ids of 16 or 32 bits, from the cache where it is there."""
+    import pyarrow.compute as pc  # late, as `datasets` is
+
     documents = piece.documents(cache)
     size = documents.data.nbytes
     processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
@@ -121,10 +106,10 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
             finally:
                 for unfinished in folder.glob("tmp*"):  # of a run that failed or was killed
                     unfinished.unlink()
-    ids = tokens.data.column("ids")
-    lengths = np.concatenate([np.diff(chunk.offsets) for chunk in ids.chunks])
+    column = tokens.data.column("ids")  # a list for each document
+    lengths = pc.list_value_length(column).to_numpy()
     stops = np.cumsum(lengths, dtype=np.int64)
-    return TokenText(Column(ids), stops - lengths, stops - 1)
+    return TokenText(pc.list_flatten(column), stops - lengths, stops - 1)
 
 
 def _encode(batch: dict[str, list[str]], tokenizer: Tokenizer, width: str) -> dict[str, list[Ids]]:

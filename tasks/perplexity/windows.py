@@ -61,7 +61,7 @@ class Windows:
     def take(self, first: int, stop: int) -> Ids:
         """Ids of some windows, (stop - first, length)."""
         starts = self.starts[first:stop].tolist()
-        windows = [self.text.ids[start : start + self.length] for start in starts]
+        windows = [self.text.read(start, start + self.length) for start in starts]
         return np.reshape(windows, (len(windows), self.length))
 
 

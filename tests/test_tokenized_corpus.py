@@ -65,7 +65,7 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
 def test_slices_go_across_the_chunks_of_a_column(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    monkeypatch.setattr(tokenized_corpus, "WRITTEN_AT_ONCE", 1)
+    monkeypatch.setattr(tokenized_corpus, "BYTES_AT_ONCE", 1)
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
     monkeypatch.setattr(tokenized_corpus, "BYTES_PER_PROCESS", 9)
     monkeypatch.setattr(os, "environ", os.environ)  # the library puts a copy in its place
@@ -110,7 +110,7 @@ from pe_bench.text import arrow, corpus
 from pe_bench.text.tokenizer import ByteTokenizer
 
 folder, cache, where = sys.argv[1:]
-arrow.WRITTEN_AT_ONCE = tokenized_corpus.WRITTEN_AT_ONCE = 1
+arrow.WRITTEN_AT_ONCE = tokenized_corpus.BYTES_AT_ONCE = 1
 calls = []
 
 def deadly(function):

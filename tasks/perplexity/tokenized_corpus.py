@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from pe_bench.api import Corpus, DataError, InputError, Tokenizer
 from pe_bench.system.files import saving
-from pe_bench.text.arrow import WRITTEN_AT_ONCE, quiet_library
+from pe_bench.text.arrow import quiet_library
 from pe_bench.text.corpus import Piece
 
 Ids = npt.NDArray[Any]
@@ -25,6 +25,7 @@ SUFFIX = ".bin"
 MAX_NARROW = 2**16  # ids that two bytes can tell apart
 TEST_FRACTION = 0.1  # of a single file, from its end
 BUFFER = 1 << 24
+BYTES_AT_ONCE = 16 << 20  # of text in memory; the ids of these documents are one chunk
 BYTES_PER_PROCESS = 64 << 20  # less text is tokenized before another process has started
 
 
@@ -82,6 +83,7 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
     documents = piece.documents(cache)
     size = documents.data.nbytes
     processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
+    at_once = min(1000, max(1, BYTES_AT_ONCE * len(documents) // max(1, size)))
     width = "uint16" if tokenizer.vocab_size <= MAX_NARROW else "uint32"
     name = f"{piece.fingerprint[:16]}-{tokenizer.fingerprint[:16]}"
     folder = cache / "tokens" / name
@@ -93,8 +95,8 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
                     _encode,
                     fn_kwargs={"tokenizer": tokenizer, "width": width},
                     batched=True,
-                    batch_size=WRITTEN_AT_ONCE,
-                    writer_batch_size=WRITTEN_AT_ONCE,
+                    batch_size=at_once,
+                    writer_batch_size=at_once,
                     remove_columns="text",
                     features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
                     num_proc=processes if processes > 1 else None,

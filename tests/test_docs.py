@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.results.reading import read_measurements
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,7 +21,7 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("CONTRIBUTING.md", "python")
+    code, _ = blocks("CONTRIBUTING.md", "python")
     Path("mine.py").write_text(code)
     assert main(["check", "./mine.py", "./mine.py:buckets=4"]) == 0
     tiny = ["--pretrain.steps", "2", "--train.steps", "2", "--model.layers", "1"]
@@ -30,6 +31,18 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(
     assert "mine.py" in Path("results/leaderboard.md").read_text()
     assert main(["check", "./mine.py:buckets=1"]) == 2
     assert "mine:buckets must be at least 2" in capsys.readouterr().err
+
+
+def test_the_task_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, code = blocks("CONTRIBUTING.md", "python")
+    Path("sorting.py").write_text(code)
+    command = ["run", "--encoding", "rope", "--task", "./sorting.py:samples=3"]
+    assert main([*command, "--train.steps", "2"]) == 0
+    (rows,) = Path("results").glob("runs/*/rope/*/rows.csv")
+    lengths = {row.length for row in read_measurements(rows)}
+    assert lengths == {None, *range(1, 17)}
+    assert main(["report"]) == 0
 
 
 def test_the_readme_has_the_two_commands_that_set_everything_up() -> None:

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.journal import Journal
@@ -13,13 +15,14 @@ from pe_bench.results.metrics import describe_metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of, proportion
 from pe_bench.results.views import Column, Curve, Heatmap, View
-from pe_bench.sequences.rows import Sequences, stack
+from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
 from pe_bench.system.console import progress
-from pe_bench.task import Evaluation, Task, TaskContext
+from pe_bench.task import Batch, Evaluation, Task, TaskContext
 
 ID = "in-distribution"
 OOD = "out-of-distribution"
+EVAL_SEED = 20_250_107  # of items that `sample` makes
 
 
 class Cell(NamedTuple):
@@ -41,11 +44,13 @@ class Cell(NamedTuple):
 class LengthGeneralizationTask(Task):
     """Base of synthetic tasks: a task says which cells there are, and what is in one.
 
-    Subclasses define `cells`, `items` and `batch`. Means over cells are made for each split and
-    group; lengths and views follow from the cells too. What a model extrapolates from something it
-    has not learned is no property of its encoding: where a mean in distribution is below `gate`,
-    the mean out of distribution has the status "not_learned". It is "partial" where subsets are
-    missing.
+    Subclasses define `cells`, and `sample` for one row; or, to make many rows at once or in other
+    proportions, `items` and `batch`. Means over cells are made for each split and group; lengths
+    and views follow from the cells too.
+
+    What a model extrapolates from something it has not learned is no property of its encoding:
+    where a mean in distribution is below `gate`, the mean out of distribution has the status
+    "not_learned". It is "partial" where subsets are missing.
 
     Args:
         context: what the run decides.
@@ -86,9 +91,29 @@ class LengthGeneralizationTask(Task):
         """Return the cells of a subset, cells of one length next to each other."""
         raise NotImplementedError
 
+    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
+        """Return one row: what is given and what the model has to write."""
+        raise NotImplementedError
+
     def items(self, subset: str, cell: Cell) -> Sequences:
         """Return the items of a cell, the same for every encoding and seed."""
-        raise NotImplementedError
+        place = (self.all_subsets.index(subset), cell.length, *cell.second_axis.encode())
+        rng = np.random.default_rng([EVAL_SEED, *place])
+        samples = []
+        for _ in range(self.samples):
+            samples.append(self.sample(rng, subset, cell))
+        return collate(samples)
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        trained: list[tuple[str, Cell]] = []
+        for name in self._needed_subsets if subset is None else (subset,):
+            trained += [(name, cell) for cell in self.cells(name) if cell.split == ID]
+        rng = np.random.default_rng([seed, step])
+        samples = []
+        for _ in range(self.train.batch_size):
+            name, cell = trained[rng.integers(len(trained))]
+            samples.append(self.sample(rng, name, cell))
+        return collate(samples).batch()
 
     def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
         """Score the items of cells of one length, each cell by itself."""

@@ -107,6 +107,7 @@ def mark_chance(
         va="bottom",
         fontsize=8,
         color=GREY,
+        zorder=0.5,  # behind the numbers
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
     )
 

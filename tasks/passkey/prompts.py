@@ -178,6 +178,11 @@ class Prompts:
         text = f"{HEAD}{filler[:cut]}\n{key}{filler[: characters - cut]}\n{QUESTION}"
         return [Turn([self.bos, *self.encode(text)], self.encode(number))]
 
+    def nominal_length(self, tokens: int) -> int:
+        """Return what the published script takes this many tokens for."""
+        characters = tokens * len(f" {FILLER}") / len(self.encode(f" {FILLER}"))
+        return round(characters / CHARACTERS_PER_TOKEN)
+
     def min_lengths(self, kind: str, max_length: int) -> list[int]:
         """Return the least lengths with room for 1, 2, ... questions.
 

@@ -34,21 +34,17 @@ from pe_bench.api import (
     proportion,
     stdlib_corpus,
 )
-from pe_bench.tasks.passkey.prompts import (
-    CHARACTERS_PER_TOKEN,
-    FILLER,
-    FORMATS,
-    TEXTS,
-    Prompts,
-    nonsense_names,
-)
+from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_names
 from pe_bench.tasks.passkey.word_tokenizer import WordTokenizer
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVAL_SEED = 20_250_301
 
-INTERVAL, POINTS, TRIALS = 1000, 8, 20  # of the published script
+# Of the published script: lengths are multiples of INTERVAL.
+INTERVAL = 1000
+MAX_INTERVALS = 8
+TRIALS = 20
 
 
 class Passkey(LengthGeneralizationTask):
@@ -122,74 +118,73 @@ class Passkey(LengthGeneralizationTask):
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
-        trained = self.length
-        longest = int(EVAL_LENGTH_FACTORS[-1] * trained)
-        # Where each name is a token of its own, no more than the longest list has entries.
-        known = nonsense_names(longest // 9 if vocabulary == "words" else None)
-        self.tokenizer = self._tokenizer(vocabulary, known)
-        self.vocabulary = self.tokenizer
         self.strict = context.protocol == "strict"
+        max_length = int(EVAL_LENGTH_FACTORS[-1] * self.length)
+        # Where each name is a token of its own, no more than the longest list has entries.
+        names = nonsense_names(max_length // 9 if vocabulary == "words" else None)
+        self.tokenizer = self._tokenizer(vocabulary, names)
+        self.vocabulary = self.tokenizer
+        self.data_label = f"passkey-v{self.version}-{self.tokenizer.name}"
+        self.fingerprint = f"passkey-v{self.version}+{self.tokenizer.fingerprint}"
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        self.prompts = Prompts(self.tokenizer, longest, known, numbers)
-        self.data_label = f"passkey-v1-{self.tokenizer.name}"
-        self.fingerprint = f"passkey-v1+{self.tokenizer.fingerprint}"
+        self.prompts = Prompts(self.tokenizer, max_length, names, numbers)
         self.all_subsets = tuple(FORMATS) if self.strict and kinds == "all" else ("passkey",)
-        self.shortest = {kind: self.prompts.min_lengths(kind, trained) for kind in self.all_subsets}
-        needed = max(sizes[0] for sizes in self.shortest.values())
-        if trained < needed:
+        self.min_lengths = {k: self.prompts.min_lengths(k, self.length) for k in self.all_subsets}
+        needed = max(lengths[0] for lengths in self.min_lengths.values())
+        if self.length < needed:
             raise InputError(
-                f"a prompt of {trained} tokens ({self.tokenizer.name}) has no room for its text: "
-                f"give --train.length {needed} or more"
+                f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "
+                f"text: give --train.length {needed} or more"
             )
-        self.train_length = trained + self.prompts.max_number
+        self.train_length = self.length + self.prompts.max_number
+        self._plan_evaluation()
+        self._length_items = lru_cache(maxsize=2)(self._make_items)
+
+    def _plan_evaluation(self) -> None:
+        """Decide on lengths and depths."""
         if self.strict:
-            self._measure_grid(trained)
+            self.max_train_axis = self.length
+            self.lengths = sorted({int(factor * self.length) for factor in EVAL_LENGTH_FACTORS})
+            self.depths = [f"{depth:.1f}" for depth in DEPTHS]
+            self.max_eval_tokens = self.lengths[-1] + self.prompts.max_number
+            self.views += tuple(Curve(f"{kind}-length", "exact_match") for kind in self.subsets)
         else:
-            self._measure_as_published(trained)
-        for kind in self.subsets if self.strict else ():
-            self.views += (Curve(f"{kind}-length", "exact_match"),)
-        self._prompts = lru_cache(maxsize=2)(self._all_depths)
-
-    def _measure_grid(self, trained: int) -> None:
-        """Protocol strict: depths times lengths."""
-        lengths = sorted({int(factor * trained) for factor in EVAL_LENGTH_FACTORS})
-        self.lengths = {
-            kind: [n for n in lengths if n >= self.shortest[kind][0]] for kind in self.all_subsets
-        }
-        self.depths = [f"{depth:.1f}" for depth in DEPTHS]
-        self.max_train_axis = trained
-        self.max_eval_tokens = lengths[-1] + self.prompts.max_number
-
-    def _measure_as_published(self, trained: int) -> None:
-        """Protocol paper: lengths that are called what the script takes them for."""
-        per_token = len(f" {FILLER}") / len(self.tokenizer.encode(f" {FILLER}"))
-        self.max_train_axis = round(trained * per_token / CHARACTERS_PER_TOKEN)
-        points = min(POINTS, max(1, int(EVAL_LENGTH_FACTORS[-1] * self.max_train_axis) // INTERVAL))
-        self.lengths = {"passkey": [INTERVAL * (i + 1) for i in range(points)]}
-        self.depths = [""]
-        self.max_eval_tokens = int(self._all_depths("passkey", INTERVAL * points).lengths.max())
-        self.axes = {"length": "tokens of the prompt, nominal", "second": ""}
+            self.max_train_axis = self.prompts.nominal_length(self.length)
+            intervals = int(EVAL_LENGTH_FACTORS[-1] * self.max_train_axis) // INTERVAL
+            intervals = min(MAX_INTERVALS, max(1, intervals))
+            self.lengths = [INTERVAL * (i + 1) for i in range(intervals)]
+            self.depths = [""]
+            self.max_eval_tokens = int(self._make_items("passkey", self.lengths[-1]).lengths.max())
+            self.axes = {"length": "tokens of the prompt, nominal", "second": ""}
 
     def cells(self, subset: str) -> list[Cell]:
         cells = []
-        for length in self.lengths[subset]:
-            split = ID if length <= self.max_train_axis else OOD
-            cells += [Cell(length, depth, split) for depth in self.depths]
+        for length in self.lengths:
+            if length >= self.min_lengths[subset][0] or not self.strict:
+                split = ID if length <= self.max_train_axis else OOD
+                cells += [Cell(length, depth, split) for depth in self.depths]
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
-        prompts = self._prompts(subset, cell.length)
-        each = len(prompts) // len(self.depths)
-        return prompts.take(np.arange(each) + each * self.depths.index(cell.second_axis))
+        items = self._length_items(subset, cell.length)
+        each = len(items) // len(self.depths)
+        return items.take(np.arange(each) + each * self.depths.index(cell.second_axis))
+
+    def _make_items(self, subset: str, length: int) -> Sequences:
+        """Return the items of one length, depth by depth."""
+        if not self.strict:
+            return collate([self.prompts.published(length, trial) for trial in range(TRIALS)])
+        rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), length])
+        depths = np.repeat(DEPTHS, self.samples)
+        return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         samples = []
-        for i, kind in enumerate(self.all_subsets):
-            among = len(self.all_subsets)
-            rows = (self.train.batch_size + (step + i) % among) // among
-            min_lengths = self.shortest[kind]
-            questions = 1 + int(rng.integers(len(min_lengths)))
+        n_kinds = len(self.min_lengths)
+        for i, (kind, min_lengths) in enumerate(self.min_lengths.items()):
+            rows = (self.train.batch_size + (step + i) % n_kinds) // n_kinds
+            questions = int(rng.integers(1, len(min_lengths) + 1))
             if rows:
                 lengths = rng.integers(min_lengths[questions - 1], self.length + 1, rows)
                 samples += self.prompts.samples(kind, rng, lengths, questions=questions)
@@ -208,23 +203,23 @@ class Passkey(LengthGeneralizationTask):
         self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
     ) -> Measurement:
         correct = sum(row.value * row.n for row in rows) / 100
-        mean = proportion(name, "exact_match", correct, sum(row.n for row in rows))
-        return replace(mean, status=status)
+        pooled = proportion(name, "exact_match", correct, sum(row.n for row in rows))
+        return replace(pooled, status=status)
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        rows = super().summarize(measured)
-        cells = [row for row in measured if row.metric == "exact_match"]
-        for kind in self.all_subsets:
-            for length in self.lengths[kind]:
-                some = [c for c in cells if c.subset == kind and c.length == length]
-                if some:
-                    rows.append(replace(self.mean(f"{kind}-length", some), length=length))
-            far = [c for c in cells if c.subset == kind and (c.length or 0) > self.max_train_axis]
-            for depth in filter(None, self.depths):
-                some = [c for c in far if c.second_axis == depth]
-                if some:
-                    rows.append(replace(self.mean(f"{kind}-depth", some), second_axis=depth))
-        return rows
+        by_length: dict[tuple[str, int], list[Measurement]] = {}
+        by_depth: dict[tuple[str, str], list[Measurement]] = {}
+        for row in measured:
+            if row.metric == "exact_match" and row.length is not None:
+                by_length.setdefault((row.subset, row.length), []).append(row)
+                if row.second_axis and row.length > self.max_train_axis:
+                    by_depth.setdefault((row.subset, row.second_axis), []).append(row)
+        means = super().summarize(measured)
+        for (kind, length), rows in by_length.items():
+            means.append(replace(self.mean(f"{kind}-length", rows), length=length))
+        for (kind, depth), rows in by_depth.items():
+            means.append(replace(self.mean(f"{kind}-depth", rows), second_axis=depth))
+        return means
 
     def provenance(self) -> dict[str, Any]:
         return {
@@ -233,17 +228,10 @@ class Passkey(LengthGeneralizationTask):
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
         }
 
-    def _all_depths(self, subset: str, length: int) -> Sequences:
-        """Return the evaluation items of one length, depth by depth."""
-        if not self.strict:
-            return collate([self.prompts.published(length, trial) for trial in range(TRIALS)])
-        rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), length])
-        depths = np.repeat(DEPTHS, self.samples)
-        return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
-
-    def _tokenizer(self, vocabulary: str, known: list[str]) -> Tokenizer:
-        spec, data = self.context.tokenizer, self.context.data
-        if data is not None and not (vocabulary == "tokenizer" and spec.startswith("bpe:")):
+    def _tokenizer(self, vocabulary: str, names: list[str]) -> Tokenizer:
+        spec = self.context.tokenizer
+        data = self.context.data
+        if data is not None and (vocabulary == "words" or not spec.startswith("bpe:")):
             raise InputError(
                 "passkey makes its own prompts: leave out --data (only a tokenizer bpe:N with "
                 "passkey:vocabulary=tokenizer is fitted to text)"
@@ -254,8 +242,8 @@ class Passkey(LengthGeneralizationTask):
                     f"--tokenizer {spec} has no effect on a vocabulary of whole words: write "
                     "passkey:vocabulary=tokenizer"
                 )
-            return WordTokenizer([*TEXTS, *(f" {name}" for name in known)])
+            return WordTokenizer([*TEXTS, *(f" {name}" for name in names)])
         if spec == "bytes":
-            return ByteTokenizer()
+            return ByteTokenizer()  # without a look at the corpus
         corpus = stdlib_corpus() if data is None else folder_corpus(data)
         return load_tokenizer(spec, corpus, self.context.cache)

@@ -1,10 +1,12 @@
 """What `import pe_bench` offers: the page that shows it runs, and it weighs nothing."""
 
+import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -68,7 +70,7 @@ def test_layers_alone_compute_what_the_decoder_does(name: str) -> None:
     ]
     tokens = torch.randint(32, (2, 12), generator=torch.Generator().manual_seed(0))
     x = layers[0].embed(model.embed_tokens(tokens), tokens=tokens)
-    state = layers[0].begin(x, tokens=tokens)
+    state = layers[0].prepare(x, tokens=tokens)
     for layer, module in zip(layers, model.layers, strict=True):
         block = cast(Block, module)
         layer.attention.load_state_dict(block.self_attn.state_dict())
@@ -77,7 +79,7 @@ def test_layers_alone_compute_what_the_decoder_does(name: str) -> None:
         mlp_in = block.post_attention_layernorm(x)
         mlp_out = block.mlp(mlp_in)
         x = x + mlp_out
-        state = layer.next_state(state, extra, mlp_in, mlp_out)
+        state = layer.update_state(state, extra, mlp_in, mlp_out)
     assert torch.allclose(model.norm(x), model.hidden(tokens), rtol=0, atol=1e-12)
 
 
@@ -126,3 +128,16 @@ def test_bad_input_is_an_error_before_anything_is_trained(tmp_path: Path) -> Non
     assert not list(tmp_path.glob("runs/*"))
     with pytest.raises(pe_bench.InputError):
         pe_bench.draw_figures(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell, the models trained for two steps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pe_bench, "run", partial(pe_bench.run, train={"steps": 2}))
+    notebook = json.loads((ROOT / "examples" / "compare.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec(cell, names)
+    assert len(names["axes"].lines) == 5  # two encodings, two seeds, the training length

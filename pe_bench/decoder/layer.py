@@ -19,7 +19,7 @@ class AttentionLayer(nn.Module):
 
     An encoding that changes the token embeddings, such as `sinusoidal`, does so in `embed`, which
     is called once, before the first layer. One that hands a state from layer to layer, such as
-    `tape`, needs `attend` and `next_state` in place of a plain call.
+    `tape`, needs `attend` and `update_state` in place of a plain call.
 
     Args:
         config: shape of the model: width, heads, train_length and so on.
@@ -62,7 +62,7 @@ class AttentionLayer(nn.Module):
 
         Args:
             x: (B, T, C).
-            state: what `begin` or the layer before has returned; None: the state of a first layer.
+            state: what `prepare` or `update_state` returned; None: the state of a first layer.
             tokens: (B, T) ids, as in `forward`.
         """
         positions = self._positions(x, tokens)
@@ -71,11 +71,11 @@ class AttentionLayer(nn.Module):
         attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
         return attended
 
-    def begin(self, x: Tensor, *, tokens: Tensor | None = None) -> State:
+    def prepare(self, x: Tensor, *, tokens: Tensor | None = None) -> State:
         """Return the state that the first layer receives, given the token embeddings (B, T, C)."""
         return hooks.prepare(self.encoding, x, self._positions(x, tokens))
 
-    def next_state(
+    def update_state(
         self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
     ) -> State:
         """Return the next layer's state.

@@ -1,0 +1,28 @@
+"""Distance buckets, one learned bias per head and bucket (You et al. 2026, arXiv 0000.00000)."""
+
+import torch
+from torch import Tensor, nn
+
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+
+
+class Mine(Encoding):
+    """logit_ij += table[h, min(log2(1 + i - j), buckets - 1)].
+
+    Args:
+        buckets: number of distances told apart.
+    """
+
+    shared = False  # every layer has a table of its own
+    shift_invariant = True  # only distances matter
+
+    def __init__(self, model: ModelConfig, layer: int = 0, *, buckets: int = 16) -> None:
+        super().__init__(model, layer)
+        if buckets < 2:
+            raise InputError(f"mine:buckets must be at least 2, not {buckets}")
+        self.table = nn.Parameter(torch.zeros(model.heads, buckets))
+
+    def bias(self, positions: Positions) -> Tensor:
+        bucket = (1 + positions.distance).log2().long()  # (B, T, S)
+        bucket = bucket.clamp(max=self.table.shape[1] - 1)
+        return self.table[:, bucket].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)

@@ -93,9 +93,8 @@ class Addition(LengthGeneralizationTask):
         for first in lengths:
             for second in lengths:
                 longer = (first > self.digits) + (second > self.digits)
-                groups = ("grid", "both-longer" if longer == 2 else "one-longer")
-                split = OOD if longer else ID
-                cells.append(Cell(first, str(second), split, groups if longer else groups[:1]))
+                groups = (("grid",), ("grid", "one-longer"), ("grid", "both-longer"))[longer]
+                cells.append(Cell(first, str(second), OOD if longer else ID, groups))
         return cells
 
     def max_tokens(self, subset: str, cell: Cell) -> int:
@@ -120,19 +119,14 @@ class Addition(LengthGeneralizationTask):
         return _draw(rng, first, second).batch()
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        diagonal = [
-            replace(row, subset="diagonal", second_axis="")
-            for row in measured
-            if str(row.length) == row.second_axis
-        ]
-        return [*super().summarize(measured), *diagonal]
+        diagonal = [row for row in measured if str(row.length) == row.second_axis]
+        curve = [replace(row, subset="diagonal", second_axis="") for row in diagonal]
+        return [*super().summarize(measured), *curve]
 
 
 def _draw(rng: np.random.Generator, first: TokenIds, second: TokenIds) -> Sequences:
-    """Return equations of random numbers with these many digits (N,) and (N,)."""
-    a = _numbers(rng, first)
-    b = _numbers(rng, second)
-    return _equations(a, first, b, second)
+    """Return equations of random numbers of `first` (N,) and `second` (N,) digits."""
+    return _equations(_numbers(rng, first), first, _numbers(rng, second), second)
 
 
 def _numbers(rng: np.random.Generator, sizes: TokenIds) -> TokenIds:

@@ -1,5 +1,6 @@
 """What an encoding keeps, what it costs and what it does at initialisation, without training."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,22 +28,24 @@ from pe_bench.checks.encodings import Subject, examine
 EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8
 DIGITS, SEPARATOR, WORDS = 10, 10, 64
-SENTENCE = 16  # every so many tokens there is a separator
-NEAR = 16  # distances told apart one by one; farther ones grow by STEP
+SENTENCE = 16  # tokens, the last one a separator
+NEAR = 16  # distances up to here are measured one by one, farther ones in steps
 STEP = 1.1
 
 
 class Properties(Task):
     """Three measurements of an encoding by itself.
 
-    `checks`: the suite of `pe-bench check`, 1 where a check holds, 0 where it does not, no row
-    where it does not apply; `failed` counts. `costs`: what a token costs beyond a decoder without
-    positions, in operations and stored numbers, and in percent of that decoder.
-    `logit`: the mean attention logit of the first layer against the distance between query and
-    key. For this the keys are made by the queries' projection and every sequence is one token
-    repeated, so that content matches everywhere alike and what remains is the encoding's doing;
-    a separator after every 15 tokens lets encodings that count segments do so, half of
-    the sequences are of digits. Averages run over heads, sequences and all pairs of one distance.
+    | subset | rows |
+    |---|---|
+    | `checks` | of `pe-bench check`: 1 where a check holds, 0 where it does not; `failed` counts |
+    | `costs` | operations and cached numbers that a token adds to a decoder without positions |
+    | `logit` | mean attention logit of the first layer, by distance between query and key |
+
+    For `logit` the keys are made by the queries' projection and every sequence is one token
+    repeated, so that content matches everywhere alike and only the encoding makes a difference. A
+    separator after every 15 tokens lets encodings that count segments do so; half of the sequences
+    are digits. Averages run over heads, sequences and all pairs of one distance.
     """
 
     headline = Headline("flops_overhead_percent", "costs")
@@ -79,7 +82,7 @@ class Properties(Task):
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         if subset == "logit":
             return Evaluation(self._logits(model))
-        # Models of their own, as they are with gradients and without autocast.
+        # These make other models, with gradients and without autocast.
         device = model.lm_head.weight.device.type
         with (
             torch.inference_mode(False),
@@ -89,7 +92,7 @@ class Properties(Task):
             return Evaluation(_checks(model, device) if subset == "checks" else _costs(model))
 
     def _tokens(self, length: int) -> Tensor:
-        """Rows of one repeated token each, with separators: (ROWS, length)."""
+        """Return rows of one repeated token each, with separators: (ROWS, length)."""
         words = torch.arange(ROWS)
         words[ROWS // 2 :] += SEPARATOR + 1  # the first half of them digits
         tokens = words[:, None].repeat(1, length)
@@ -98,41 +101,31 @@ class Properties(Task):
 
     def _logits(self, model: Decoder) -> list[Measurement]:
         attention: Any = model.layers[0].self_attn
-        queries = attention.q_proj.weight.unflatten(
-            0, (model.config.kv_heads, -1, model.config.head_dim)
-        )
-        attention.k_proj.weight.copy_(
-            queries[:, 0].flatten(0, 1)
-        )  # each key head, its first query's
+        heads = (model.config.kv_heads, -1, model.config.head_dim)
+        queries = attention.q_proj.weight.unflatten(0, heads)  # (H_kv, queries of each, D, C)
+        attention.k_proj.weight.copy_(queries[:, 0].flatten(0, 1))
         rows = []
         for length in self.lengths:
             tokens = self._tokens(length).to(model.lm_head.weight.device)
             trace: list[Tensor] = []
             model.hidden(tokens, trace=trace)
-            words = tokens != SEPARATOR
+            is_word = tokens != SEPARATOR  # (B, T)
             for distance in _distances(length):
-                logits = trace[0].diagonal(-distance, dim1=2, dim2=3).double()
-                both = words[:, distance:] & words[:, : length - distance]
-                seen = logits.transpose(1, 2)[both]
-                if seen.numel():
-                    rows.append(
-                        Measurement(
-                            "logit",
-                            "mean_logit",
-                            float(seen.mean()),
-                            seen.numel(),
-                            length=length,
-                            second_axis=str(distance),
-                        )
-                    )
+                logits = trace[0].diagonal(-distance, dim1=2, dim2=3).double()  # (B, H, pairs)
+                counted = is_word[:, distance:] & is_word[:, : length - distance]  # (B, pairs)
+                found = logits.transpose(1, 2)[counted]
+                if found.numel():
+                    mean = Measurement("logit", "mean_logit", float(found.mean()), found.numel())
+                    rows.append(replace(mean, length=length, second_axis=str(distance)))
         return rows
 
 
 def _distances(length: int) -> list[int]:
-    found = list(range(min(NEAR, length)))
-    while found[-1] < length - 1:
-        found.append(min(length - 1, max(found[-1] + 1, int(found[-1] * STEP))))
-    return found
+    distances = list(range(min(NEAR, length)))
+    while distances[-1] < length - 1:
+        farther = max(distances[-1] + 1, int(distances[-1] * STEP))
+        distances.append(min(length - 1, farther))
+    return distances
 
 
 def _checks(model: Decoder, device: str) -> list[Measurement]:

@@ -64,37 +64,42 @@ RESAMPLES = 1000
 class Perplexity(Task):
     """Trains on windows of the concatenated train split, each with a BOS before it.
 
-    Evaluation takes windows of the test split, none across two documents, of the longest length,
-    and shorter ones from the same starts. Two definitions go by the name of perplexity, and both
-    are here, for each length: `bits_per_byte` and `perplexity` count every token of a window,
-    `tail_bits_per_byte` and `tail_perplexity` the last `stride` ones alone, as the perplexity of
-    sliding windows does. Two curves: subset `position` is the loss at the tokens of the longest
-    windows up to an offset, from half of it on; subset `context` that of the last `stride` tokens
-    of the longest windows, always the same targets, given more and more of what comes before them.
+    Evaluation takes windows of the test split of the longest length, and shorter ones from the same
+    starts.
 
-    One forward of a window gives all but the last of these: the loss at an offset does not depend
-    on how long the window is. Where an encoding is not prefix consistent, each length has a forward
-    of its own. Sums are float64. Standard errors, and the 95 % intervals of bits per byte (by
-    resampling), are over documents, not over windows. Bits per byte compare across tokenizers,
-    perplexities do not.
+    | rows | tokens that count |
+    |---|---|
+    | `bits_per_byte`, `perplexity` of `test` | every token of windows of a length |
+    | `tail_bits_per_byte`, `tail_perplexity` | the last `stride` of them, as with sliding windows |
+    | `position` | of the longest windows up to an offset, from half of it on |
+    | `context` | the last `stride` of the longest windows, given more and more before them |
 
-    Protocol strict: windows do not overlap. Protocol paper (TAPE's and LongLoRA's evaluation): one
-    starts every `stride` tokens, 256 there, and every token of each counts. Not repeated: windows
-    without a BOS, which no model here was trained on; windows across documents, but for .bin files,
-    which do not say where documents are; starts that only shorter windows have; the last window of
-    a text left out; means of the means of batches; half precision.
+    One forward pass of a window gives all but `context`: the loss at an offset does not depend on
+    how long the window is. Where an encoding is not prefix consistent, each length has its own
+    pass. Sums are float64. Standard errors and intervals are over documents, not over windows. Bits
+    per byte compare across tokenizers, perplexities do not.
 
-    Published (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile): `pe_bench/published.csv`. They
-    are fine-tunings of a pre-trained model; nothing here is trained like that.
+    | TAPE's and LongLoRA's evaluation | protocol strict | protocol paper |
+    |---|---|---|
+    | a window starts every 256 tokens | windows do not overlap | every `stride` tokens |
+    | windows without a BOS | with one, as in training | as strict |
+    | windows across documents | only in .bin files, which do not say where they are | as strict |
+    | starts that only shorter windows have | the starts of the longest | as strict |
+    | last window of a text left out | counted | as strict |
+    | means of the means of batches | a ratio of sums | as strict |
+    | half precision | float32 unless asked for | as strict |
+
+    Published numbers (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are of fine-tuned
+    pre-trained models; nothing here is trained like that.
 
     Args:
         corpus: what to train and score on. With --data it names what is there: DIR/NAME or DIR, a
             folder of text, of JSON lines, of copies of the hub's files, or .bin files of ids.
             Without --data pg19, proofpile and c4 are downloaded, not for preset quick. None: what
             --data has, else stdlib.
-        windows: how many test windows, spread evenly over all there are; 0: all.
-        stride: tokens that a tail has; None: as many as the shortest windows.
-        train_files: how many files of a public corpus' train split to use, one after the other.
+        windows: number of test windows, spread evenly over all; 0: all.
+        stride: tokens of a tail; None: those of the shortest windows.
+        train_files: number of files of a public corpus' train split, used one after the other.
     """
 
     headline = Headline("bits_per_byte", "4x-train-length")

@@ -74,23 +74,22 @@ class Scrolls(Task):
     exact match (contract_nli, quality) and the geometric mean of ROUGE-1, 2 and L (the rest), as
     the official script computes them. The SCROLLS score is their mean.
 
-    Protocol strict, one format for training and evaluation:
+    A row is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on what follows
+    SEP. quality also has the accuracy of the likeliest option (`accuracy`, and `accuracy_per_byte`
+    with log-likelihoods divided by length): an exact match of free text below chance says little.
 
-        BOS, input (first 20,000 words, cut at the end to fit), SEP, output, EOS
-
-    with the loss on what follows SEP, greedy decoding, and for quality also the accuracy of the
-    likeliest option ("accuracy", and "accuracy_per_byte" with log-likelihoods divided by length):
-    an exact match of free text below chance says little.
-
-    Protocol paper is what the numbers of the TAPE paper were made with: no separator but a second
-    BOS before the output; summaries framed by an instruction whose tail is appended even where
-    nothing was cut; 20,000 words in training but 15,000 in evaluation; sampled summaries. Not
-    repeated: baselines in different precisions, unseeded sampling.
+    | | protocol strict | protocol paper (the recipe of the TAPE paper) |
+    |---|---|---|
+    | before the output | SEP | a second BOS |
+    | summaries | as the others | framed by an instruction, its tail appended in any case |
+    | words of the input | 20,000 | 20,000 in training, 15,000 in evaluation |
+    | decoding | greedy | summaries are sampled, with a seed (published: without) |
+    | precision | the same for all | as strict (published: baselines had another one) |
 
     Args:
         answer_tokens: longest answer.
         summary_tokens: longest summary.
-        items: how many validation examples per subset, spread evenly; 0: all.
+        items: number of validation examples of each subset, spread evenly; 0: all.
     """
 
     headline = Headline("score", "all")

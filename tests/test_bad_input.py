@@ -108,7 +108,7 @@ FOUND_WANTING = [
     ([*RUN, "--encoding", "nope", "rpoe"], "no encoding 'rpoe' (did you mean 'rope'?)"),
     ([*RUN, "--encoding", "nope", "rope:base=-5"], "must be greater than 1, not -5.0"),
     ([*RUN, "--encoding", "nope", "learned:rows=10"], "learned:rows must be at least"),
-    ([*RUN, "--encoding", "learned:rows=1e12"], "for its own weights, and there are"),
+    ([*RUN, "--encoding", "learned:rows=1e12"], "for its own weights, and this machine has"),
     ([*RUN, "--encoding", "rope:base=2,base=3"], "gives the option 'base' twice"),
     ([*NOPE, "--train.lr", "1", "--train.lr", "2"], "--train.lr is given twice"),
     ([*NOPE, "--encoding", "rope"], "--encoding is given twice"),

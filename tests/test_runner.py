@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.running.options import RunOptions
 
 TASK = '''
 """A task whose evaluation counts its calls."""
@@ -250,6 +252,13 @@ EACH = TASK.replace("class Toy(Task):", "class Toy(Task):\n    trains_each_subse
 )
 
 
+def test_a_loss_that_is_not_finite_is_found_once(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(HOOK.replace("1 / 0", "x * float('nan')"))
+    assert toy(encodings=("./crash.py",)) == (1, ["batch", "batch"])
+    reason = record(tmp_path, "crash.py")[0]["reason"]
+    assert reason.startswith("FloatingPointError: the loss is nan at step 2: lower --train.lr")
+
+
 def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,3 +392,13 @@ def test_a_full_disk_stops_everything_with_a_sentence(
     assert len(errors.splitlines()[-1:]) == 1
     assert "Traceback" not in errors
     monkeypatch.undo()
+
+
+def test_options_from_python_are_checked_like_those_of_the_command() -> None:
+    assert RunOptions(train={"steps": 2}).preset == "quick"
+    with pytest.raises(InputError, match=r"train has no 'stesp' .did you mean 'steps'"):
+        RunOptions(train={"stesp": 2})
+    with pytest.raises(InputError, match="model has no 'vocab_size'"):
+        RunOptions(model={"vocab_size": 2})
+    with pytest.raises(InputError, match="precision must be fp32 or bf16, not 'fp16'"):
+        RunOptions(precision="fp16")  # type: ignore[arg-type]

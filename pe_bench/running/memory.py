@@ -33,15 +33,15 @@ def check_task_fits(task: ResolvedTask, device: str, precision: str) -> None:
     if weights > available:
         raise InputError(
             f"a model of {model.layers:,} layers and width {model.width:,} needs "
-            f"{_size(weights)} for weights, gradients and optimizer, and there are "
+            f"{_size(weights)} for weights, gradients and optimizer, and this machine has "
             f"{_size(available)}: use a smaller --model.width or fewer --model.layers"
         )
     batch = batch_bytes(task, precision)
     if weights + batch > available:
         raise InputError(
             f"a batch of {task.train.batch_size:,} sequences of {model.train_length:,} tokens "
-            f"needs at least {_size(batch)}, and there are {_size(available)}: use a smaller "
-            "--train.batch_size, or --train.micro_batch"
+            f"needs at least {_size(batch)}, and this machine has {_size(available)}: use a "
+            "smaller --train.batch_size, or --train.micro_batch"
         )
 
 
@@ -56,7 +56,7 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
     available = memory_of("cpu")  # where every model is built
     if needed > available:
         raise InputError(
-            f"{encoding.label} needs {_size(needed)} for its own weights, and there are "
+            f"{encoding.label} needs {_size(needed)} for its own weights, and this machine has "
             f"{_size(available)}: use smaller options"
         )
 

@@ -1,10 +1,12 @@
 """The options of a command, common to all of its runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.errors import InputError, suggest
 from pe_bench.system.files import cache_folder
 
 
@@ -24,6 +26,9 @@ class RunOptions:
         pretrain: the same for the task that another one starts from.
         model: changed fields of the preset's `ModelConfig`.
         cache: folder for downloads, tokenizers and checkpoints.
+
+    Raises:
+        InputError: a field that does not exist, or another precision.
     """
 
     preset: str = "quick"
@@ -36,3 +41,18 @@ class RunOptions:
     pretrain: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=cache_folder)
+
+    def __post_init__(self) -> None:
+        _check_fields("train", self.train, TrainConfig)
+        _check_fields("pretrain", self.pretrain, TrainConfig)
+        _check_fields("model", self.model, ModelConfig)
+        if self.precision not in ("fp32", "bf16"):
+            raise InputError(f"precision must be fp32 or bf16, not '{self.precision}'")
+
+
+def _check_fields(name: str, changes: Mapping[str, Any], config: type[Any]) -> None:
+    known = [field.name for field in fields(config) if "help" in field.metadata]
+    for wrong in changes.keys() - set(known):
+        raise InputError(
+            f"{name} has no '{wrong}'{suggest(wrong, known)}; it has {', '.join(known)}"
+        )

@@ -55,7 +55,7 @@ class Busy(Exception):
 class Run:
     """One encoding on one task under one seed."""
 
-    task: ResolvedTask
+    resolved: ResolvedTask
     encoding: Plugin
     seed: int
     results: Path
@@ -65,15 +65,15 @@ class Run:
     @property
     def title(self) -> str:
         """Encoding, task and seed, for people."""
-        return f"{self.encoding.label} · {self.task.label} · seed {self.seed}"
+        return f"{self.encoding.label} · {self.resolved.label} · seed {self.seed}"
 
     @property
     def folder(self) -> Path:
         """Run directory. Its digest changes with every setting and plugin source that can change a
         result.
         """
-        identity = self.task.digest(self.encoding.label, self.encoding.source)
-        place = self.results / "runs" / slug(self.task.label) / slug(self.encoding.label)
+        identity = self.resolved.digest(self.encoding.label, self.encoding.source)
+        place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
     def execute(self, *, wait: bool = False) -> Outcome:
@@ -133,7 +133,7 @@ class Run:
 
     def _measure_all(self, failures: Failures) -> None:
         """Train and measure every subset that is not measured yet."""
-        for subset in self.task.task.subsets:
+        for subset in self.resolved.task.subsets:
             rows = self.folder / "subsets" / f"{slug(subset)}.csv"
             if rows.exists():
                 continue
@@ -157,15 +157,15 @@ class Run:
         summary: list[Measurement] = []
         if measured:
             try:
-                summary = self.task.task.summarize(measured)
+                summary = self.resolved.task.summarize(measured)
             except Exception as error:
                 failures.add("summary", error)
         self._write(self.folder / "rows.csv", [*measured, *summary])
 
     def _done(self, subsets: tuple[str, ...], seconds: float) -> Outcome:
         shutil.rmtree(self.folder / "work", ignore_errors=True)
-        model = self.task.make_model(self.encoding, self.seed)
-        start = self.task.start
+        model = self.resolved.make_model(self.encoding, self.seed)
+        start = self.resolved.start
         files = {name: self.folder / "subsets" / f"{slug(name)}.json" for name in subsets}
         costs = {name: read_json(file) for name, file in files.items()}
         notes = [note for cost in costs.values() for note in cost.pop("notes", ())]
@@ -190,18 +190,18 @@ class Run:
     def _is_done(self) -> bool:
         record = read_json(self.folder / "run.json")
         done = set(record.get("subsets", ()))
-        return record.get("status") == "done" and done >= set(self.task.task.subsets)
+        return record.get("status") == "done" and done >= set(self.resolved.task.subsets)
 
     def _measured(self) -> dict[str, list[Measurement]]:
         """Return the rows of every subset that has been measured, now or in an earlier call."""
         folder = self.folder / "subsets"
-        paths = {name: folder / f"{slug(name)}.csv" for name in self.task.task.subsets}
+        paths = {name: folder / f"{slug(name)}.csv" for name in self.resolved.task.subsets}
         return {name: read_measurements(path) for name, path in paths.items() if path.exists()}
 
     def _measure(self, subset: str) -> list[Measurement]:
         """Return the rows of one subset, its model trained before where it is not yet."""
-        task = self.task.task
-        model, trained = self._trained(self.task, subset if task.trains_each_subset else None)
+        task = self.resolved.task
+        model, trained = self._trained(self.resolved, subset if task.trains_each_subset else None)
         started = time.monotonic()
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
@@ -278,38 +278,38 @@ class Run:
         return task.task.context.cache / "checkpoints" / key
 
     def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
-        context = self.task.task.context
+        context = self.resolved.task.context
         identity = {
-            "task": self.task.label,
+            "task": self.resolved.label,
             "encoding": self.encoding.label,
             "seed": self.seed,
             "preset": context.preset,
             "protocol": context.protocol,
-            "data": self.task.task.data_label,
+            "data": self.resolved.task.data_label,
             "run": self.folder.name,
         }
         write_rows(path, [identity | asdict(row) for row in measured], CSV_COLUMNS)
 
     def _record(self, status: Status, **more: Any) -> None:
-        task = self.task.task
+        task = self.resolved.task
         record = RunRecord(
             status=status,
-            task=self.task.label,
+            task=self.resolved.label,
             encoding=self.encoding.label,
             encoding_source=self.encoding.source,
             seed=self.seed,
             preset=task.context.preset,
             protocol=task.context.protocol,
             data=task.provenance(),
-            settings_digest=self.task.digest(),
-            settings=self.task.settings,
+            settings_digest=self.resolved.digest(),
+            settings=self.resolved.settings,
             headline=task.headline,
             views=task.views,
             metrics=dict(task.metrics),
             axes=dict(task.axes),
             max_train_axis=task.max_train_axis,
-            train_length=self.task.model.train_length,
-            fine_tune_length=self.task.train.length if self.task.start else None,
+            train_length=self.resolved.model.train_length,
+            fine_tune_length=self.resolved.train.length if self.resolved.start else None,
             unavailable=dict(task.unavailable),
             environment=environment.describe(self.device),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -19,6 +19,11 @@ from pe_bench.registry import plugins
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
+DATA = {
+    "pe_bench/py.typed",
+    "pe_bench/reporting/published.csv",
+    "pe_bench/reporting/styles.csv",
+}
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -76,7 +81,7 @@ def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path])
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
         code = {name for name in names if ".dist-info/" not in name}
-        assert code == modules() | {"pe_bench/py.typed", "pe_bench/reporting/published.csv"}
+        assert code == modules() | DATA
         nope = (ROOT / "encodings/nope.py").read_bytes()
         assert wheel.read("pe_bench/encodings/nope.py") == nope
         (licence,) = (name for name in names if name.endswith("LICENSE"))

@@ -1,5 +1,6 @@
 """What README and CONTRIBUTING tell people to do works."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -37,12 +38,20 @@ def test_the_task_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     _, code = blocks("CONTRIBUTING.md", "python")
     Path("sorting.py").write_text(code)
+    assert main(["check", "./sorting.py"]) == 0
     command = ["run", "--encoding", "rope", "--task", "./sorting.py:samples=3"]
     assert main([*command, "--train.steps", "2"]) == 0
     (rows,) = Path("results").glob("runs/*/rope/*/rows.csv")
     lengths = {row.length for row in read_measurements(rows)}
     assert lengths == {None, *range(1, 17)}
     assert main(["report"]) == 0
+
+
+@pytest.mark.parametrize(("place", "file"), [(0, "your_encoding.py"), (1, "your_task.py")])
+def test_the_examples_are_those_of_contributing(place: int, file: str) -> None:
+    code = blocks("CONTRIBUTING.md", "python")[place]
+    example = (ROOT / "examples" / file).read_text(encoding="utf-8")
+    assert ast.dump(ast.parse(example)) == ast.dump(ast.parse(code))  # layout apart
 
 
 def test_the_readme_has_the_two_commands_that_set_everything_up() -> None:

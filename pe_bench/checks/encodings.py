@@ -123,7 +123,7 @@ def cache(subject: Subject) -> str | None:
     model = _cacheable(subject)
     tokens = subject.tokens()
     memory = Cache(len(tokens), LENGTH, subject.device)
-    steps = [tokens[:, :25], *tokens[:, 25:].split(1, dim=1)]
+    steps = [tokens[:, :30], *tokens[:, 30:].split(1, dim=1)]
     decoded = torch.cat([model(step, memory) for step in steps], dim=1)
     return _difference(decoded, model(tokens), "decoding with a cache changes the outputs")
 
@@ -140,7 +140,7 @@ def chunks(subject: Subject) -> str | None:
 
 def ragged(subject: Subject) -> str | None:
     """Prompts of unequal length in one batch continue as each does alone."""
-    new_tokens = 8
+    new_tokens = 6
     model = _cacheable(subject)
     tokens = subject.tokens(20, rows=3).tolist()
     prompts = [tokens[0], tokens[1][:5], tokens[2][:13]]
@@ -206,10 +206,11 @@ def bfloat16(subject: Subject) -> str | None:
     errors = []
     sizes = []
     for ids in (near, near + span - length, near * (span // length)):
-        expected = wide(tokens, positions=ids).double()
+        trace: list[Tensor] = []
+        expected = wide.lm_head(wide.hidden(tokens, positions=ids, trace=trace)).double()
         error = (narrow(tokens, positions=ids).double() - expected).square().mean().sqrt()
         errors.append(float(error / expected.square().mean().sqrt()))
-        sizes.append(_logit_size(wide, tokens, ids))
+        sizes.append(_size(torch.stack(trace)))
     first, *far = errors
     growth = max(1.0, sizes[1] / sizes[0], sizes[2] / sizes[0])
     declared = wide.encoding.logits_grow
@@ -400,12 +401,9 @@ def _layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     return outputs
 
 
-def _logit_size(model: Decoder, tokens: Tensor, positions: Tensor) -> float:
-    """Return the root mean square of all layers' attention logits."""
-    trace: list[Tensor] = []
-    model.hidden(tokens, positions=positions, trace=trace)
-    logits = torch.stack(trace).double()
-    return float(logits[logits.isfinite()].square().mean().sqrt())
+def _size(logits: Tensor) -> float:
+    """Return the root mean square of attention logits where a query may look."""
+    return float(logits[logits.isfinite()].double().square().mean().sqrt())
 
 
 def _first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:

@@ -354,6 +354,15 @@ def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
     assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
 
 
+def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
+    mean = Measurement("test", "em", 5.0, 9)
+    views = (Curve("test", "em"), Heatmap("test", "em", "A map"), Gallery("test", "em", "B", "y"))
+    put(tmp_path, "rope", [mean], views=views, axes={})
+    assert draw(read_table(tmp_path)) == {}
+    put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
+    assert list(draw(read_table(tmp_path))) == [""]
+
+
 def test_scores_of_parts(tmp_path: Path) -> None:
     views = (*PART_COLUMNS[:2], replace(PART_COLUMNS[2], chance=12.5))
     figure = draw_scores(put_many(tmp_path, PARTS, views))

@@ -33,6 +33,7 @@ def draw_curves(table: Table) -> Figure:
     )
     chosen = styles(table.encodings)
     handles: dict[str, Any] = {}
+    percentages: list[Axes] = []
     for axis, view in zip(axes, views, strict=True):
         numbers = table.numbers(view.subset, view.metric)
         numbers = numbers[numbers["length"].notna()]
@@ -42,9 +43,9 @@ def draw_curves(table: Table) -> Figure:
                 look = _look(table, encoding, chosen[encoding])
                 # Later curves are thinner, so that those below can be seen where they coincide.
                 look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
-                bars = _bars(curve, percent=table.metric(view.metric).unit == "%")
+                bars = _bars(curve, percent=_is_percent(table, view))
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
-        _set_x(axis, view, numbers, table.about.axes["length"])
+        _set_x(axis, view, numbers, table.axis("length"))
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
@@ -52,7 +53,9 @@ def draw_curves(table: Table) -> Figure:
             charts.mark_trained(axis, length, label)
         if view.chance is not None:
             charts.mark_chance(axis, view.chance)
-    _share_percent_range([a for a, v in zip(axes, views, strict=True) if _is_percent(table, v)])
+        if _is_percent(table, view):
+            percentages.append(axis)
+    _share_percent_range(percentages)
     _add_legend(figure, table, handles)
     charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
@@ -90,7 +93,7 @@ def draw_scores(table: Table) -> Figure:
     ticks = [_describe(table, view) for view in views]
     axis.set_xticks(range(len(views)), ticks)
     axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel(f"subset, {table.about.axes['length']}, metric")
+    axis.set_xlabel(f"subset, {table.axis('length')}, metric")
     axis.set_ylabel(_common_label(table, views))
     axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # a score of zero is a whole marker
     axis.set_xlim(-0.6, len(views) - 0.4)

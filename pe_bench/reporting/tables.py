@@ -82,9 +82,22 @@ class Table:
         return sorted({record.encoding for record in self.records})
 
     def views(self, kind: type[AnyView]) -> list[AnyView]:
-        """Return the views of a kind that there are numbers for."""
-        views = [view for view in self.about.views if isinstance(view, kind)]
-        return [view for view in views if not self.numbers(view.subset, view.metric).empty]
+        """Return the views of a kind that there are numbers for, with a place on its axes."""
+        found = []
+        for view in self.about.views:
+            if isinstance(view, kind):
+                numbers = self.numbers(view.subset, view.metric)
+                if not isinstance(view, Column):
+                    numbers = numbers[numbers["length"].notna()]
+                if isinstance(view, Heatmap | Gallery):
+                    numbers = numbers[numbers["second_axis"] != ""]
+                if not numbers.empty:
+                    found.append(view)
+        return found
+
+    def axis(self, name: str) -> str:
+        """Return the meaning of the axis "length" or "second"."""
+        return self.about.axes.get(name) or name
 
     def metric(self, name: str) -> Metric:
         """Return title, unit and direction of a metric."""

@@ -210,10 +210,14 @@ def test_all_that_is_wrong_is_said_once_each(
     assert all(w in line for w, line in zip(["ropee", "broken", "perplexit"], lines, strict=True))
 
 
+@pytest.mark.parametrize("args", [FLIPFLOP, NOPE], ids=["keeps nothing", "keeps its text"])
 def test_a_cache_that_cannot_be_written_to_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
 ) -> None:
     monkeypatch.setenv("PE_BENCH_CACHE", "/proc/nope")
-    assert main(FLIPFLOP) == 2
+    assert main(args) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "cannot write to /proc/nope" in line and "with PE_BENCH_CACHE" in line

@@ -8,7 +8,7 @@ import torch
 
 from pe_bench.checks.depth import describe_missing_layers
 from pe_bench.encoding import Encoding
-from pe_bench.errors import DataError, InputError, InputErrors, describe_error
+from pe_bench.errors import DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.memory import check_encoding_fits, check_task_fits
@@ -94,23 +94,13 @@ def make_plan(
     loaded = _load(encodings, problems)
     resolved = _resolve(options, tasks, problems, plan)
     for task in resolved:
-        try:
-            check_task_fits(task, device, options.precision)
-        except InputError as error:
-            problems.add(task.label, error)
-            continue
-        planned: list[tuple[Plugin, str | None]] = []
-        for encoding in loaded:
-            try:
-                planned.append((encoding, _reason_to_skip(encoding, task)))
-            except InputError as error:
-                problems.add(f"{encoding.label} on {task.label}", error)
-        plan.notes += _depth_notes(task, [encoding for encoding, skip in planned if not skip])
+        pairs = _pair(task, loaded, device, options.precision, problems)
+        plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
-            for encoding, reason in planned:
+            for encoding, skip in pairs:
                 run = Run(task, encoding, seed, results, device, options.precision)
                 named = "all" not in encodings or encoding.label in encodings
-                plan.runs.append(PlannedRun(run, reason, named))
+                plan.runs.append(PlannedRun(run, skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
     for note in plan.notes:
@@ -167,6 +157,9 @@ def _resolve(
             missing.append((plugin.label, error))
         except InputError as error:
             problems.add(plugin.label, error)
+        except SavingError:
+            if not problems.titles:  # that a folder cannot be written to is among them
+                raise
         except Exception as error:
             cause = warn(f"{plugin.label} failed, {describe_error(error)}")
             plan.outcomes.append(Outcome(plugin.label, "failed", cause=cause))
@@ -182,6 +175,28 @@ def _resolve(
         except InputError as error:
             problems.add("", error)
     return resolved
+
+
+def _pair(
+    task: ResolvedTask,
+    encodings: Sequence[Plugin],
+    device: str,
+    precision: str,
+    problems: _Problems,
+) -> list[tuple[Plugin, str | None]]:
+    """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
+    try:
+        check_task_fits(task, device, precision)
+    except InputError as error:
+        problems.add(task.label, error)
+        return []
+    pairs = []
+    for encoding in encodings:
+        try:
+            pairs.append((encoding, _reason_to_skip(encoding, task)))
+        except InputError as error:
+            problems.add(f"{encoding.label} on {task.label}", error)
+    return pairs
 
 
 def _expand(specs: Sequence[str], kind: plugins.Kind) -> list[str]:

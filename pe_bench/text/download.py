@@ -1,16 +1,19 @@
 """Files of dataset repositories on the Hugging Face hub: resumed, verified, then kept.
 
-`datasets` begins a file anew after an interruption, and those of SCROLLS have many gigabytes.
+`datasets` and `hf_hub_download` of huggingface_hub 2.4 throw away what they have when they are
+interrupted, too much to lose with files of many gigabytes; the latter's parts are used here.
 """
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
 from pe_bench.errors import DataError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfFileMetadata
 
 _TIMEOUT_S = 10
 
@@ -53,70 +56,56 @@ def hub_path(repo: str, filename: str, cache: Path, revision: str) -> Path:
     return cache / repo.replace("/", "--") / revision / filename
 
 
-def hub_contents(
-    repo: str, files: Sequence[str], *, revision: str = "main", endpoint: str | None = None
-) -> dict[str, tuple[int, str]]:
-    """Return size and SHA-256 of files of a dataset repository without downloading them.
+def hub_content(
+    repo: str, filename: str, *, revision: str = "main", endpoint: str | None = None
+) -> "HfFileMetadata":
+    """Return what the hub says of a file: `size`, checksum (`etag`) and `commit_hash`.
 
     Raises:
-        DataError: The hub cannot be reached or refuses, or lacks a file.
+        DataError: The hub cannot be reached or refuses.
     """
-    from huggingface_hub import HfApi, RepoFile
+    from huggingface_hub import get_hf_file_metadata
 
-    if not files:
-        return {}
-    try:
-        found = HfApi(endpoint=endpoint).get_paths_info(
-            repo, list(files), revision=revision, repo_type="dataset"
-        )
-    except Exception as error:
-        raise _refused(repo, files[0], endpoint, _reason(error)) from error
-    contents = {}
-    for file in found:
-        if isinstance(file, RepoFile) and file.lfs:  # as every file of some size is
-            contents[file.path] = file.size, file.lfs.sha256
-    for name in files:
-        if name not in contents:
-            raise _refused(repo, name, endpoint, "not found there")
-    return contents
-
-
-def _refused(repo: str, filename: str, endpoint: str | None, reason: str) -> DataError:
-    from huggingface_hub import constants
-
-    where = f"{endpoint or constants.ENDPOINT}/datasets/{repo}"
-    return DataError(
-        f"cannot download {filename} from {where} ({reason}): "
-        f"give --data DIR with {Path(filename).name}, or connect to a network"
-    )
-
-
-def _download(repo: str, filename: str, revision: str, endpoint: str | None, target: Path) -> None:
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
-
-    # `hf_hub_download` of huggingface_hub 2.4 throws away what it has when it is interrupted, too
-    # much to lose with files of many gigabytes; its parts are used here instead.
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
-    def url_at(revision: str) -> str:
-        return hf_hub_url(repo, filename, repo_type="dataset", revision=revision, endpoint=endpoint)
-
-    where = f"{endpoint or constants.ENDPOINT}/datasets/{repo}"
+    where = _address(repo, endpoint)
     # The hub client's errors come from an HTTP library that changes between its versions, hence
     # the two broad clauses.
     try:
-        remote = get_hf_file_metadata(url_at(revision), timeout=_TIMEOUT_S)
+        url = _url(repo, filename, revision, endpoint)
+        content = get_hf_file_metadata(url, timeout=_TIMEOUT_S)
     except Exception as error:
-        raise _refused(repo, filename, endpoint, _reason(error)) from error
-    if not remote.etag or not remote.commit_hash:
+        raise DataError(
+            f"cannot download {filename} from {where} ({_reason(error)}): "
+            f"give --data DIR with {Path(filename).name}, or connect to a network"
+        ) from error
+    if not content.etag or not content.commit_hash:
         raise DataError(f"{where} gives no checksum for {filename}: it is not a dataset hub")
+    return content
 
+
+def _address(repo: str, endpoint: str | None) -> str:
+    from huggingface_hub import constants
+
+    return f"{endpoint or constants.ENDPOINT}/datasets/{repo}"
+
+
+def _url(repo: str, filename: str, revision: str, endpoint: str | None) -> str:
+    from huggingface_hub import hf_hub_url
+
+    return hf_hub_url(repo, filename, repo_type="dataset", revision=revision, endpoint=endpoint)
+
+
+def _download(repo: str, filename: str, revision: str, endpoint: str | None, target: Path) -> None:
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    where = _address(repo, endpoint)
+    remote = hub_content(repo, filename, revision=revision, endpoint=endpoint)
+    assert remote.etag and remote.commit_hash  # or it had raised
     partial = target.with_name(f"{target.name}.{remote.etag[:16]}.part")
     try:
         with partial.open("ab") as file:
             http_get(
-                url_at(remote.commit_hash),
+                _url(repo, filename, remote.commit_hash, endpoint),
                 file,
                 resume_size=file.tell(),
                 # Ranges of a compressed stream would not fit together.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pe_bench.api import Corpus, DataError, InputError
 from pe_bench.text.corpus import Piece, TextFile, read_files
-from pe_bench.text.download import hub_contents, hub_file, hub_path
+from pe_bench.text.download import hub_content, hub_file, hub_path
 
 # fmt: off
 _BOOKS = (
@@ -83,10 +83,14 @@ def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
     root = hub_path(source.repo, "", cache, source.revision)
 
     def describe(names: Sequence[str]) -> list[TextFile]:
-        absent = [name for name in names if not (root / name).exists()]
-        contents = hub_contents(source.repo, absent, revision=source.revision)
-        there = read_files(root, [root / name for name in names if name not in absent])
-        return there + [TextFile(name, root / name, *contents[name]) for name in absent]
+        there = [root / name for name in names if (root / name).exists()]
+        files = read_files(root, there)
+        for name in names:
+            if root / name not in there:
+                content = hub_content(source.repo, name, revision=source.revision)
+                # For files of this size the checksum is the SHA-256 of the bytes.
+                files.append(TextFile(name, root / name, content.size or 0, content.etag or ""))
+        return files
 
     def fetch(file: TextFile) -> None:
         hub_file(source.repo, file.name, cache=cache, revision=source.revision)

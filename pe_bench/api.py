@@ -26,7 +26,6 @@ from pe_bench.sequences.rows import (
     Mask,
     Segment,
     Sequences,
-    TokenIds,
     Turn,
     collate,
     concatenate,
@@ -47,7 +46,7 @@ from pe_bench.task import (
     Vocabulary,
 )
 from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
-from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 __all__ = [

@@ -158,7 +158,7 @@ class Copying(LengthGeneralizationTask):
             count *= self.symbols - 1
         if self.context.protocol == "strict" and count <= self.samples:
             powers = self.symbols ** np.arange(2 if variant.constant else size)
-            numbers = np.arange(count)[:, None] // powers % self.symbols
+            numbers: TokenIds = np.arange(count)[:, None] // powers % self.symbols
         else:
             rng = np.random.default_rng([EVAL_SEED, *variant.published_as.encode(), size])
             numbers = self._draw(rng, variant, self.samples, size)

@@ -10,8 +10,8 @@ import torch
 
 from pe_bench.config import IGNORE
 from pe_bench.task import Batch
+from pe_bench.text.tokenizer import TokenIds
 
-TokenIds = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 PAD = 0

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.sequences.rows import Mask, Sequences, TokenIds
+from pe_bench.sequences.rows import Mask, Sequences
+from pe_bench.text.tokenizer import TokenIds
 
 MAX_TOKENS = 16_384  # of a forward pass
 

@@ -20,7 +20,7 @@ from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
 from pe_bench.text.corpus import Corpus, Piece
 
-Ids = npt.NDArray[np.int32]
+TokenIds = npt.NDArray[np.integer]  # of any shape and width
 Lengths = npt.NDArray[np.int64]
 
 MIN_VOCAB = 300  # 256 bytes, the special tokens and something to merge
@@ -70,7 +70,7 @@ class Tokenizer(ABC):
         return tuple(int(i) for i in ids if holds(self._text(np.array([i]))))
 
     @abstractmethod
-    def encode(self, text: str | bytes) -> Ids:
+    def encode(self, text: str | bytes) -> TokenIds:
         """Ids (T,) of a text, without special tokens; an unpaired surrogate becomes `?`.
 
         Raises:
@@ -98,7 +98,7 @@ class ByteTokenizer(Tokenizer):
         special = {role: 256 + index for index, role in enumerate(_ROLES)}
         super().__init__("bytes", hashlib.sha256(b"bytes-v1").hexdigest(), lengths, special)
 
-    def encode(self, text: str | bytes) -> Ids:
+    def encode(self, text: str | bytes) -> TokenIds:
         data = text if isinstance(text, bytes) else text.encode(errors="replace")
         return np.frombuffer(data, dtype=np.uint8).astype(np.int32)
 
@@ -146,7 +146,7 @@ class BpeTokenizer(Tokenizer):
         super().__init__(name, hashlib.sha256(content).hexdigest(), lengths, special)
         self._require_exact_bytes()
 
-    def encode(self, text: str | bytes) -> Ids:
+    def encode(self, text: str | bytes) -> TokenIds:
         data = text if isinstance(text, bytes) else text.encode(errors="replace")
         try:
             decoded = data.decode()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from pe_bench.api import (
     Preset,
     Task,
     TaskContext,
+    TokenIds,
     Tokenizer,
     TrainConfig,
     folder_corpus,
@@ -40,7 +42,6 @@ from pe_bench.api import (
 )
 from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
 from pe_bench.tasks.perplexity.tokenized_corpus import (
-    Ids,
     Places,
     Tokens,
     TokenText,
@@ -49,7 +50,6 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
     is_token_text,
 )
 from pe_bench.tasks.perplexity.windows import (
-    Numbers,
     Span,
     Windows,
     find_windows,
@@ -273,7 +273,7 @@ class Perplexity(Task):
         tokens = file_tokens(path, tokenizer)
         return tokenizer, replace(tokens, name=corpus or tokens.name)
 
-    def _nats(self, model: Decoder, windows: Ids) -> list[list[float]]:
+    def _nats(self, model: Decoder, windows: TokenIds) -> list[list[float]]:
         """Summed loss of each span of each window."""
         device = model.lm_head.weight.device
         consistent = model.encoding.prefix_consistent
@@ -291,7 +291,7 @@ class Perplexity(Task):
         nats: list[list[float]] = torch.stack(columns, dim=1).tolist()
         return nats
 
-    def _inputs(self, windows: Ids) -> Batch:
+    def _inputs(self, windows: TokenIds) -> Batch:
         targets = torch.from_numpy(windows.astype(np.int64))
         tokens = targets.roll(1, dims=1)
         tokens[:, 0] = self.tokenizer.bos
@@ -340,14 +340,16 @@ class Perplexity(Task):
         )
 
 
-def _rows(span: Span, nats: Numbers, bytes_: Numbers, clusters: Places) -> list[Measurement]:
-    """Bits per byte of one span, with perplexity but for the curves.
+def _rows(
+    span: Span, nats: npt.NDArray[np.float64], bytes_: Places, clusters: Places
+) -> list[Measurement]:
+    """Return bits per byte of one span, with perplexity but for the curves.
 
     Args:
-        span: which tokens.
+        span: tokens that count.
         nats: (N,) their summed loss in each window.
         bytes_: (N,) bytes that they stand for.
-        clusters: (N,) what goes together.
+        clusters: (N,) cluster of each window.
     """
     tokens = np.full(len(nats), span.scored[1] - span.scored[0])
     tested = span.subset == "test" and not span.family

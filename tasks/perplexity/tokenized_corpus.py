@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
-from pe_bench.api import Corpus, DataError, InputError, Tokenizer
+from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer
 from pe_bench.system.files import saving
 from pe_bench.text.arrow import quiet_library
 from pe_bench.text.corpus import Piece
 
-Ids = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
 
 SUFFIX = ".bin"
@@ -44,7 +43,7 @@ class TokenText:
     ends: Places
     bounded: bool = True
 
-    def read(self, start: int, stop: int) -> Ids:
+    def read(self, start: int, stop: int) -> TokenIds:
         """Return ids[start:stop], which may go across documents."""
         return np.asarray(self.ids[start:stop])
 
@@ -114,7 +113,9 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
     return TokenText(pc.list_flatten(column), stops - lengths, stops - 1)
 
 
-def _encode(batch: dict[str, list[str]], tokenizer: Tokenizer, width: str) -> dict[str, list[Ids]]:
+def _encode(
+    batch: dict[str, list[str]], tokenizer: Tokenizer, width: str
+) -> dict[str, list[TokenIds]]:
     """Return the ids of each text, followed by EOS."""
     encoded = [np.append(tokenizer.encode(text), tokenizer.eos) for text in batch["text"]]
     return {"ids": [ids.astype(width) for ids in encoded]}
@@ -161,11 +162,11 @@ def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
     return Tokens(path.resolve().stem, digest.hexdigest(), opening[:1], opening[1])
 
 
-def _unbounded(ids: Ids) -> TokenText:
+def _unbounded(ids: TokenIds) -> TokenText:
     return TokenText(ids, np.zeros(1, np.int64), np.array([len(ids)]), bounded=False)
 
 
-def _read(path: Path, tokenizer: Tokenizer) -> Ids:
+def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
     if not path.is_file():
         raise DataError(f"there is no file {path}: expected raw 16-bit token ids")
     size = path.stat().st_size

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pe_bench.tasks.perplexity.tokenized_corpus import Ids, Places, TokenText
-
-Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+from pe_bench.api import TokenIds
+from pe_bench.tasks.perplexity.tokenized_corpus import Places, TokenText
 
 OCTAVES = 8  # of the curve against the position
 
@@ -58,7 +56,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def take(self, first: int, stop: int) -> Ids:
+    def take(self, first: int, stop: int) -> TokenIds:
         """Ids of some windows, (stop - first, length)."""
         starts = self.starts[first:stop].tolist()
         windows = [self.text.read(start, start + self.length) for start in starts]

@@ -68,8 +68,19 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> None:
     figure.suptitle("\n".join(wrapped), x=0.01, ha="left", fontsize=11)
 
 
-def set_panel_title(axis: Axes, title: str, *, marked: bool = False) -> None:
-    """Write a title above a panel, and above the labels of `mark_trained` where it has some."""
+def set_panel_title(
+    axis: Axes, title: str, *, width: float | None = None, marked: bool = False
+) -> None:
+    """Write a title above a panel.
+
+    Args:
+        axis: the panel.
+        title: what to write.
+        width: of the panel, inches, to which the title is wrapped; None: it is not.
+        marked: whether there are labels of `mark_trained` below the title.
+    """
+    if width is not None:
+        title = textwrap.fill(title, int(width * CHARACTERS_PER_INCH))
     axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
 
 

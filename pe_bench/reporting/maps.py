@@ -33,10 +33,11 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
     """
     numbers = _cells(table, view)
     shown = _present(numbers, encodings)
+    size = (2.5, 2.5) if len(shown) > 1 else (4.6, 4.0)
     figure, axes = charts.make_panels(
         len(shown),
         per_row=PANELS_PER_ROW,
-        size=(2.5, 2.5) if len(shown) > 1 else (4.6, 4.0),
+        size=size,
         margin=(0.8, 0.6),
         share_x=True,
         share_y=True,
@@ -50,7 +51,7 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         grid = part.pivot_table(index="length", columns="x", values="mean")
         grid = grid.reindex(ys, columns=xs)
         image = axis.pcolormesh(grid.to_numpy(), cmap="cividis", vmin=low, vmax=high)
-        charts.set_panel_title(axis, table.describe(encoding))
+        charts.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
         axis.set_xticks(*_ticks(xs))
         axis.set_yticks(*_ticks(ys))
         axis.tick_params(labelsize=8)
@@ -75,10 +76,11 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
     """
     numbers = _cells(table, view)
     shown = _present(numbers, encodings)
+    size = (2.6, 2.0) if len(shown) > 1 else (5.2, 3.2)
     figure, axes = charts.make_panels(
         len(shown),
         per_row=PANELS_PER_ROW,
-        size=(2.6, 2.0) if len(shown) > 1 else (5.2, 3.2),
+        size=size,
         margin=(LEGEND_WIDTH, 0.4),
         share_x=True,
     )
@@ -98,7 +100,7 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
         _set_distances(axis, numbers["x"].max())
         if table.about.max_train_axis is not None:
             axis.axvline(table.about.max_train_axis, color="0.5", linestyle="--", linewidth=1)
-        charts.set_panel_title(axis, table.describe(encoding))
+        charts.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
     figure.supxlabel(table.axis("second"), fontsize=10)
     figure.supylabel(view.y, fontsize=10)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -176,7 +176,9 @@ def test_seeds_and_encodings_make_a_grid(toy: Toy, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", ["b", "b^C"])
-def test_a_failed_part_is_retried_and_nothing_else(toy: Toy, tmp_path: Path, failure: str) -> None:
+def test_a_failed_part_is_retried_and_nothing_else(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: str
+) -> None:
     code, _ = toy(fail=failure)
     assert code == (130 if "^C" in failure else 1)
     if failure == "b":
@@ -185,6 +187,7 @@ def test_a_failed_part_is_retried_and_nothing_else(toy: Toy, tmp_path: Path, fai
         assert "ZeroDivisionError: broken on purpose" in run["reason"]
         assert len(read_measurements(folder / "subsets/a.csv")) == 1
     assert toy() == (0, ["b"])  # neither trained nor measured a again
+    assert "\na: done already\n" in capsys.readouterr().out
     assert record(tmp_path)[0]["status"] == "done"
 
 

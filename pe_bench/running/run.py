@@ -136,6 +136,7 @@ class Run:
         for subset in self.resolved.task.subsets:
             rows = self.folder / "subsets" / f"{slug(subset)}.csv"
             if rows.exists():
+                info(f"{subset}: done already")
                 continue
             try:
                 self._write(rows, self._measure(subset))

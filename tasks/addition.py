@@ -1,6 +1,7 @@
 """Adding two numbers digit by digit, up to twice as many digits as in training (exact match)."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,7 @@ class Addition(LengthGeneralizationTask):
     | published (Zhu et al. 2025) | here |
     |---|---|
     | items of small cells drawn with replacement | strict: every pair once; paper: as published |
-    | rotation computed and thrown away | applied |
-    | random positions were the plain ones | random |
-    | a smaller grid than the paper says | the grid of the paper |
+    | rotation thrown away, random positions plain, a smaller grid | as the paper says |
 
     Args:
         digits: longest operand in training.
@@ -88,13 +87,11 @@ class Addition(LengthGeneralizationTask):
         self.views += (Curve("diagonal", "exact_match"),)
 
     def cells(self, subset: str) -> list[Cell]:
-        lengths = range(1, 2 * self.digits + 1)
         cells = []
-        for first in lengths:
-            for second in lengths:
-                longer = (first > self.digits) + (second > self.digits)
-                groups = (("grid",), ("grid", "one-longer"), ("grid", "both-longer"))[longer]
-                cells.append(Cell(first, str(second), OOD if longer else ID, groups))
+        for first, second in product(range(1, 2 * self.digits + 1), repeat=2):
+            longer = (first > self.digits) + (second > self.digits)
+            groups = (("grid",), ("grid", "one-longer"), ("grid", "both-longer"))[longer]
+            cells.append(Cell(first, str(second), OOD if longer else ID, groups))
         return cells
 
     def max_tokens(self, subset: str, cell: Cell) -> int:

@@ -1,7 +1,5 @@
 """Copying tokens and leaving out the blanks among them, more or fewer than in training."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,20 +14,15 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Decoder,
     Headline,
     LengthGeneralizationTask,
-    Measurement,
     Preset,
-    Scores,
     Segment,
     Sequences,
     TaskContext,
     TrainConfig,
     Vocabulary,
     concatenate,
-    ratio,
-    teacher_forced,
 )
 
 START, SEP, BLANK = range(FIRST, FIRST + 3)
@@ -124,20 +117,6 @@ class SelectiveCopy(LengthGeneralizationTask):
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         return self._draw(rng, self.train.batch_size, self.blanks).batch()
-
-    def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
-        scores = super().score(model, items)
-        if model.encoding.prefix_consistent:
-            return scores  # teacher-forced already
-        forced = [teacher_forced(model, rows).correct for rows in items]
-        return [replace(s, correct=c) for s, c in zip(scores, forced, strict=True)]
-
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        assert scores.correct is not None  # see `score`
-        fractions = scores.correct / scores.counts
-        each = np.ones(len(fractions))
-        accuracy = ratio(subset, "token_accuracy", fractions, each, scale=100, length=cell.length)
-        return [self.exact_match(subset, cell, scores), accuracy]
 
     def _draw(self, rng: np.random.Generator, rows: int, blanks: int) -> Sequences:
         symbols = FIRST_SYMBOL + rng.integers(0, self.symbols, (rows, self.tokens))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +13,7 @@ from pe_bench.errors import InputError
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import mean_of, proportion
+from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Heatmap, View
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
@@ -68,7 +68,11 @@ class LengthGeneralizationTask(Task):
     """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
 
     averaged: ClassVar[tuple[str, ...]] = ()
-    """Metrics that means are made of; empty: that of the headline."""
+    """Metrics that means are made of; empty: that of the headline.
+
+    With "token_accuracy", every cell has a row of it: the mean fraction of an item's tokens that
+    are correct, teacher-forced even where the answers are generated.
+    """
 
     chance: ClassVar[float | None] = None
     """Value of the headline's metric that guessing reaches."""
@@ -119,11 +123,19 @@ class LengthGeneralizationTask(Task):
         """Score the items of cells of one length, each cell by itself."""
         together = stack(items)
         scores = (exact_match if self.autoregressive else teacher_forced)(model, together)
+        if scores.correct is None and "token_accuracy" in self.averaged:
+            scores = replace(scores, correct=teacher_forced(model, together).correct)
         return scores.split([len(each) for each in items])
 
     def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
         """Return the rows of a cell."""
-        return [self.exact_match(subset, cell, scores)]
+        rows = [self.exact_match(subset, cell, scores)]
+        if scores.correct is not None and "token_accuracy" in self.averaged:
+            fractions = scores.correct / scores.counts
+            items = np.ones(len(fractions))
+            row = ratio(subset, "token_accuracy", fractions, items, scale=100, length=cell.length)
+            rows.append(replace(row, second_axis=cell.second_axis))
+        return rows
 
     def exact_match(self, subset: str, cell: Cell, scores: Scores) -> Measurement:
         """Return the percentage of a cell's items whose scored tokens are all correct."""

@@ -203,11 +203,13 @@ def test_a_results_folder_without_permission(
 def test_all_that_is_wrong_is_said_once_each(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = ["--encoding", "ropee", "broken.py", "--task", "perplexit", "--seeds", "0", "1"]
+    args = ["--encoding", "ropee", "broken.py", "rope:base=-5", "--seeds", "0", "1"]
+    args += ["--task", "perplexit", "flipflop", "--model.layers", "100000000"]
     assert main(["run", *args]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert all(w in line for w, line in zip(["ropee", "broken", "perplexit"], lines, strict=True))
+    wrong = ["ropee", "broken", "perplexit", "100,000,000 layers", "greater than 1, not -5.0"]
+    assert len(lines) == len(wrong)
+    assert all(word in line for word, line in zip(wrong, lines, strict=True))
 
 
 @pytest.mark.parametrize("args", [FLIPFLOP, NOPE], ids=["keeps nothing", "keeps its text"])

@@ -95,7 +95,8 @@ def make_plan(
     resolved = _resolve(options, tasks, problems, plan)
     for task in resolved:
         pairs = _pair(task, loaded, device, options.precision, problems)
-        plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
+        if not problems.titles:
+            plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
                 run = Run(task, encoding, seed, results, device, options.precision)
@@ -169,7 +170,7 @@ def _resolve(
             problems.add(label, reason)
         elif not problems.titles:
             plan.outcomes.append(Outcome(label, "skipped", (warn(f"{label}: {reason}"),)))
-    if not missing and not problems.titles and not plan.outcomes:
+    if len(resolved) == len(_expand(specs, "task")):
         try:
             check_used(options, resolved)
         except InputError as error:
@@ -185,15 +186,16 @@ def _pair(
     problems: _Problems,
 ) -> list[tuple[Plugin, str | None]]:
     """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
+    fits = True
     try:
         check_task_fits(task, device, precision)
     except InputError as error:
         problems.add(task.label, error)
-        return []
+        fits = False
     pairs = []
     for encoding in encodings:
         try:
-            pairs.append((encoding, _reason_to_skip(encoding, task)))
+            pairs.append((encoding, _reason_to_skip(encoding, task, fits)))
         except InputError as error:
             problems.add(f"{encoding.label} on {task.label}", error)
     return pairs
@@ -218,7 +220,7 @@ def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
             )
 
 
-def _reason_to_skip(encoding: Plugin, task: ResolvedTask) -> str | None:
+def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | None:
     """Return why the task cannot be run with the encoding, None if it can.
 
     An encoding that refuses a task under its default options is made for other tasks; where the
@@ -228,11 +230,11 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask) -> str | None:
         InputError: an option is wrong.
     """
     try:
-        instance = _instance(encoding, task)
+        instance = _instance(encoding, task, fits)
         check_encoding_fits(instance, encoding, task)
         return task.task.skip(instance)
     except InputError as error:
-        if encoding.options and _builds(encoding.without_options(), task):
+        if encoding.options and _builds(encoding.without_options(), task, fits):
             raise
         return str(error)
     except Exception:
@@ -252,20 +254,26 @@ def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
     return notes
 
 
-def _instance(encoding: Plugin, task: ResolvedTask) -> Encoding:
-    """Return the encoding without memory for its weights, where it can be built like that."""
+def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
+    """Return the encoding without memory for its weights, where it can be built like that.
+
+    Args:
+        fits: whether the task's model fits into memory; else nothing is built with memory.
+    """
     try:
         with torch.device("meta"):
             return task.make_encoding(encoding)
     except InputError:
         raise
     except Exception:
+        if not fits:
+            raise
         return task.make_encoding(encoding)
 
 
-def _builds(encoding: Plugin, task: ResolvedTask) -> bool:
+def _builds(encoding: Plugin, task: ResolvedTask, fits: bool) -> bool:
     try:
-        _instance(encoding, task)
+        _instance(encoding, task, fits)
     except Exception:
         return False
     return True

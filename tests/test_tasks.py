@@ -112,7 +112,7 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
     with pytest.raises(InputError, match=r"makes its own [a-z]+: leave out --data"):
         synthetic(name, tmp_path, data=tmp_path)
     if CLASSES[name].presets["quick"].train.length is None:
-        with pytest.raises(InputError, match=rf"--train\.length has no effect on {name}: "):
+        with pytest.raises(InputError, match=r"--train\.length has no effect: .*samples"):
             stage(name, tmp_path, length=999)
 
 

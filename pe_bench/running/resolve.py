@@ -166,8 +166,7 @@ def _context(
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
         raise InputError(
-            f"--train.length has no effect on {name}: its own options say how long its rows are "
-            f"({known})"
+            f"--train.length has no effect: the task's own options ({known}) say how long rows are"
         )
     if not preset.train.steps:
         for field in _untrained(overrides):

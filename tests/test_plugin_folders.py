@@ -64,6 +64,12 @@ def test_names_are_the_files_of_the_folders(kind: plugins.Kind) -> None:
     assert plugins.names(kind) == sorted(e.stem.replace("_", "-") for e in entries)
 
 
+def test_all_leaves_out_what_is_only_options_of_another_plugin() -> None:
+    every = plugins.names("encoding")
+    assert {*every} - {*plugins.names_of_all("encoding")} == {"tape-ablations"}
+    assert plugins.names_of_all("task") == plugins.names("task")
+
+
 def test_no_plugin_is_named_like_a_standard_module_and_no_folder_is_a_package() -> None:
     stems = [name.replace("-", "_") for name in SHIPPED]
     assert not {*stems} & sys.stdlib_module_names

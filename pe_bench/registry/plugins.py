@@ -84,6 +84,16 @@ def names(kind: Kind) -> list[str]:
     return sorted(stem.replace("_", "-") for stem in files + folders)
 
 
+def names_of_all(kind: Kind) -> list[str]:
+    """Return the names that "all" stands for in a grid.
+
+    `<other>-<what>` is left out where `<other>` is shipped too: it holds options of that one, and
+    is the same without them.
+    """
+    every = names(kind)
+    return [n for n in every if not any(n.startswith(f"{other}-") for other in every)]
+
+
 def path_of(kind: Kind, name: str) -> Path:
     """Return the file of a shipped plugin's class: `<name>.py`, or `<name>/<kind>.py`."""
     place = PACKAGE / f"{kind}s" / name.replace("-", "_")

@@ -202,10 +202,10 @@ def _pair(
 
 
 def _expand(specs: Sequence[str], kind: plugins.Kind) -> list[str]:
-    """Return the specs, "all" replaced by every shipped name, each once."""
+    """Return the specs, "all" replaced by the names that it stands for, each once."""
     found: dict[str, None] = {}
     for spec in specs:
-        found |= dict.fromkeys(plugins.names(kind) if spec == "all" else [spec])
+        found |= dict.fromkeys(plugins.names_of_all(kind) if spec == "all" else [spec])
     return list(found)
 
 

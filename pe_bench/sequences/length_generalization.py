@@ -80,6 +80,7 @@ class LengthGeneralizationTask(Task):
     all_subsets: tuple[str, ...] = ("cells",)
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
     takes_data: ClassVar[bool] = False
+    """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""
 
     def __init__(self, context: TaskContext, *, samples: int = 100, gate: float = 99.0) -> None:
         super().__init__(context)

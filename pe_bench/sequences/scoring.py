@@ -81,15 +81,15 @@ def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MA
     """
     same_length = not model.encoding.prefix_consistent
     exact = np.zeros(len(sequences), dtype=np.bool_)
-    counts = np.zeros(len(sequences), dtype=np.int64)
+    n_correct = np.zeros(len(sequences), dtype=np.int64)
     forward_tokens = 0
     for rows in _batches(sequences, max_tokens, same_length):
         part = sequences.take(rows)
         correct, used = _predicted(model, part)  # (B, T)
         exact[rows] = (correct | ~part.scored).all(1)
-        counts[rows] = (correct & part.scored).sum(1)
+        n_correct[rows] = (correct & part.scored).sum(1)
         forward_tokens += used
-    return Scores(exact, sequences.scored.sum(1), counts, forward_tokens)
+    return Scores(exact, sequences.scored.sum(1), n_correct, forward_tokens)
 
 
 def decoding_tokens(sequences: Sequences) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import END, PAD, Sequences
 from pe_bench.sequences.scoring import decoding_tokens

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import Oracle, make_task, measure
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST
 from pe_bench.tasks.mqar import MQAR, Queries, _distinct, _places

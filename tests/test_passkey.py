@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import Oracle, answer_after, make_task, measure
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.config import IGNORE
 from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, Heatmap
 from pe_bench.sequences.length_generalization import ID, OOD

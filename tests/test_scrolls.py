@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from pe_bench.config import IGNORE
 from pe_bench.decoder.generation import generate
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal

@@ -8,9 +8,9 @@ import torch
 from helpers import some_slow
 from torch import Tensor
 
-from pe_bench.config import ModelConfig
+from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.generation import generate
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins

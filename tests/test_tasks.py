@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import make_task
 
-from pe_bench.decoder.model import IGNORE
+from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal

@@ -8,8 +8,8 @@ import torch
 from helpers import some_slow
 from torch import Tensor
 
-from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.config import IGNORE, ModelConfig, TrainConfig
+from pe_bench.decoder.model import Decoder
 from pe_bench.registry import plugins
 from pe_bench.running.training import Trained, scale, train
 from pe_bench.task import Batch

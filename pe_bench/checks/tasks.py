@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
-from pe_bench.config import ModelConfig
+from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.model import IGNORE, Decoder
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.config import IGNORE as IGNORE
-from pe_bench.config import ModelConfig
+from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend, attention_logits
 from pe_bench.decoder.cache import Cache

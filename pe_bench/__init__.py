@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pe_bench.config import ModelConfig, TrainConfig
+    from pe_bench.decoder.generation import Sampling
     from pe_bench.decoder.layer import AttentionLayer
     from pe_bench.decoder.llama import load_llama
     from pe_bench.decoder.model import Decoder
@@ -28,6 +29,7 @@ _HOMES = {
     "Decoder": "decoder.model",
     "InputError": "errors",
     "ModelConfig": "config",
+    "Sampling": "decoder.generation",
     "TrainConfig": "config",
     "draw_figures": "front_door",
     "load_encoding": "front_door",
@@ -41,6 +43,7 @@ __all__ = [
     "Decoder",
     "InputError",
     "ModelConfig",
+    "Sampling",
     "TrainConfig",
     "draw_figures",
     "load_encoding",

@@ -122,6 +122,8 @@ def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
     """Call a hook outside autocast, its floating-point arguments in float32 or wider."""
     widened = [_widen(arg) for arg in args]
     devices = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+    if not devices:  # the usual case: a context manager would cost more than small hooks do
+        return hook(*widened)
     with contextlib.ExitStack() as stack:
         for device in devices:
             stack.enter_context(torch.autocast(device, enabled=False))

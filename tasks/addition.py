@@ -1,6 +1,5 @@
 """Adding two numbers digit by digit, up to twice as many digits as in training (exact match)."""
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,10 +15,8 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Curve,
     Headline,
     LengthGeneralizationTask,
-    Measurement,
     Preset,
     Segment,
     Sequences,
@@ -84,14 +81,14 @@ class Addition(LengthGeneralizationTask):
         super().__init__(context, **options)
         self.check_range(digits=(digits, 1, 200))
         self.digits = digits
-        self.views += (Curve("diagonal", "exact_match"),)
 
     def cells(self, subset: str) -> list[Cell]:
         cells = []
         for first, second in product(range(1, 2 * self.digits + 1), repeat=2):
             longer = (first > self.digits) + (second > self.digits)
             groups = (("grid",), ("grid", "one-longer"), ("grid", "both-longer"))[longer]
-            cells.append(Cell(first, str(second), OOD if longer else ID, groups))
+            curve = "diagonal" if first == second else ""
+            cells.append(Cell(first, str(second), OOD if longer else ID, groups, curve))
         return cells
 
     def max_tokens(self, subset: str, cell: Cell) -> int:
@@ -114,11 +111,6 @@ class Addition(LengthGeneralizationTask):
         rng = np.random.default_rng([seed, step])
         first, second = rng.integers(1, self.digits + 1, (2, self.train.batch_size))
         return _draw(rng, first, second).batch()
-
-    def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        diagonal = [row for row in measured if str(row.length) == row.second_axis]
-        curve = [replace(row, subset="diagonal", second_axis="") for row in diagonal]
-        return [*super().summarize(measured), *curve]
 
 
 def _draw(rng: np.random.Generator, first: TokenIds, second: TokenIds) -> Sequences:

@@ -16,14 +16,11 @@ from pe_bench.api import (
     Headline,
     InputError,
     LengthGeneralizationTask,
-    Measurement,
     Preset,
-    Scores,
     Sequences,
     TaskContext,
     TrainConfig,
     Vocabulary,
-    ratio,
 )
 
 WRITE, READ, SKIP = range(FIRST, FIRST + 3)
@@ -60,9 +57,9 @@ class Flipflop(LengthGeneralizationTask):
 
     headline = Headline("accuracy", OOD)
     all_subsets = tuple(IGNORED)
+    cell_metrics = ("accuracy", "exact_match")
     autoregressive = False
     vocabulary = Vocabulary(ONE + 1, digit_ids=(ZERO, ONE))
-    chance = 50.0
     presets = {
         "quick": Preset(
             # Two narrow layers: rows of 64 tokens are long for two cores.
@@ -108,19 +105,6 @@ class Flipflop(LengthGeneralizationTask):
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         return _texts(rng, self.train.batch_size, self.pairs, IGNORED[ID]).batch()
-
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        assert scores.correct is not None  # the text is given
-        accuracy = ratio(
-            subset,
-            "accuracy",
-            scores.correct,
-            scores.counts,
-            scale=100,
-            n=int(scores.counts.sum()),
-            length=cell.length,
-        )
-        return [accuracy, self.exact_match(subset, cell, scores)]
 
 
 def _texts(rng: np.random.Generator, rows: int, pairs: int, ignored: float) -> Sequences:

@@ -1,11 +1,8 @@
 """Recall of many values by their keys, with more pairs and longer gaps than in training."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from pe_bench.api import (
     FIRST,
@@ -16,38 +13,19 @@ from pe_bench.api import (
     TINY,
     Batch,
     Cell,
-    Decoder,
     Headline,
     InputError,
     LengthGeneralizationTask,
-    Measurement,
     Preset,
-    Scores,
     Sequences,
     TaskContext,
     TokenIds,
     TrainConfig,
     Vocabulary,
-    ratio,
 )
 
 GAP_EXPONENT = 0.01  # of the gaps' distribution, the paper's
 EVAL_SEED = 20_250_105
-MAX_TOKENS = 16_384  # of a forward pass
-
-
-@dataclass(frozen=True)
-class Queries(Sequences):
-    """Rows of one length with queries.
-
-    Attributes:
-        targets: (N, T) the value asked for at each query, elsewhere IGNORE.
-    """
-
-    targets: TokenIds
-
-    def batch(self) -> Batch:
-        return Batch(torch.from_numpy(self.ids), torch.from_numpy(self.targets))
 
 
 class MQAR(LengthGeneralizationTask):
@@ -90,6 +68,7 @@ class MQAR(LengthGeneralizationTask):
 
     headline = Headline("accuracy", OOD)
     all_subsets = ("grid", "gap")
+    cell_metrics = ("accuracy", "exact_match")
     autoregressive = False
     axes = {"length": "tokens (gap: between pairs and query)", "second": "pairs"}
     presets = {
@@ -146,7 +125,7 @@ class MQAR(LengthGeneralizationTask):
                 pairs *= 2
         return cells
 
-    def items(self, subset: str, cell: Cell) -> Queries:
+    def items(self, subset: str, cell: Cell) -> Sequences:
         if subset == "grid":
             length = cell.length
             pairs = int(cell.second_axis)
@@ -163,28 +142,9 @@ class MQAR(LengthGeneralizationTask):
         length, pairs = self.mix[rng.integers(len(self.mix))]
         return self._draw(rng, self.train.batch_size, length, pairs).batch()
 
-    def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
-        return [_score(model, rows) for rows in items if isinstance(rows, Queries)]
-
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        exact = self.exact_match(subset, cell, scores)
-        if subset == "gap":  # a single query
-            return [replace(exact, metric="accuracy")]
-        assert scores.correct is not None  # the text is given
-        accuracy = ratio(
-            subset,
-            "accuracy",
-            100 * scores.correct / scores.counts,
-            np.ones(len(scores.counts)),
-            n=int(scores.counts.sum()),
-            length=cell.length,
-            second_axis=cell.second_axis,
-        )
-        return [accuracy, exact]
-
     def _draw(
         self, rng: np.random.Generator, rows: int, length: int, pairs: int, gap: int | None = None
-    ) -> Queries:
+    ) -> Sequences:
         """Return rows that ask for all keys, or for one, `gap` tokens after the pairs."""
         keys = _distinct(rng, rows, pairs, self.keys) + FIRST  # (rows, pairs)
         values = _distinct(rng, rows, pairs, self.keys) + FIRST + self.keys
@@ -206,24 +166,7 @@ class MQAR(LengthGeneralizationTask):
         ids[row, places] = keys[row, asked]
         targets = np.full(ids.shape, IGNORE)
         targets[row, places] = values[row, asked]
-        return Queries(ids, targets != IGNORE, np.full(rows, length), targets)
-
-
-def _score(model: Decoder, rows: Queries) -> Scores:
-    """Count the queries at which the value is the likeliest token."""
-    device = model.lm_head.weight.device
-    counts = rows.scored.sum(1)
-    correct = np.zeros(len(rows), dtype=np.int64)
-    size = max(1, MAX_TOKENS // rows.ids.shape[1])
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        tokens = torch.from_numpy(rows.ids[part]).to(device)  # (B, T)
-        targets = torch.from_numpy(rows.targets[part]).to(device)
-        queries = targets != IGNORE
-        predicted = model.lm_head(model.hidden(tokens)[queries]).argmax(-1)
-        right = (predicted == targets[queries]).unflatten(0, (len(tokens), -1))  # (B, queries)
-        correct[part] = right.sum(1).cpu().numpy()
-    return Scores(correct == counts, counts, correct, rows.ids.size)
+        return Sequences(ids, targets != IGNORE, np.full(rows, length), targets)
 
 
 def _distinct(rng: np.random.Generator, rows: int, count: int, below: int) -> TokenIds:

@@ -65,7 +65,6 @@ class Probes(LengthGeneralizationTask):
     autoregressive = False
     trains_each_subset = True
     averages_each_subset = True
-    chance = 100 / N_SYMBOLS
     presets = {
         "quick": Preset(
             # A phase for each probe: narrow layers, so that two take less than two minutes.

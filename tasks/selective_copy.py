@@ -60,7 +60,7 @@ class SelectiveCopy(LengthGeneralizationTask):
     """
 
     headline = Headline("exact_match", OOD)
-    averaged = ("exact_match", "token_accuracy")
+    cell_metrics = ("exact_match", "token_accuracy")
     all_subsets = ("by-blanks",)
     axes = {"length": "blanks", "second": ""}
     presets = {

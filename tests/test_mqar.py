@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import Oracle, make_task, measure
+from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
-from pe_bench.sequences.rows import FIRST
-from pe_bench.tasks.mqar import MQAR, Queries, _distinct, _places
+from pe_bench.sequences.rows import FIRST, Sequences
+from pe_bench.sequences.scoring import teacher_forced
+from pe_bench.tasks.mqar import MQAR, _distinct, _places
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
@@ -30,8 +32,8 @@ def read(task: MQAR, row: list[int], pairs: int) -> dict[int, int]:
     return {i: known[token] for i, token in enumerate(row) if token in known and i >= 2 * pairs}
 
 
-def check(task: MQAR, rows: Queries, pairs: int, queries: int) -> None:
-    for tokens, targets in zip(rows.ids.tolist(), rows.targets.tolist(), strict=True):
+def check(task: MQAR, rows: Sequences, pairs: int, queries: int) -> None:
+    for tokens, targets in zip(*map(Tensor.tolist, rows.batch()), strict=True):
         asked = {i: t for i, t in enumerate(targets) if t != IGNORE}
         assert read(task, tokens, pairs) == asked
         assert len(asked) == queries and all(place % 2 == 0 for place in asked)
@@ -45,9 +47,10 @@ def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) ->
     assert rows.ids.shape == (100, length)
     check(task, rows, pairs, pairs)
     again = task.items("grid", Cell(length, str(pairs)))
-    assert (rows.ids == again.ids).all() and (rows.targets == again.targets).all()
+    targets = rows.batch().targets
+    assert (rows.ids == again.ids).all() and (targets == again.batch().targets).all()
     # The value is not given away by what follows its query.
-    given_away = rows.ids[:, 1:] == rows.targets[:, :-1]
+    given_away = rows.ids[:, 1:] == targets[:, :-1].numpy()
     assert given_away.sum() < 0.05 * rows.scored.sum()
 
 
@@ -153,24 +156,20 @@ def test_cells_and_means(tmp_path: Path) -> None:
         OOD: [v for (length, _), v in expected.items() if length > 32],
     }
     assert [len(group) for group in groups.values()] == [6, 9, 6, 15]
-    found = {(r.subset, r.metric): r.value for r in task.summarize(rows)}
-    assert found == {
-        (name, "accuracy"): pytest.approx(np.mean(group)) for name, group in groups.items()
-    }
-    assert found[ID, "accuracy"] == 100 > found["longer", "accuracy"]
+    means = [row for row in task.summarize(rows) if row.metric == "accuracy"]
+    found = {row.subset: row.value for row in means}
+    assert found == {name: pytest.approx(np.mean(group)) for name, group in groups.items()}
+    assert found[ID] == 100 > found["longer"]
     gaps = {r.length: r.value for r in rows if r.subset == "gap"}
     assert set(gaps) == {2, 4, 8, 16, 32, 64, 128}
     assert gaps[32] > 0 == gaps[64] and gaps[16] == 100  # the pairs themselves take 8 tokens
     assert task.summarize([r for r in rows if r.subset == "gap"]) == []
 
 
-def test_forward_passes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most", "rows"), [(700, 10), (1, 1)])
+def test_forward_passes_are_bounded(tmp_path: Path, most: int, rows: int) -> None:
     task = make(tmp_path, samples=30)
     model = recall(task)
-    queries = task.items("grid", Cell(64, "4"))
-    for most, rows in ((700, 10), (1, 1)):
-        monkeypatch.setattr("pe_bench.tasks.mqar.MAX_TOKENS", most)
-        (scores,) = task.score(model, [queries])
-        assert scores.correct is not None and scores.correct.tolist() == [4] * 30
-        assert model.seen == [(rows, 64)] * (30 // rows)
-        model.seen.clear()
+    scores = teacher_forced(model, task.items("grid", Cell(64, "4")), max_tokens=most)
+    assert scores.correct is not None and scores.correct.tolist() == [4] * 30
+    assert model.seen == [(rows, 64)] * (30 // rows)

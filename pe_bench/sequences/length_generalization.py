@@ -13,7 +13,7 @@ from pe_bench.errors import InputError
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import mean_of, proportion, ratio
+from pe_bench.results.statistics import Numbers, mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Heatmap, View
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
@@ -23,6 +23,7 @@ from pe_bench.task import Batch, Evaluation, Task, TaskContext
 ID = "in-distribution"
 OOD = "out-of-distribution"
 EVAL_SEED = 20_250_107  # of items that `sample` makes
+TEACHER_FORCED = {"token_accuracy", "accuracy"}  # metrics that need the tokens after a mistake
 
 
 class Cell(NamedTuple):
@@ -33,12 +34,36 @@ class Cell(NamedTuple):
         second_axis: place on its second axis; empty: it has none.
         split: ID where such items are in training, OOD where they are not; empty: in neither mean.
         groups: more means that the cell counts in.
+        curve: name of a curve over `length`, whose value here is the mean over its cells of this
+            length; empty: none. (A subset without a second axis is a curve without that.)
     """
 
     length: int
     second_axis: str = ""
     split: str = ""
     groups: tuple[str, ...] = ()
+    curve: str = ""
+
+
+def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
+    """Return what each item adds to a metric's sum, and its weight: (N,) both.
+
+    | metric | percentage |
+    |---|---|
+    | `exact_match` | of items of which all scored tokens are correct |
+    | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
+    | `accuracy` | of the tokens of all items together; after correct tokens |
+    | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
+    """
+    ones = np.ones(len(scores.counts), dtype=np.int64)
+    if metric == "exact_match":
+        return scores.exact, ones
+    if metric == "correct_prefix":
+        return scores.leading / scores.counts, ones
+    assert scores.correct is not None
+    if metric == "token_accuracy":
+        return scores.correct / scores.counts, ones
+    return scores.correct, scores.counts
 
 
 class LengthGeneralizationTask(Task):
@@ -67,15 +92,8 @@ class LengthGeneralizationTask(Task):
     averages_each_subset: ClassVar[bool] = False
     """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
 
-    averaged: ClassVar[tuple[str, ...]] = ()
-    """Metrics that means are made of; empty: that of the headline.
-
-    With "token_accuracy", every cell has a row of it: the mean fraction of an item's tokens that
-    are correct, teacher-forced even where the answers are generated.
-    """
-
-    chance: ClassVar[float | None] = None
-    """Value of the headline's metric that guessing reaches."""
+    cell_metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
+    """Metrics of every cell and mean, see `item_scores`; the gate is on the first."""
 
     all_subsets: tuple[str, ...] = ("cells",)
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
@@ -124,27 +142,22 @@ class LengthGeneralizationTask(Task):
         """Score the items of cells of one length, each cell by itself."""
         together = stack(items)
         scores = (exact_match if self.autoregressive else teacher_forced)(model, together)
-        if scores.correct is None and "token_accuracy" in self.averaged:
+        if scores.correct is None and TEACHER_FORCED.intersection(self.cell_metrics):
             scores = replace(scores, correct=teacher_forced(model, together).correct)
         return scores.split([len(each) for each in items])
 
     def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        """Return the rows of a cell."""
-        rows = [self.exact_match(subset, cell, scores)]
-        if scores.correct is not None and "token_accuracy" in self.averaged:
-            fractions = scores.correct / scores.counts
-            items = np.ones(len(fractions))
-            row = ratio(subset, "token_accuracy", fractions, items, scale=100, length=cell.length)
-            rows.append(replace(row, second_axis=cell.second_axis))
+        """Return the rows of a cell, one for each of `cell_metrics`."""
+        rows = []
+        for metric in self.cell_metrics:
+            values, weights = item_scores(metric, scores)
+            if metric == "exact_match":
+                row = proportion(subset, metric, float(values.sum()), len(values))
+            else:
+                n = int(weights.sum())
+                row = ratio(subset, metric, values, weights, scale=100, n=n)
+            rows.append(replace(row, length=cell.length, second_axis=cell.second_axis))
         return rows
-
-    def exact_match(self, subset: str, cell: Cell, scores: Scores) -> Measurement:
-        """Return the percentage of a cell's items whose scored tokens are all correct."""
-        correct = int(scores.exact.sum())
-        n = len(scores.exact)
-        return proportion(
-            subset, "exact_match", correct, n, length=cell.length, second_axis=cell.second_axis
-        )
 
     def mean(
         self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
@@ -160,22 +173,27 @@ class LengthGeneralizationTask(Task):
     def views(self) -> tuple[View, ...]:
         """Columns for means, curves of subsets with one axis, maps of those with two."""
         columns = [ID]
+        curves: list[str] = []
+        maps: list[View] = []
         for subset in self.subsets:
-            for cell in self.cells(subset):
+            cells = self.cells(subset)
+            for cell in cells:
                 columns += cell.groups
+                curves.append(cell.curve)
             if self.averages_each_subset and len(self.subsets) > 1:
                 columns.append(f"{subset}-{OOD}")
+            if any(cell.second_axis for cell in cells):
+                maps.append(self._map(subset))
+            else:
+                curves.append(subset)
         metric = self.headline.metric
-        views: list[View] = []
-        for name in dict.fromkeys(columns):
-            views.append(Column(name, metric, chance=self.chance))
-        for subset in self.subsets:
-            if any(cell.second_axis for cell in self.cells(subset)):
-                views.append(self._map(subset))
-                continue
-            for each in self.averaged or (metric,):
-                views.append(Curve(subset, each, chance=self.chance))
-        return tuple(views)
+        views: list[View] = [Column(name, metric) for name in dict.fromkeys(columns)]
+        others = [each for each in self.cell_metrics if each != metric]
+        for each in others:
+            views += [Column(ID, each), Column(OOD, each)]
+        for name in filter(None, dict.fromkeys(curves)):
+            views += [Curve(name, each) for each in self.cell_metrics]
+        return (*views, *maps)
 
     @cached_property
     def train_length(self) -> int:
@@ -216,13 +234,13 @@ class LengthGeneralizationTask(Task):
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         rows = []
-        for metric in self.averaged or (self.headline.metric,):
-            groups = self._groups([row for row in measured if row.metric == metric])
-            for name, cells in groups.items():
-                ranked = metric != self.headline.metric or not name.endswith(OOD)
-                rows.append(
-                    self.mean(name, cells, "ranked" if ranked else self._status(name, groups))
-                )
+        learned = self._groups([row for row in measured if row.metric == self.cell_metrics[0]])
+        for metric in self.cell_metrics:
+            cells = [row for row in measured if row.metric == metric]
+            for name, group in self._groups(cells).items():
+                status = self._status(name, learned) if name.endswith(OOD) else "ranked"
+                rows.append(self.mean(name, group, status))
+            rows += self._curves(cells)
         return rows
 
     def provenance(self) -> dict[str, Any]:
@@ -299,6 +317,22 @@ class LengthGeneralizationTask(Task):
                 for name in names:
                     groups.setdefault(name, []).append(row)
         return groups
+
+    def _curves(self, measured: list[Measurement]) -> list[Measurement]:
+        """Return the points of the curves that cells name."""
+        names: dict[tuple[str, int | None, str], str] = {}
+        for subset in self.subsets:
+            names |= {
+                (subset, cell.length, cell.second_axis): cell.curve for cell in self.cells(subset)
+            }
+        points: dict[tuple[str, int], list[Measurement]] = {}
+        for row in measured:
+            name = names.get((row.subset, row.length, row.second_axis))
+            if name and row.length is not None:
+                points.setdefault((name, row.length), []).append(row)
+        return [
+            replace(self.mean(name, rows), length=length) for (name, length), rows in points.items()
+        ]
 
     def _status(self, name: str, groups: dict[str, list[Measurement]]) -> Status:
         """Return the status of a mean out of distribution."""

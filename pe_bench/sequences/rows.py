@@ -49,17 +49,22 @@ class Sequences:
         ids: (N, T) token ids.
         scored: (N, T), True where the model has to write the id.
         lengths: (N,) tokens of each row.
+        targets: (N, T) ids that the model has to write after scored ids that rows do not go on
+            with, elsewhere IGNORE; None: rows show what is scored, where it is scored.
     """
 
     ids: TokenIds
     scored: Mask
     lengths: TokenIds
+    targets: TokenIds | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def batch(self) -> Batch:
-        """Return inputs and next-token targets, the loss on scored tokens."""
+        """Return inputs and targets, the loss on scored tokens."""
+        if self.targets is not None:
+            return Batch(torch.from_numpy(self.ids), torch.from_numpy(self.targets))
         targets = np.where(self.scored, self.ids, IGNORE)[:, 1:]
         return Batch(torch.from_numpy(self.ids[:, :-1].copy()), torch.from_numpy(targets))
 
@@ -67,7 +72,8 @@ class Sequences:
         """Return some rows, without padding that none of them needs."""
         lengths = self.lengths[rows]
         width = int(lengths.max(initial=0))
-        return Sequences(self.ids[rows, :width], self.scored[rows, :width], lengths)
+        targets = None if self.targets is None else self.targets[rows, :width]
+        return Sequences(self.ids[rows, :width], self.scored[rows, :width], lengths, targets)
 
 
 def concatenate(rows: int, *segments: Segment) -> Sequences:
@@ -112,11 +118,13 @@ def stack(parts: Sequence[Sequences]) -> Sequences:
     """Return the rows of several, one below the other."""
     width = max(part.ids.shape[1] for part in parts)
 
-    def widen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+    def widen(array: npt.NDArray[np.generic], value: int) -> npt.NDArray[np.generic]:
+        return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=value)
 
+    targets = [widen(part.targets, IGNORE) for part in parts if part.targets is not None]
     return Sequences(
-        np.concatenate([widen(part.ids) for part in parts]).astype(np.int64),
-        np.concatenate([widen(part.scored) for part in parts]).astype(np.bool_),
+        np.concatenate([widen(part.ids, PAD) for part in parts]).astype(np.int64),
+        np.concatenate([widen(part.scored, 0) for part in parts]).astype(np.bool_),
         np.concatenate([part.lengths for part in parts]),
+        np.concatenate(targets).astype(np.int64) if targets else None,
     )

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
+from pe_bench.results.statistics import Numbers
 from pe_bench.sequences.rows import Mask, Sequences
 from pe_bench.text.tokenizer import TokenIds
 
@@ -18,17 +21,19 @@ class Scores:
     """How a model did on some rows.
 
     Attributes:
-        exact: (N,) whether every scored token is correct, the end included.
+        exact: (N,) 1 where every scored token is correct, the end included, else 0.
         counts: (N,) scored tokens.
+        leading: (N,) scored tokens before the first wrong one.
         correct: (N,) scored tokens that are predicted after the correct ones before them (teacher
             forcing); None where the answers were generated instead.
         forward_tokens: tokens that went through the model, padding included.
     """
 
-    exact: Mask
+    exact: Numbers
     counts: TokenIds
-    correct: TokenIds | None
-    forward_tokens: int
+    leading: Numbers
+    correct: Numbers | None = None
+    forward_tokens: int = 0
 
     def split(self, sizes: Sequence[int]) -> list["Scores"]:
         """Return the scores of consecutive rows; the first part carries `forward_tokens`."""
@@ -38,7 +43,8 @@ class Scores:
             rows = slice(start, start + size)
             correct = None if self.correct is None else self.correct[rows]
             tokens = 0 if parts else self.forward_tokens
-            parts.append(Scores(self.exact[rows], self.counts[rows], correct, tokens))
+            part = Scores(self.exact[rows], self.counts[rows], self.leading[rows], correct, tokens)
+            parts.append(part)
             start += size
         return parts
 
@@ -60,14 +66,14 @@ def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_T
     """
     if model.encoding.prefix_consistent:
         return teacher_forced(model, sequences, max_tokens=max_tokens)
-    exact = np.zeros(len(sequences), dtype=np.bool_)
+    leading = np.zeros(len(sequences), dtype=np.int64)
     forward_tokens = 0
     for rows in _batches(sequences, max_tokens, same_length=True):
-        part = sequences.take(rows)
-        correct, used = _generated(model, part)  # (B, T)
-        exact[rows] = (correct | ~part.scored).all(1)
+        correct, used = _generated(model, sequences.take(rows))  # (B, T)
+        leading[rows] = correct.sum(1)  # none after the first wrong one
         forward_tokens += used
-    return Scores(exact, sequences.scored.sum(1), None, forward_tokens)
+    counts = sequences.scored.sum(1)
+    return Scores(leading == counts, counts, leading, forward_tokens=forward_tokens)
 
 
 @torch.inference_mode()
@@ -80,16 +86,28 @@ def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MA
         max_tokens: tokens per forward pass.
     """
     same_length = not model.encoding.prefix_consistent
-    exact = np.zeros(len(sequences), dtype=np.bool_)
-    n_correct = np.zeros(len(sequences), dtype=np.int64)
+    leading = np.zeros(len(sequences), dtype=np.int64)
+    correct = np.zeros(len(sequences), dtype=np.int64)
     forward_tokens = 0
     for rows in _batches(sequences, max_tokens, same_length):
-        part = sequences.take(rows)
-        correct, used = _predicted(model, part)  # (B, T)
-        exact[rows] = (correct | ~part.scored).all(1)
-        n_correct[rows] = (correct & part.scored).sum(1)
-        forward_tokens += used
-    return Scores(exact, sequences.scored.sum(1), n_correct, forward_tokens)
+        tokens, targets = sequences.take(rows).batch()
+        predicted = _predicted(model, tokens, targets != IGNORE)  # (B, T)
+        leading[rows], correct[rows] = count_correct(predicted, targets.numpy())
+        forward_tokens += tokens.numel()
+    counts = sequences.scored.sum(1)
+    return Scores(leading == counts, counts, leading, correct, forward_tokens)
+
+
+def count_correct(predicted: TokenIds, targets: TokenIds) -> tuple[TokenIds, TokenIds]:
+    """Return the tokens before the first wrong one, and all correct ones, of each row.
+
+    Args:
+        predicted: (N, T).
+        targets: (N, T), IGNORE where nothing is scored.
+    """
+    scored = targets != IGNORE
+    wrong = scored & (predicted != targets)
+    return (scored & (wrong.cumsum(1) == 0)).sum(1), (scored & ~wrong).sum(1)
 
 
 def decoding_tokens(sequences: Sequences) -> int:
@@ -123,20 +141,17 @@ def _batches(sequences: Sequences, max_tokens: int, same_length: bool) -> Iterat
         start = stop
 
 
-def _predicted(model: Decoder, part: Sequences) -> tuple[Mask, int]:
-    """Return which tokens are likeliest after the correct ones, (B, T), and the tokens used."""
+def _predicted(model: Decoder, tokens: Tensor, scored: Tensor) -> TokenIds:
+    """Return the likeliest id after each token (B, T) where that is scored (B, T), else 0."""
     device = model.lm_head.weight.device
-    tokens = torch.from_numpy(part.ids[:, :-1].copy()).to(device)  # (B, T - 1)
-    scored = torch.from_numpy(part.scored[:, 1:].copy()).to(device)  # (B, T - 1)
+    scored = scored.to(device)
     predicted = torch.zeros(tokens.shape, dtype=torch.long, device=device)
-    predicted[scored] = model.lm_head(model.hidden(tokens)[scored]).argmax(-1)
-    correct = np.zeros(part.ids.shape, dtype=np.bool_)
-    correct[:, 1:] = predicted.cpu().numpy() == part.ids[:, 1:]
-    return correct, tokens.numel()
+    predicted[scored] = model.lm_head(model.hidden(tokens.to(device))[scored]).argmax(-1)
+    return predicted.cpu().numpy()
 
 
 def _generated(model: Decoder, part: Sequences) -> tuple[Mask, int]:
-    """Return the same of answers that the model writes itself, False after a first wrong token.
+    """Return which tokens (B, T) the model writes itself, up to its first mistake in each row.
 
     Every token takes a forward pass over all before it: what held for a shorter sequence need not
     for a longer one. As long as an answer is correct, its own tokens are the correct ones, and

@@ -1,6 +1,5 @@
 """Finding five digits hidden in a text up to 8 times as long as in training (exact match)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from pe_bench.api import (
     Batch,
     ByteTokenizer,
     Cell,
-    Curve,
     Headline,
     InputError,
     LengthGeneralizationTask,
@@ -24,14 +22,12 @@ from pe_bench.api import (
     Preset,
     Scores,
     Sequences,
-    Status,
     TaskContext,
     Tokenizer,
     TrainConfig,
     collate,
     folder_corpus,
     load_tokenizer,
-    proportion,
     stdlib_corpus,
 )
 from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_names
@@ -147,7 +143,6 @@ class Passkey(LengthGeneralizationTask):
             self.lengths = sorted({int(factor * self.length) for factor in EVAL_LENGTH_FACTORS})
             self.depths = [f"{depth:.1f}" for depth in DEPTHS]
             self.max_eval_tokens = self.lengths[-1] + self.prompts.max_number
-            self.views += tuple(Curve(f"{kind}-length", "exact_match") for kind in self.subsets)
         else:
             self.max_train_axis = self.prompts.nominal_length(self.length)
             intervals = int(EVAL_LENGTH_FACTORS[-1] * self.max_train_axis) // INTERVAL
@@ -162,7 +157,8 @@ class Passkey(LengthGeneralizationTask):
         for length in self.lengths:
             if length >= self.min_lengths[subset][0] or not self.strict:
                 split = ID if length <= self.max_train_axis else OOD
-                cells += [Cell(length, depth, split) for depth in self.depths]
+                curve = f"{subset}-length" if self.strict else ""
+                cells += [Cell(length, depth, split, curve=curve) for depth in self.depths]
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
@@ -199,24 +195,12 @@ class Passkey(LengthGeneralizationTask):
             rows.append(row)
         return rows
 
-    def mean(
-        self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
-    ) -> Measurement:
-        correct = sum(row.value * row.n for row in rows) / 100
-        pooled = proportion(name, "exact_match", correct, sum(row.n for row in rows))
-        return replace(pooled, status=status)
-
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        by_length: dict[tuple[str, int], list[Measurement]] = {}
         by_depth: dict[tuple[str, str], list[Measurement]] = {}
         for row in measured:
-            if row.metric == "exact_match" and row.length is not None:
-                by_length.setdefault((row.subset, row.length), []).append(row)
-                if row.second_axis and row.length > self.max_train_axis:
-                    by_depth.setdefault((row.subset, row.second_axis), []).append(row)
+            if row.second_axis and row.length is not None and row.length > self.max_train_axis:
+                by_depth.setdefault((row.subset, row.second_axis), []).append(row)
         means = super().summarize(measured)
-        for (kind, length), rows in by_length.items():
-            means.append(replace(self.mean(f"{kind}-length", rows), length=length))
         for (kind, depth), rows in by_depth.items():
             means.append(replace(self.mean(f"{kind}-depth", rows), second_axis=depth))
         return means

@@ -13,6 +13,7 @@ from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import DataError, InputError
 from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec
+from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
@@ -76,12 +77,14 @@ __all__ = [
     "Headline",
     "Heatmap",
     "InputError",
+    "Items",
     "Journal",
     "LengthGeneralizationTask",
     "Mask",
     "Measurement",
     "Metric",
     "ModelConfig",
+    "Place",
     "Positions",
     "Preset",
     "Sampling",

@@ -7,7 +7,7 @@ else: it trains, checkpoints, resumes, writes rows. Tasks that make their own se
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
+from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement
@@ -52,10 +53,12 @@ class Evaluation(NamedTuple):
     Attributes:
         rows: the numbers.
         notes: remarks for the person who is watching; the runner prints them and keeps them.
+        items: the scores of single items that the rows are made of.
     """
 
     rows: list[Measurement]
     notes: tuple[str, ...] = ()
+    items: Sequence[Items] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
+from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.task import Task, TaskContext
@@ -20,6 +21,9 @@ from pe_bench.task import Task, TaskContext
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = {"nope", "rope", "alibi", "cope", "randpe", "tape"}
 """Encodings that act at different places; a test of all encodings is slow beyond these."""
+
+NO_MEANS = {"effective_length"}
+"""Metrics that are no means over items."""
 
 
 def some_slow(names: Iterable[str], everyday: Iterable[str] = KINDS) -> list[Any]:
@@ -120,6 +124,19 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
         assert found == task.evaluate(Oracle(_refuse), subset, 0, Journal(folder / subset))
         rows += found.rows
     return rows
+
+
+def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> None:
+    """Check that the items, as a file keeps them, give the value of every row."""
+    write_items(folder / "items.parquet", items)
+    values = recompute(read_items(folder / "items.parquet"))
+    for row in rows:
+        place = Place(row.subset, row.metric, row.length, row.second_axis)
+        if row.metric in NO_MEANS:
+            assert place not in values
+        else:
+            assert values.pop(place) == pytest.approx(row.value, rel=1e-5, abs=1e-5)
+    assert not values  # nothing that is no row
 
 
 def _refuse(_: list[int]) -> list[int]:

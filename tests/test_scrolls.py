@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import check_items
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.generation import generate
@@ -153,6 +154,16 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
     assert whole.rows[0].length > 200
+    check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
+
+
+def test_errors_are_over_documents(stage: Stage, tmp_path: Path) -> None:
+    made = stage("scrolls:items=6,summary_tokens=4")
+    found = made.task.evaluate(untrained(made), "qmsum", 0, Journal(tmp_path / "j"))
+    check_items([*found.rows, *made.task.summarize(found.rows)], list(found.items), tmp_path)
+    documents = {record.input[-1000:] for record in made.task._evaluated("qmsum")}
+    for items in found.items:
+        assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
 
 @torch.no_grad()

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import make_task, some_slow
+from helpers import check_items, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import METRICS
 from pe_bench.results.views import Column
@@ -22,7 +23,6 @@ from pe_bench.task import Task, Vocabulary
 TASKS = plugins.names("task")
 CLASSES: dict[str, type[Task]] = {name: plugins.load("task", name).cls for name in TASKS}
 SYNTHETIC = [n for n, cls in CLASSES.items() if issubclass(cls, LengthGeneralizationTask)]
-MEASURED = [name for name in TASKS if name != "scrolls"]
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 
 
@@ -46,11 +46,11 @@ def parts(task: ResolvedTask) -> list[str | None]:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_batches_are_a_pure_function_of_seed_and_step(name: str, cache_folder: Path) -> None:
-    made = stage(name, cache_folder)
+def test_batches_are_a_pure_function_of_seed_and_step(name: str, tmp_path: Path) -> None:
+    made = stage(name, tmp_path)
     for subset in parts(made):
         first = made.task.batch(subset, 1, 7)
-        again = stage(name, cache_folder).task.batch(subset, 1, 7)
+        again = stage(name, tmp_path).task.batch(subset, 1, 7)
         assert torch.equal(first.tokens, again.tokens)
         assert torch.equal(first.targets, again.targets)
         assert first.tokens.shape == first.targets.shape and first.tokens.dtype == torch.long
@@ -64,20 +64,24 @@ def test_batches_are_a_pure_function_of_seed_and_step(name: str, cache_folder: P
             assert not any(torch.equal(first.tokens, other.tokens) for other in others)
 
 
-@pytest.mark.parametrize("name", some_slow(MEASURED, everyday={*TASKS} - {"properties"}))
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "scrolls"])
 def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
     made = stage(name, tmp_path)
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     measured = []
+    items: list[Items] = []
     for subset in made.task.subsets:
         journal = tmp_path / "journals" / subset
         with torch.inference_mode():
             found = made.task.evaluate(model, subset, 0, Journal(journal))
             assert made.task.evaluate(model, subset, 0, Journal(journal)) == found  # resumed
         measured += found.rows
+        items += found.items
     rows = [*measured, *made.task.summarize(measured)]
     assert measured and all(row.n > 0 and row.value == row.value for row in rows)
     assert not any(row.ci_low > row.value or row.ci_high < row.value for row in rows)
+    if name != "properties":  # which measures no items
+        check_items(rows, items, tmp_path)
     keys = [(row.subset, row.metric, row.length, row.second_axis) for row in rows]
     assert len(keys) == len(set(keys))  # each number once
     there = {(row.subset, row.metric) for row in rows}
@@ -90,8 +94,8 @@ def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_a_task_declares(name: str, cache_folder: Path) -> None:
-    made = stage(name, cache_folder)
+def test_what_a_task_declares(name: str, tmp_path: Path) -> None:
+    made = stage(name, tmp_path)
     task = made.task
     assert {"quick", "small", "paper"} <= set(type(task).presets)
     assert set(task.axes) == {"length", "second"} and "strict" in task.protocols
@@ -143,7 +147,7 @@ def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
         resolve(RunOptions(cache=tmp_path, subsets=(f"{known}x",)), name)
 
 
-@pytest.mark.parametrize("name", some_slow(SYNTHETIC, everyday=("addition", "selective-copy")))
+@pytest.mark.parametrize("name", SYNTHETIC)
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """Also where they are what the constructor would take: the preset may say otherwise."""
     cls = CLASSES[name]

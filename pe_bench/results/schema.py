@@ -2,9 +2,10 @@
 
 One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
 
-    subsets/<name>.csv   rows of each subset, written when the subset is done
+    subsets/<name>.csv   rows of each subset, written when the subset is done, with its items
     journal/<name>.jsonl what an unfinished subset has so far, item by item (predictions stay here)
     rows.csv             all rows of the run
+    items.parquet        the scores of single items that the rows are made of, a line for each cell
     run.json             how they came about; written last: its status "done" means done
 """
 

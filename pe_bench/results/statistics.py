@@ -16,12 +16,13 @@ Z95 = 1.959964
 BOOTSTRAP_SEED = 20_250_104  # the same for every encoding
 
 
-def wilson(fraction: float, n: int) -> tuple[float, float]:
+def wilson(fraction: float, n: float) -> tuple[float, float]:
     """Return the 95 % interval of a fraction of n (Wilson 1927)."""
     middle = (fraction + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
     half = math.sqrt(fraction * (1 - fraction) / n + (Z95 / (2 * n)) ** 2)
     half *= Z95 / (1 + Z95**2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # The fraction itself is always inside, whatever rounding makes of 0 and 1.
+    return min(fraction, max(0.0, middle - half)), max(fraction, min(1.0, middle + half))
 
 
 def proportion(

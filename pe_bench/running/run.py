@@ -14,11 +14,11 @@ from filelock import FileLock, Timeout
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.items import Items, average_draws, read_items, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements, write_rows
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
-from pe_bench.results.statistics import average
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import Trained, train
@@ -139,7 +139,9 @@ class Run:
                 info(f"{subset}: done already")
                 continue
             try:
-                self._write(rows, self._measure(subset))
+                evaluation = self._measure(subset)
+                write_items(rows.with_suffix(".parquet"), evaluation.items)
+                self._write(rows, evaluation.rows)
             except SavingError:
                 raise
             except (SharedFailure, FirstStepFailure) as failure:
@@ -161,6 +163,11 @@ class Run:
                 summary = self.resolved.task.summarize(measured)
             except Exception as error:
                 failures.add("summary", error)
+        items: list[Items] = []
+        for name in by_subset:
+            path = self.folder / "subsets" / f"{slug(name)}.parquet"
+            items += read_items(path) if path.exists() else []
+        write_items(self.folder / "items.parquet", items)
         self._write(self.folder / "rows.csv", [*measured, *summary])
 
     def _done(self, subsets: tuple[str, ...], seconds: float) -> Outcome:
@@ -199,8 +206,8 @@ class Run:
         paths = {name: folder / f"{slug(name)}.csv" for name in self.resolved.task.subsets}
         return {name: read_measurements(path) for name, path in paths.items() if path.exists()}
 
-    def _measure(self, subset: str) -> list[Measurement]:
-        """Return the rows of one subset, its model trained before where it is not yet."""
+    def _measure(self, subset: str) -> Evaluation:
+        """Return the numbers of one subset, its model trained before where it is not yet."""
         task = self.resolved.task
         model, trained = self._trained(self.resolved, subset if task.trains_each_subset else None)
         started = time.monotonic()
@@ -221,7 +228,11 @@ class Run:
             self.folder / "subsets" / f"{slug(subset)}.json",
             {"training": asdict(trained), "evaluation_seconds": seconds, "notes": notes},
         )
-        return average([evaluation.rows for evaluation in evaluations])
+        averaged, items = average_draws(
+            [evaluation.rows for evaluation in evaluations],
+            [evaluation.items for evaluation in evaluations],
+        )
+        return Evaluation(averaged, items=items)
 
     def _trained(self, task: ResolvedTask, subset: str | None) -> tuple[Decoder, Trained]:
         """Return the model after a phase: trained now, or read from where it was trained before.

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import Numbers, mean_of, proportion, ratio
+from pe_bench.results.statistics import Numbers, mean_of
 from pe_bench.results.views import Column, Curve, Heatmap, View
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
@@ -146,18 +147,34 @@ class LengthGeneralizationTask(Task):
             scores = replace(scores, correct=teacher_forced(model, together).correct)
         return scores.split([len(each) for each in items])
 
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        """Return the rows of a cell, one for each of `cell_metrics`."""
-        rows = []
+    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
+        """Return the scores of a cell's items, for each of `cell_metrics`."""
+        places = [Place(name) for name in self.group_names(subset, cell)]
+        if cell.curve:
+            places.append(Place(cell.curve, length=cell.length))
+        found = []
         for metric in self.cell_metrics:
             values, weights = item_scores(metric, scores)
-            if metric == "exact_match":
-                row = proportion(subset, metric, float(values.sum()), len(values))
-            else:
-                n = int(weights.sum())
-                row = ratio(subset, metric, values, weights, scale=100, n=n)
-            rows.append(replace(row, length=cell.length, second_axis=cell.second_axis))
-        return rows
+            items = Items(
+                subset,
+                metric,
+                100.0 * values,
+                None if (weights == 1).all() else weights.astype(np.float64),
+                cell.length,
+                cell.second_axis,
+                groups=tuple(places),
+            )
+            found.append(items)
+        return found
+
+    def group_names(self, subset: str, cell: Cell) -> list[str]:
+        """Return the names of the means that a cell counts in."""
+        names = [*cell.groups]
+        if cell.split:
+            names.append(cell.split)
+            if self.averages_each_subset:
+                names.append(f"{subset}-{cell.split}")
+        return names
 
     def mean(
         self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
@@ -212,7 +229,7 @@ class LengthGeneralizationTask(Task):
         by_length: dict[int, list[Cell]] = {}
         for cell in self.cells(subset):
             by_length.setdefault(cell.length, []).append(cell)
-        rows: list[Measurement] = []
+        items: list[Items] = []
         forward = 0
         decoding = 0
         with progress(f"{self.name} · {subset}", len(by_length), unit="length") as bar:
@@ -220,17 +237,19 @@ class LengthGeneralizationTask(Task):
                 if str(length) not in journal.items:
                     journal.add({str(length): self._measured(model, subset, cells)})
                 entry = journal.items[str(length)]
-                rows += [Measurement(**row) for row in entry["rows"]]
+                for cell, scores in zip(cells, entry["scores"], strict=True):
+                    items += self.measure(subset, cell, Scores.from_json(scores))
                 forward += entry["forward_tokens"]
                 decoding += entry["decoding_tokens"]
                 bar.update(1)
+        rows = [each.row() for each in items]
         if decoding <= forward:
-            return Evaluation(rows)
+            return Evaluation(rows, items=items)
         note = (
             f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of the "
             f"{decoding:,} that decoding without a cache takes"
         )
-        return Evaluation(rows, (note,))
+        return Evaluation(rows, (note,), items)
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         rows = []
@@ -291,13 +310,8 @@ class LengthGeneralizationTask(Task):
         """Return what the journal keeps of cells of one length."""
         items = [self.items(subset, cell) for cell in cells]
         scores = self.score(model, items)
-        rows: list[dict[str, Any]] = []
-        for cell, each in zip(cells, scores, strict=True):
-            for row in self.measure(subset, cell, each):
-                fields = asdict(row).items()
-                rows.append({name: value for name, value in fields if value == value})  # no nan
         return {
-            "rows": rows,
+            "scores": [each.to_json() for each in scores],
             "forward_tokens": sum(each.forward_tokens for each in scores),
             "decoding_tokens": sum(map(decoding_tokens, items)) if self.autoregressive else 0,
         }
@@ -311,10 +325,7 @@ class LengthGeneralizationTask(Task):
                 row = found.get((subset, cell.length, cell.second_axis))
                 if row is None:
                     continue
-                names = [*cell.groups, cell.split] if cell.split else [*cell.groups]
-                if cell.split and self.averages_each_subset:
-                    names.append(f"{subset}-{cell.split}")
-                for name in names:
+                for name in self.group_names(subset, cell):
                     groups.setdefault(name, []).append(row)
         return groups
 

@@ -1,7 +1,8 @@
 """How many answers a model gets exactly right, from one forward pass where that is exact."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,22 @@ class Scores:
     leading: Numbers
     correct: Numbers | None = None
     forward_tokens: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the journal keeps of each item."""
+        content: dict[str, Any] = {"forward_tokens": self.forward_tokens}
+        for name in ("exact", "counts", "leading", "correct"):
+            numbers = getattr(self, name)
+            content[name] = None if numbers is None else np.asarray(numbers).astype(int).tolist()
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Scores":
+        """Return the scores that `to_json` has written."""
+        arrays: dict[str, Any] = {}
+        for name in ("exact", "counts", "leading", "correct"):
+            arrays[name] = None if content[name] is None else np.array(content[name], np.int64)
+        return cls(**arrays, forward_tokens=content["forward_tokens"])
 
     def split(self, sizes: Sequence[int]) -> list["Scores"]:
         """Return the scores of consecutive rows; the first part carries `forward_tokens`."""

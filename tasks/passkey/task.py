@@ -17,8 +17,10 @@ from pe_bench.api import (
     Cell,
     Headline,
     InputError,
+    Items,
     LengthGeneralizationTask,
     Measurement,
+    Place,
     Preset,
     Scores,
     Sequences,
@@ -186,14 +188,16 @@ class Passkey(LengthGeneralizationTask):
                 samples += self.prompts.samples(kind, rng, lengths, questions=questions)
         return collate(samples).batch()
 
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Measurement]:
-        rows = super().measure(subset, cell, scores)
+    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
+        found = super().measure(subset, cell, scores)
+        if cell.second_axis and cell.length > self.max_train_axis:
+            depth = Place(f"{subset}-depth", second_axis=cell.second_axis)
+            found = [replace(each, groups=(*each.groups, depth)) for each in found]
         if not self.strict:
             items = self.items(subset, cell)
-            tokens = float((items.lengths - items.scored.sum(1)).mean())
-            row = Measurement(subset, "prompt_tokens", tokens, len(items), length=cell.length)
-            rows.append(row)
-        return rows
+            tokens = items.lengths - items.scored.sum(1).astype(np.float64)
+            found.append(Items(subset, "prompt_tokens", tokens, length=cell.length))
+        return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         by_depth: dict[tuple[str, str], list[Measurement]] = {}

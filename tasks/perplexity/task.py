@@ -26,8 +26,10 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     InputError,
+    Items,
     Journal,
     Measurement,
+    Place,
     Preset,
     Task,
     TaskContext,
@@ -197,10 +199,12 @@ class Perplexity(Task):
                 bar.update(len(some))
         losses = np.array([journal.items[str(i)] for i in range(len(windows))])
         rows: list[Measurement] = []
+        items: list[Items] = []
         for column, span in enumerate(self.spans):
             bytes_ = np.concatenate([part[column] for part in sizes])
             rows += _rows(span, losses[:, column], bytes_, windows.clusters)
-        return Evaluation(rows, (self._definitions(),))
+            items += self._items(span, losses[:, column], bytes_, windows.clusters)
+        return Evaluation(rows, (self._definitions(),), items)
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         """Return the headline: bits per byte at four times the training length."""
@@ -290,6 +294,31 @@ class Perplexity(Task):
             columns.append(losses[seen][:, first:stop].sum(1))
         nats: list[list[float]] = torch.stack(columns, dim=1).tolist()
         return nats
+
+    def _items(
+        self, span: Span, nats: npt.NDArray[np.float64], bytes_: Places, clusters: Places
+    ) -> list[Items]:
+        """Return what the rows of one span are made of; the arguments are those of `_rows`."""
+        is_headline = span.subset == "test" and span.length == self.max_eval_tokens
+        bits = Items(
+            span.subset,
+            f"{span.family}bits_per_byte",
+            nats / math.log(2),
+            bytes_.astype(np.float64),
+            span.length,
+            clusters=clusters,
+            groups=(Place(self.headline.subset, length=span.length),)
+            if is_headline and not span.family
+            else (),
+        )
+        if span.subset != "test":
+            return [bits]
+        tokens = np.full(len(nats), float(span.scored[1] - span.scored[0]))
+        metric = f"{span.family}perplexity"
+        return [
+            bits,
+            replace(bits, metric=metric, values=nats, weights=tokens, groups=(), combine="exp"),
+        ]
 
     def _inputs(self, windows: TokenIds) -> Batch:
         targets = torch.from_numpy(windows.astype(np.int64))

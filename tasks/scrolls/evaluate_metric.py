@@ -7,13 +7,13 @@
 stands on its own line and nothing relative is imported.
 """
 
-from typing import get_args
+from typing import Any, get_args
 
 import datasets
 import evaluate
 
 from pe_bench.api import InputError
-from pe_bench.tasks.scrolls.text_metrics import Metric, score
+from pe_bench.tasks.scrolls.text_metrics import Metric, score_each, summarize
 
 _DESCRIPTION = """Token F1, exact match, or the geometric mean of ROUGE-1, 2 and L, each against
 the best reference of every example (Shaham et al. 2022, arXiv:2201.03533). 0 to 100."""
@@ -22,6 +22,7 @@ _INPUTS = """
 Args:
     predictions: One string per example.
     references: A list of one or more strings per example.
+    per_example: Whether the scores of each example are returned too, 0 to 1, as "per_example".
 
 Returns:
     Metric name to value, 0 to 100, not rounded: "f1", or "em", or "rouge1", "rouge2", "rougeL"
@@ -45,5 +46,9 @@ class LongDocumentMetric(evaluate.Metric):  # type: ignore[misc]
             features=datasets.Features({"predictions": text, "references": [text]}),
         )
 
-    def _compute(self, predictions: list[str], references: list[list[str]]) -> dict[str, float]:
-        return score(self.config_name, predictions, references)
+    def _compute(
+        self, predictions: list[str], references: list[list[str]], per_example: bool = False
+    ) -> dict[str, Any]:
+        scores = score_each(self.config_name, predictions, references)
+        values: dict[str, Any] = summarize(self.config_name, scores)
+        return {**values, "per_example": scores} if per_example else values

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pe_bench.api import (
@@ -21,8 +22,10 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     InputError,
+    Items,
     Journal,
     Measurement,
+    Place,
     Preset,
     Sampling,
     Task,
@@ -33,17 +36,20 @@ from pe_bench.api import (
     log_likelihoods,
     mean_of,
     progress,
-    proportion,
 )
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
-from pe_bench.tasks.scrolls.text_metrics import Metric
+from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric
 from pe_bench.text.arrow import quiet_library
 from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
 TOKENS_PER_FORWARD = 65_536
+DOCUMENT_END = 1000  # characters of an input, whose end is the document, that tell documents apart
+
+Scores = npt.NDArray[np.float64]
+Clusters = npt.NDArray[np.integer]
 
 
 class Subset(NamedTuple):
@@ -236,13 +242,15 @@ class Scrolls(Task):
         values = load_metric(kind.metric, self.context.cache).compute(
             predictions=[answer["prediction"] for answer in answers.values()],
             references=[record.outputs for record in records],
+            per_example=True,
         )
-        rows = [
-            Measurement(subset, name, value, len(records), values[f"{name}_stderr"], length)
-            for name, value in values.items()
-            if not name.endswith("_stderr")
-        ]
-        return Evaluation(_accuracies(subset, list(answers.values()), length) + rows)
+        documents: dict[str, int] = {}
+        for record in records:
+            documents.setdefault(record.input[-DOCUMENT_END:], len(documents))
+        clusters = np.array([documents[record.input[-DOCUMENT_END:]] for record in records])
+        items = _accuracies(subset, list(answers.values()), clusters, length)
+        items += _items(subset, kind.metric, 100 * values["per_example"], clusters, length)
+        return Evaluation([each.row() for each in items], items=items)
 
     def _answers(
         self, model: Decoder, subset: str, records: list[Record], sampling: Sampling | None
@@ -337,13 +345,33 @@ def _options(text: str) -> list[str]:
     return list(found.groups()) if found else []
 
 
-def _accuracies(subset: str, answers: list[dict[str, Any]], length: int) -> list[Measurement]:
-    rows = []
+def _items(
+    subset: str, metric: Metric, scores: Scores, clusters: Clusters, length: int
+) -> list[Items]:
+    """Return the scores of examples, (N, 1) or (N, ROUGE types), by metric."""
+    place = Place("all", "score")
+    if metric != "rgm":
+        found = Items(subset, metric, scores[:, 0], length=length, clusters=clusters)
+        return [replace(found, groups=(place,))]
+    found = Items(subset, "rgm", scores, length=length, clusters=clusters, groups=(place,))
+    parts = []
+    for name, column in zip(ROUGE_TYPES, scores.T, strict=True):
+        parts.append(replace(found, metric=name, values=column, groups=()))
+    return [*parts, replace(found, combine="geometric mean")]
+
+
+def _accuracies(
+    subset: str, answers: list[dict[str, Any]], clusters: Clusters, length: int
+) -> list[Items]:
+    """Return which options are the likeliest, of examples that have options."""
+    items = []
     for metric in ("accuracy", "accuracy_per_byte"):
-        correct = [answer[metric] for answer in answers if metric in answer]
-        if correct:
-            rows.append(proportion(subset, metric, sum(correct), len(correct), length=length))
-    return rows
+        chosen = np.array([place for place, answer in enumerate(answers) if metric in answer])
+        if len(chosen):
+            correct = np.array([100.0 * answers[place][metric] for place in chosen])
+            found = Items(subset, metric, correct, length=length, clusters=clusters[chosen])
+            items.append(found)
+    return items
 
 
 @lru_cache(maxsize=8)

@@ -69,19 +69,35 @@ def score(
     Raises:
         InputError: Unknown metric, no examples, or predictions and references do not fit.
     """
+    return summarize(metric, score_each(metric, predictions, references))
+
+
+def summarize(metric: Metric, per_example: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Return what `score` does, from what `score_each` does."""
+    values: dict[str, float] = {}
+    if metric == "rgm":
+        for column, name in enumerate(ROUGE_TYPES):
+            values |= _summary(name, per_example[:, [column]])
+    return values | _summary(metric, per_example)
+
+
+def score_each(
+    metric: Metric, predictions: Sequence[str], references: Sequence[Sequence[str]]
+) -> npt.NDArray[np.float64]:
+    """Score each prediction; arguments and errors are those of `score`.
+
+    Returns:
+        Values from 0 to 1, (examples, 1), or (examples, ROUGE types) for `rgm`.
+    """
     if metric not in get_args(Metric):
         raise InputError(f"unknown metric {metric!r}: use one of {', '.join(get_args(Metric))}")
     _check(predictions, references)
     pairs = list(zip(predictions, references, strict=True))
-    values: dict[str, float] = {}
     if metric == "rgm":
-        per_example = _rouge(pairs)
-        for column, name in enumerate(ROUGE_TYPES):
-            values |= _summary(name, per_example[:, [column]])
-        return values | _summary("rgm", per_example)
+        return _rouge(pairs)
     compare = token_f1 if metric == "f1" else exact_match
     best = [max(compare(prediction, text) for text in texts) for prediction, texts in pairs]
-    return _summary(metric, np.array(best)[:, None])
+    return np.array(best)[:, None]
 
 
 def _rouge(pairs: Sequence[tuple[str, Sequence[str]]]) -> npt.NDArray[np.float64]:

@@ -1,0 +1,281 @@
+"""Scores of single items: what rows are made of, so that anybody can compute them again."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.errors import InputError
+from pe_bench.results.schema import Measurement
+from pe_bench.results.statistics import Z95, average, ratio, wilson
+from pe_bench.system.files import write_atomic
+
+Floats = npt.NDArray[np.floating]
+Combine = Literal["mean", "exp", "geometric mean"]
+
+
+class Place(NamedTuple):
+    """What names a row among the rows of its run.
+
+    Attributes:
+        subset, metric: of the row; an empty metric in `Items.groups` is that of the items.
+        length, second_axis: of the row.
+    """
+
+    subset: str
+    metric: str = ""
+    length: int | None = None
+    second_axis: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The scores of the items of one cell.
+
+    The cell's value is made of `sum(values) / sum(weights)`. A summary row is the plain mean over
+    the cells that name it in `groups`.
+
+    Attributes:
+        subset, metric, length, second_axis: of the cell's row.
+        values: (N,) in the unit of the metric, 0 or 100 where an answer counts as a whole; or
+            (N, K), K scores of each item.
+        weights: (N,) of the items, such as their bytes; None: all alike.
+        clusters: (N,) numbers of what items are drawn from, such as documents; None: every item
+            stands for itself.
+        groups: summary rows that the cell counts in.
+        combine: how the value follows from the means: "mean": it is the mean; "exp": its
+            exponential; "geometric mean": that of K means.
+    """
+
+    subset: str
+    metric: str
+    values: Floats
+    weights: Floats | None = None
+    length: int | None = None
+    second_axis: str = ""
+    clusters: npt.NDArray[np.integer] | None = None
+    groups: tuple[Place, ...] = ()
+    combine: Combine = "mean"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Items) or _labels(self) != _labels(other):
+            return False
+        arrays = ("values", "weights", "clusters")
+        pairs = [(getattr(self, name), getattr(other, name)) for name in arrays]
+        return all(np.array_equal(a, b) if a is not None else b is None for a, b in pairs)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def place(self) -> Place:
+        """What names the cell's row."""
+        return Place(self.subset, self.metric, self.length, self.second_axis)
+
+    @property
+    def value(self) -> float:
+        """The number of the cell's row."""
+        above, below = self.cluster_sums()
+        return float(combined(above.sum(0) / below.sum(), self.combine))
+
+    def cluster_sums(self) -> tuple[Floats, Floats]:
+        """Return the sums over each cluster, of values (C, K) and of weights (C,)."""
+        n = len(self.values)
+        values = self.values.astype(np.float64).reshape(n, -1)  # (N, K)
+        weights = np.ones(n) if self.weights is None else self.weights.astype(np.float64)
+        if self.clusters is None:
+            return values, weights
+        _, index = np.unique(self.clusters, return_inverse=True)
+        columns = [np.bincount(index, column) for column in values.T]
+        return np.stack(columns, axis=1), np.bincount(index, weights).astype(np.float64)
+
+    def row(self) -> Measurement:
+        """Return the cell's row, its standard error and interval over clusters.
+
+        A share has Wilson's interval; where items share a document, for as many independent items
+        as give the error over documents.
+        """
+        if self.combine != "mean":
+            return self._jackknifed()
+        found = ratio(
+            self.subset,
+            self.metric,
+            self.values,
+            np.ones(len(self)) if self.weights is None else self.weights,
+            self.clusters,
+            n=len(self) if self.weights is None else round(float(self.weights.sum())),
+            length=self.length,
+            second_axis=self.second_axis,
+        )
+        if self.weights is not None or not np.isin(self.values, (0, 100)).all():
+            return found
+        share = found.value / 100
+        independent = float(len(self))
+        if self.clusters is not None:
+            independent = float(len(np.unique(self.clusters)))
+            if found.stderr > 0:
+                independent = share * (1 - share) / (found.stderr / 100) ** 2
+        low, high = wilson(share, independent)
+        return replace(found, ci_low=100 * low, ci_high=100 * high)
+
+    def _jackknifed(self) -> Measurement:
+        above, below = self.cluster_sums()
+        count = len(below)
+        value = self.value
+        stderr = math.nan
+        if count > 1:
+            rest = (above.sum(0) - above) / (below.sum() - below)[:, None]
+            without_one = combined(np.maximum(rest, 0), self.combine)
+            stderr = float(np.sqrt((count - 1) * without_one.var()))
+        return Measurement(
+            self.subset,
+            self.metric,
+            value,
+            len(self),
+            stderr,
+            self.length,
+            self.second_axis,
+            ci_low=max(value - Z95 * stderr, 0.0) if count > 1 else math.nan,
+            ci_high=value + Z95 * stderr,
+        )
+
+
+def combined(means: Floats, combine: Combine) -> Floats:
+    """Return the values that follow from means (..., K)."""
+    if combine == "geometric mean":
+        return np.asarray(means.prod(axis=-1) ** (1 / means.shape[-1]))
+    one: Floats = means[..., 0]
+    with np.errstate(over="ignore"):
+        return np.exp(one) if combine == "exp" else one
+
+
+def groups_of(items: Iterable[Items]) -> dict[Place, list[Items]]:
+    """Return the cells that each summary row is the mean of."""
+    groups: dict[Place, list[Items]] = {}
+    for cell in items:
+        for place in cell.groups:
+            place = place._replace(metric=place.metric or cell.metric)
+            groups.setdefault(place, []).append(cell)
+    return groups
+
+
+def recompute(items: Iterable[Items]) -> dict[Place, float]:
+    """Return the value of every row, of cells and summaries, that items determine."""
+    cells = list(items)
+    values = {cell.place: cell.value for cell in cells}
+    for place, members in groups_of(cells).items():
+        values[place] = sum(cell.value for cell in members) / len(members)
+    return values
+
+
+def average_draws(
+    rows: Sequence[Sequence[Measurement]], items: Sequence[Sequence[Items]]
+) -> tuple[list[Measurement], list[Items]]:
+    """Return the means of evaluations that differ in an encoding's frozen random choices only.
+
+    Each item's scores are averaged. Where a value is no plain mean of items, it follows from the
+    averaged scores, such as a perplexity from the mean loss.
+    """
+    if len(rows) == 1:
+        return list(rows[0]), list(items[0])
+    averaged = []
+    values: dict[Place, float] = {}
+    for same in zip(*items, strict=True):
+        cell = replace(same[0], values=np.mean([each.values for each in same], axis=0))
+        averaged.append(cell)
+        if cell.combine != "mean":
+            values[cell.place] = cell.value
+    means = []
+    for row in average(rows):
+        place = Place(row.subset, row.metric, row.length, row.second_axis)
+        means.append(replace(row, value=values.get(place, row.value)))
+    return means, averaged
+
+
+def write_items(
+    path: Path, items: Sequence[Items], columns: Mapping[str, Sequence[Any]] | None = None
+) -> None:
+    """Write items as a Parquet file, a row for each cell.
+
+    Args:
+        path: of the file; it is written whole or not at all.
+        items: of the cells.
+        columns: what else is known of each cell, by name.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table: dict[str, Any] = {name: list(column) for name, column in (columns or {}).items()}
+    for name in ("subset", "metric", "second_axis", "combine"):
+        table[name] = [getattr(cell, name) for cell in items]
+    table["length"] = pa.array([cell.length for cell in items], pa.int64())
+    groups = [[place._asdict() for place in cell.groups] for cell in items]
+    table["groups"] = pa.array(groups, pa.list_(_place_type(pa)))
+    table["scores"] = [cell.values.reshape(len(cell), -1).shape[1] for cell in items]
+    flat = [np.asarray(cell.values, np.float32).ravel() for cell in items]
+    table["values"] = pa.array(flat, pa.list_(pa.float32()))
+    weights = [None if c.weights is None else c.weights.astype(np.float32) for c in items]
+    table["weights"] = pa.array(weights, pa.list_(pa.float32()))
+    clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
+    table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
+    content = pa.BufferOutputStream()
+    parquet.write_table(pa.table(table), content, compression="zstd")
+    write_atomic(path, content.getvalue().to_pybytes())
+
+
+def read_items(path: Path) -> list[Items]:
+    """Return the items of a file that `write_items` has written.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return [items for items, _ in read_labelled_items(path)]
+
+
+def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
+    """Return the items of each cell and what else the file says of it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        # Not `read_table`, which takes the folders of a path for columns.
+        table = parquet.ParquetFile(path).read()
+        arrays = {name: table.column(name) for name in ("values", "weights", "clusters")}
+        rest = table.drop_columns([*arrays]).to_pylist()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise InputError(f"cannot read {path} ({error}): remove that file") from None
+    found = []
+    for index, labels in enumerate(rest):
+        values = arrays["values"][index].values.to_numpy()
+        scores = labels.pop("scores")
+        items = Items(
+            labels.pop("subset"),
+            labels.pop("metric"),
+            values if scores == 1 else values.reshape(-1, scores),
+            _optional(arrays["weights"][index]),
+            labels.pop("length"),
+            labels.pop("second_axis"),
+            _optional(arrays["clusters"][index]),
+            tuple(Place(**place) for place in labels.pop("groups")),
+            labels.pop("combine"),
+        )
+        found.append((items, labels))
+    return found
+
+
+def _optional(numbers: Any) -> Any:
+    """Return a list of a Parquet file as an array; None where there is none."""
+    return None if numbers.values is None else numbers.values.to_numpy()
+
+
+def _labels(items: Items) -> tuple[Any, ...]:
+    return (items.place, items.groups, items.combine)
+
+
+def _place_type(pa: Any) -> Any:
+    texts = {name: pa.string() for name in ("subset", "metric", "second_axis")}
+    return pa.struct([*texts.items(), ("length", pa.int64())])

@@ -1,0 +1,92 @@
+"""Scores of single items: values, errors over clusters, means over draws, files."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pe_bench.errors import InputError
+from pe_bench.results.items import (
+    Items,
+    Place,
+    average_draws,
+    read_items,
+    read_labelled_items,
+    recompute,
+    write_items,
+)
+from pe_bench.results.schema import Measurement
+from pe_bench.results.statistics import wilson
+
+SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(Place("all"),))
+RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(Place("all"),))
+LOSS = Items("c", "perplexity", np.array([2.0, 4]), np.array([2.0, 2]), combine="exp")
+ROUGE = Items(
+    "d",
+    "rgm",
+    np.array([[40.0, 10], [60, 30], [20, 20]]),
+    clusters=np.array([5, 5, 7]),
+    groups=(Place("all", "score"),),
+    combine="geometric mean",
+)
+MANY = [SHARE, RATIO, LOSS, ROUGE]
+
+
+def test_values_of_cells_and_summaries() -> None:
+    assert [cell.value for cell in MANY] == pytest.approx([75, 400 / 6, np.exp(1.5), 800**0.5])
+    found = recompute(MANY)
+    assert found[Place("all", "accuracy")] == pytest.approx((75 + 400 / 6) / 2)
+    assert found[Place("all", "score")] == found[Place("d", "rgm")] == ROUGE.value
+    assert len(found) == 6
+
+
+def test_a_share_has_the_interval_of_wilson() -> None:
+    row = SHARE.row()
+    low, high = wilson(0.75, 4)
+    assert row == Measurement("a", "accuracy", 75, 4, row.stderr, 3, "", 100 * low, 100 * high)
+    certain = replace(SHARE, values=np.full(4, 100.0)).row()
+    assert certain.ci_low == pytest.approx(100 * wilson(1, 4)[0]) and certain.ci_high == 100
+
+
+def test_questions_on_one_document_are_not_independent() -> None:
+    values = np.repeat([100.0, 0, 100, 0, 0, 100], 4)
+    alone = Items("a", "em", values).row()
+    together = Items("a", "em", values, clusters=np.repeat(np.arange(6), 4)).row()
+    assert together.stderr > 1.9 * alone.stderr
+    assert together.ci_low < alone.ci_low and together.ci_high > alone.ci_high
+    all_right = Items("a", "em", np.full(24, 100.0), clusters=np.repeat(np.arange(6), 4)).row()
+    assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as of six answers
+
+
+def test_the_error_of_a_geometric_mean_leaves_out_documents() -> None:
+    row = ROUGE.row()
+    without = [(20 * 20) ** 0.5, (50 * 20) ** 0.5]  # one document each
+    assert row.value == pytest.approx(800**0.5) and row.n == 3
+    assert row.stderr == pytest.approx(np.std(without))
+    assert row.ci_low < row.value < row.ci_high
+    assert np.isnan(replace(ROUGE, clusters=np.zeros(3, int)).row().stderr)
+
+
+def test_draws_are_averaged_item_by_item() -> None:
+    other = [replace(SHARE, values=np.zeros(4)), RATIO, replace(LOSS, values=np.zeros(2)), ROUGE]
+    rows = [[cell.row() for cell in cells] for cells in (MANY, other)]
+    means, items = average_draws(rows, [MANY, other])
+    assert [row.value for row in means] == pytest.approx([cell.value for cell in items])
+    assert means[0].value == 37.5 and items[0].values.tolist() == [50, 0, 50, 50]
+    assert means[2].value == pytest.approx(np.exp(0.75))  # of the mean loss
+    assert average_draws(rows[:1], [MANY]) == (rows[0], MANY)
+
+
+def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "items.parquet"
+    write_items(path, MANY, {"seed": [1, 2, 3, 4]})
+    assert read_items(path) == MANY
+    labels = [labels for _, labels in read_labelled_items(path)]
+    assert labels == [{"seed": seed} for seed in (1, 2, 3, 4)]
+    assert read_items(path)[0] != replace(SHARE, values=np.zeros(4))
+    write_items(path, [])
+    assert read_items(path) == []
+    path.write_text("torn")
+    with pytest.raises(InputError, match="cannot read"):
+        read_items(path)

@@ -34,6 +34,7 @@ assert len(open_split(folder, "qa", "train", cache)) == 1
 """
 
 
+@pytest.mark.slow
 def test_reading_asks_no_network_says_nothing_and_writes_to_the_cache_alone(tmp_path: Path) -> None:
     line = '{"id": "x", "input": "i", "output": "o", "text": "%s"}\n' % ("word " * 300)
     for name in ("text/train/a.jsonl", "text/test/b.txt", "qa/train.jsonl"):

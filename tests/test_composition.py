@@ -48,7 +48,7 @@ def abacus_on(base: str) -> tuple[Decoder, Decoder]:
     return alone, both
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", some_slow(BASES))
 @torch.no_grad()
 def test_a_table_of_zeros_changes_nothing_about_the_base(base: str) -> None:
     (alone, both), tokens = abacus_on(base), subject(base).tokens()

@@ -59,6 +59,7 @@ def test_blank_lines_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
     assert records[1].outputs == ("2",)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_texts(tmp_path: Path) -> None:
     put(tmp_path, lines(("0", "", "")))
     opened(tmp_path)  # imports what is needed

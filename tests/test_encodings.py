@@ -5,7 +5,7 @@ import re
 from dataclasses import MISSING, fields
 
 import pytest
-from helpers import some_slow
+from helpers import KINDS
 
 from pe_bench.checks.encodings import CHECKS, CONFIG, Subject
 from pe_bench.checks.findings import NotApplicable
@@ -20,8 +20,19 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("spec", some_slow(SPECS, everyday=NAMES))
+def everyday(spec: str, check: str) -> bool:
+    """All checks of a few encodings, and of the others these."""
+    return spec in KINDS or (spec in NAMES and check in ("causal", "cache", "gradients"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "check"),
+    [
+        pytest.param(spec, check, marks=() if everyday(spec, check) else pytest.mark.slow)
+        for spec in SPECS
+        for check in CHECKS
+    ],
+)
 def test_shipped_encodings(spec: str, check: str) -> None:
     subject = Subject(plugins.load("encoding", spec).make)
     try:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+from helpers import some_slow
 
 from pe_bench.errors import InputError
 from pe_bench.tasks.scrolls.miniature import LENGTHS, SPLITS, STYLES, rows
@@ -107,7 +108,7 @@ def test_the_document_answers_at_the_length_asked_for(style: str, split: str, le
         assert text.isascii()
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", some_slow(STYLES, everyday=("inference", "report")))
 def test_ids_are_unique_and_documents_differ(style: str) -> None:
     seen: set[str] = set()
     for split, seed in itertools.product(SPLITS, (0, 1)):

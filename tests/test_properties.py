@@ -22,9 +22,14 @@ from pe_bench.results.schema import Measurement
 from pe_bench.tasks.properties import SEPARATOR, Properties
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> Properties:
-    return make_task(Properties, tmp_path)
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Properties:
+    return make_task(Properties, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def without_positions(task: Properties) -> dict[tuple[int | None, int], float]:
+    return logits(task, NoPE)
 
 
 def decoder(task: Properties, encoding: type[Encoding]) -> Decoder:
@@ -43,8 +48,10 @@ def logits(task: Properties, encoding: type[Encoding]) -> dict[tuple[int | None,
     return {(row.length, int(row.second_axis)): row.value for row in rows}
 
 
-def test_a_decoder_without_positions_sees_no_distance(task: Properties) -> None:
-    found = logits(task, NoPE)
+def test_a_decoder_without_positions_sees_no_distance(
+    without_positions: dict[tuple[int | None, int], float],
+) -> None:
+    found = without_positions
     assert {length for length, _ in found} == {64, 256, 512}
     assert {distance for length, distance in found if length == 64} >= {0, 1, 15, 16, 17}
     assert max(distance for _, distance in found) > 490
@@ -52,13 +59,16 @@ def test_a_decoder_without_positions_sees_no_distance(task: Properties) -> None:
     assert level > 0.1 and all(value == pytest.approx(level, abs=1e-5) for value in found.values())
 
 
-def test_linear_biases_are_lines(task: Properties) -> None:
-    found, flat = logits(task, ALiBi), logits(task, NoPE)[64, 0]
+def test_linear_biases_are_lines(
+    task: Properties, without_positions: dict[tuple[int | None, int], float]
+) -> None:
+    found, flat = logits(task, ALiBi), without_positions[64, 0]
     slope = sum(slopes(8)) / 8
     for (_, distance), value in found.items():
         assert value == pytest.approx(flat - slope * distance, rel=1e-5, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
     class Loud(Encoding):
         """Would show if a separator were among the pairs."""

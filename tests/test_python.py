@@ -23,6 +23,7 @@ CONFIG = pe_bench.ModelConfig(
 ENCODINGS = plugins.names("encoding")
 
 
+@pytest.mark.slow
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

@@ -462,6 +462,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
     assert str(caught.value).startswith(f"{path} is not the record of a run")
 
 
+@pytest.mark.slow
 def test_no_torch_needed(tmp_path: Path) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
     code = "import sys, pathlib; from pe_bench.reporting.report import write_report as write; "

@@ -297,6 +297,7 @@ with FileLock(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_another_process_is_left_for_the_end(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,8 @@ from pe_bench.sequences.rows import (
 )
 from pe_bench.sequences.scoring import decoding_tokens, exact_match, teacher_forced
 
+NAMES = plugins.names("encoding")
+
 
 def sequences() -> Sequences:
     """Three rows: 5 6 | 9 | 7 8 END, 5 | 9 | 7 END and 9 | END."""
@@ -105,7 +107,7 @@ def by_decoding(model: Decoder, items: Sequences) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding")))
+@pytest.mark.parametrize("spec", some_slow(NAMES, everyday=("rope", "cope", "randpe")))
 def test_one_forward_pass_is_greedy_decoding(spec: str) -> None:
     model = decoder(spec)
     items = rows_half_right(model, 128)

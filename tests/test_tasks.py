@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check_items, make_task
+from helpers import check_items, make_task, some_slow
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
@@ -23,6 +23,7 @@ from pe_bench.task import Task, Vocabulary
 TASKS = plugins.names("task")
 CLASSES: dict[str, type[Task]] = {name: plugins.load("task", name).cls for name in TASKS}
 SYNTHETIC = [n for n, cls in CLASSES.items() if issubclass(cls, LengthGeneralizationTask)]
+MEASURED = [name for name in TASKS if name != "scrolls"]
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 
 
@@ -46,11 +47,11 @@ def parts(task: ResolvedTask) -> list[str | None]:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_batches_are_a_pure_function_of_seed_and_step(name: str, tmp_path: Path) -> None:
-    made = stage(name, tmp_path)
+def test_batches_are_a_pure_function_of_seed_and_step(name: str, cache_folder: Path) -> None:
+    made = stage(name, cache_folder)
     for subset in parts(made):
         first = made.task.batch(subset, 1, 7)
-        again = stage(name, tmp_path).task.batch(subset, 1, 7)
+        again = stage(name, cache_folder).task.batch(subset, 1, 7)
         assert torch.equal(first.tokens, again.tokens)
         assert torch.equal(first.targets, again.targets)
         assert first.tokens.shape == first.targets.shape and first.tokens.dtype == torch.long
@@ -64,7 +65,7 @@ def test_batches_are_a_pure_function_of_seed_and_step(name: str, tmp_path: Path)
             assert not any(torch.equal(first.tokens, other.tokens) for other in others)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "scrolls"])
+@pytest.mark.parametrize("name", some_slow(MEASURED, everyday={*TASKS} - {"properties"}))
 def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
     made = stage(name, tmp_path)
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
@@ -94,8 +95,8 @@ def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_a_task_declares(name: str, tmp_path: Path) -> None:
-    made = stage(name, tmp_path)
+def test_what_a_task_declares(name: str, cache_folder: Path) -> None:
+    made = stage(name, cache_folder)
     task = made.task
     assert {"quick", "small", "paper"} <= set(type(task).presets)
     assert set(task.axes) == {"length", "second"} and "strict" in task.protocols
@@ -147,7 +148,7 @@ def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
         resolve(RunOptions(cache=tmp_path, subsets=(f"{known}x",)), name)
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("name", some_slow(SYNTHETIC, everyday=("addition", "selective-copy")))
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """Also where they are what the constructor would take: the preset may say otherwise."""
     cls = CLASSES[name]

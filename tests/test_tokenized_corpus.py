@@ -130,6 +130,7 @@ tokenized_corpus.corpus_tokens(text, ByteTokenizer(), Path(cache)).train[0]()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["reading", "tokenizing"])
 def test_what_a_killed_run_has_left_is_not_used(corpus: Corpus, tmp_path: Path, where: str) -> None:
     cache, folder = tmp_path / "cache", tmp_path / "corpus"

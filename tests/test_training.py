@@ -56,7 +56,9 @@ def weights(model: Decoder) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("stop", [1, 7, 11])
+@pytest.mark.parametrize(
+    "stop", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(11, marks=pytest.mark.slow)]
+)
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, stop: int) -> None:
     whole, resumed = make_model(), make_model()
     expected = run(whole, tmp_path / "whole")
@@ -131,7 +133,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
 
 
-@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding")))
+@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding"), everyday=("rope", "tape")))
 def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
     trained = train(

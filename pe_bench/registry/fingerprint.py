@@ -3,6 +3,7 @@
 import ast
 import hashlib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the engine
@@ -24,14 +25,14 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> s
         more = [file for file in _imported(waiting.pop(), package) if file not in found]
         found |= dict.fromkeys(more)
         waiting += more
-    text = "".join([*map(_bare, found), *parts])
+    text = "".join([*(_bare(_read(file)) for file in found), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _imported(file: Path, package: Path) -> list[Path]:
     """Return the files of shipped plugins, and of the same folder, that a plugin imports from."""
     places: list[Path] = []
-    for node in ast.walk(_parse(file)):
+    for node in _imports(_read(file)):
         if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
             inner = node.module.split(".") if node.module else []
             if node.level:
@@ -39,10 +40,8 @@ def _imported(file: Path, package: Path) -> list[Path]:
                 places += [place, *(place / alias.name for alias in node.names)]
                 continue
             modules = [inner, *([*inner, alias.name] for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            modules = [alias.name.split(".") for alias in node.names]
         else:
-            continue
+            modules = [alias.name.split(".") for alias in node.names]
         for parts in modules:
             if len(parts) > 1 and parts[1] in FOLDERS:
                 places.append(package.joinpath(*parts[1:]))
@@ -52,12 +51,20 @@ def _imported(file: Path, package: Path) -> list[Path]:
     return [file for file in files if file.is_file()]  # the others are names in a module
 
 
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
-def _bare(file: Path) -> str:
-    tree = _parse(file)
+# Both are asked for the same text whenever a plugin is loaded, which is often.
+@cache
+def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(ast.parse(source))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
+def _bare(source: str) -> str:
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):

@@ -11,7 +11,8 @@ from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Batch
-from pe_bench.tasks.copying import FIRST_SYMBOL, VARIANTS, Copying
+from pe_bench.tasks.copying.task import Copying
+from pe_bench.tasks.copying.variants import FIRST_SYMBOL, VARIANTS
 
 NAMES = ("END", "COPY", "REVERSE", "REPLACE", "WITH", "IN", "SEP", "NEXT")
 WORDS = dict(zip(range(1, FIRST_SYMBOL), NAMES, strict=True))
@@ -147,7 +148,7 @@ def test_training_draws_lengths_and_symbols_evenly(
 def test_protocol_paper_goes_through_its_sequences_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pe_bench.tasks.copying.TRAIN_ITEMS", 90)
+    monkeypatch.setattr("pe_bench.tasks.copying.task.TRAIN_ITEMS", 90)
     task = make(tmp_path, protocol="paper")  # 9 lengths; batches of 64 cross the end of an epoch
     rows = [tuple(text) for step in range(45) for text, _ in rows_of(task.batch("copy", 0, step))]
     epochs = [rows[i : i + 90] for i in range(0, len(rows), 90)]

@@ -1,15 +1,11 @@
 """Copying and reversing symbols, up to twice as many as in training (exact match)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from pe_bench.api import (
-    END,
-    FIRST,
     ID,
     LARGE,
     OOD,
@@ -24,45 +20,13 @@ from pe_bench.api import (
     TaskContext,
     TokenIds,
     TrainConfig,
-    Turn,
     Vocabulary,
-    collate,
 )
+from pe_bench.tasks.copying.variants import FIRST_SYMBOL, NEXT, SEP, VARIANTS, Variant
 
-COPY, REVERSE, REPLACE, WITH, IN, SEP, NEXT = range(FIRST, FIRST + 7)
-FIRST_SYMBOL = NEXT + 1
 EVAL_SEED = 20_230_531
 TRAIN_SEED = 20_230_532  # of the training items of protocol paper, the same for every run
 TRAIN_ITEMS = 100_000  # of protocol paper
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One kind of question.
-
-    Attributes:
-        published_as: name of the authors' data; it seeds the items.
-        command: first token of a row.
-        answer: returns the answer to a sequence.
-        constant: whether the sequence is one symbol repeated, so that only its length matters.
-    """
-
-    published_as: str
-    command: int
-    answer: Callable[[list[int]], list[int]]
-    constant: bool = False
-
-
-VARIANTS = {
-    "copy-constant": Variant("rsc", COPY, lambda s: s, constant=True),
-    "copy-constant-twice": Variant("rsc2x", COPY, lambda s: [*s, *s], constant=True),
-    "replace": Variant("rdc", REPLACE, lambda s: s, constant=True),
-    "copy": Variant("cmc", COPY, lambda s: s),
-    "copy-twice": Variant("cmc2x", COPY, lambda s: [*s, NEXT, *s]),
-    "reverse": Variant("mc", REVERSE, lambda s: s[::-1]),
-    "reverse-twice": Variant("mc2x", REVERSE, lambda s: [*s[::-1], NEXT, *s[::-1]]),
-    "reverse-then-copy": Variant("mcrv", REVERSE, lambda s: [*s[::-1], NEXT, *s]),
-}
 
 
 class Copying(LengthGeneralizationTask):
@@ -144,7 +108,6 @@ class Copying(LengthGeneralizationTask):
         self.symbols = symbols
         self.train_sizes = range(min_symbols, max_train_symbols + 1)
         self.vocabulary = Vocabulary(FIRST_SYMBOL + symbols, separator_ids=(SEP, NEXT))
-        self._train_items: dict[str, TokenIds] = {}
 
     def cells(self, subset: str) -> list[Cell]:
         sizes = range(self.train_sizes.start, 2 * self.train_sizes[-1] + 1)
@@ -153,64 +116,40 @@ class Copying(LengthGeneralizationTask):
     def items(self, subset: str, cell: Cell) -> Sequences:
         variant = VARIANTS[subset]
         size = cell.length
-        count = self.symbols ** (1 if variant.constant else size)
-        if variant.command == REPLACE:
-            count *= self.symbols - 1
+        count = variant.count(size, self.symbols)
         if self.context.protocol == "strict" and count <= self.samples:
-            powers = self.symbols ** np.arange(2 if variant.constant else size)
-            numbers: TokenIds = np.arange(count)[:, None] // powers % self.symbols
+            numbers = variant.all(size, self.symbols)
         else:
             rng = np.random.default_rng([EVAL_SEED, *variant.published_as.encode(), size])
-            numbers = self._draw(rng, variant, self.samples, size)
-        return self._rows(variant, numbers, np.full(len(numbers), size))
+            numbers = variant.draw(rng, self.samples, size, self.symbols)
+        return variant.rows(numbers, np.full(len(numbers), size), self.symbols)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every variant is trained on its own
         variant = VARIANTS[subset]
-        rows = self.train.batch_size
+        n = self.train.batch_size
         longest = self.train_sizes[-1]
         if self.context.protocol == "strict":
             rng = np.random.default_rng([seed, step])
-            sizes = rng.integers(self.train_sizes.start, self.train_sizes.stop, rows)
-            return self._rows(variant, self._draw(rng, variant, rows, longest), sizes).batch()
-        if subset not in self._train_items:
-            rng = np.random.default_rng([TRAIN_SEED, *variant.published_as.encode()])
-            self._train_items[subset] = self._draw(rng, variant, TRAIN_ITEMS, longest)
-        chosen = np.empty(rows, dtype=np.int64)
-        for row in range(rows):
-            epoch, place = divmod(step * rows + row, TRAIN_ITEMS)
-            chosen[row] = _order(seed, epoch)[place]
-        sizes = self.train_sizes.start + chosen % len(self.train_sizes)
-        return self._rows(variant, self._train_items[subset][chosen], sizes).batch()
+            sizes = rng.integers(self.train_sizes.start, self.train_sizes.stop, n)
+            numbers = variant.draw(rng, n, longest, self.symbols)
+        else:
+            start = step * n
+            epochs = range(start // TRAIN_ITEMS, -(-(start + n) // TRAIN_ITEMS))
+            order = np.concatenate([_order(seed, epoch, TRAIN_ITEMS) for epoch in epochs])
+            chosen = order[start % TRAIN_ITEMS :][:n]
+            sizes = self.train_sizes.start + chosen % len(self.train_sizes)
+            numbers = _training_items(variant, TRAIN_ITEMS, longest, self.symbols)[chosen]
+        return variant.rows(numbers, sizes, self.symbols).batch()
 
-    def _draw(self, rng: np.random.Generator, variant: Variant, rows: int, size: int) -> TokenIds:
-        """Return the numbers that rows are made of.
 
-        Returns:
-            Of a constant sequence its symbol and the distance of the other one, (rows, 2); else all
-            of its symbols, (rows, size).
-        """
-        if variant.constant:
-            return rng.integers(0, [self.symbols, self.symbols - 1], (rows, 2))
-        return rng.integers(0, self.symbols, (rows, size))
-
-    def _rows(self, variant: Variant, numbers: TokenIds, sizes: TokenIds) -> Sequences:
-        samples = []
-        for row, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
-            samples.append(self._row(variant, row, size))
-        return collate(samples)
-
-    def _row(self, variant: Variant, numbers: list[int], size: int) -> list[Turn]:
-        text = [FIRST_SYMBOL + number for number in numbers[:size]]
-        if variant.constant:
-            text = [FIRST_SYMBOL + numbers[0]] * size
-        if variant.command == REPLACE:
-            other = FIRST_SYMBOL + (numbers[0] + 1 + numbers[1]) % self.symbols
-            question = [REPLACE, text[0], WITH, other, IN, *text, SEP]
-            return [Turn(question, [other] * size + [END])]
-        return [Turn([variant.command, *text, SEP], [*variant.answer(text), END])]
+@lru_cache
+def _training_items(variant: Variant, rows: int, size: int, symbols: int) -> TokenIds:
+    """Return the numbers of all training rows of protocol paper."""
+    rng = np.random.default_rng([TRAIN_SEED, *variant.published_as.encode()])
+    return variant.draw(rng, rows, size, symbols)
 
 
 @lru_cache(maxsize=4)
-def _order(seed: int, epoch: int) -> TokenIds:
-    return np.random.default_rng([seed, epoch]).permutation(TRAIN_ITEMS)
+def _order(seed: int, epoch: int, rows: int) -> TokenIds:
+    return np.random.default_rng([seed, epoch]).permutation(rows)

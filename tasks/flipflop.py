@@ -42,8 +42,9 @@ class Flipflop(LengthGeneralizationTask):
 
     Evaluation has `samples` texts for each of three fractions of i, 0.8, 0.98 (`sparse`) and 0.1
     (`dense`), and each length from the trained one, where the means of these names are, to `times`
-    as long, which is ours. `longer` is the mean over longer texts with the trained fraction, the
-    headline that over all but `in-distribution`.
+    as long, which is ours. `longer` is the mean over longer texts with the trained fraction,
+    `longer-sparse` and `longer-dense` with the others, the headline that over all but
+    `in-distribution`.
 
     | Liu et al. | preset paper |
     |---|---|
@@ -93,7 +94,7 @@ class Flipflop(LengthGeneralizationTask):
         trained = 2 * self.pairs
         cells = [Cell(trained, split=ID) if subset == ID else Cell(trained, "", OOD, (subset,))]
         for doublings in range(1, self.times.bit_length()):
-            groups = ("longer",) if subset == ID else ()
+            groups = ("longer",) if subset == ID else (f"longer-{subset}",)
             cells.append(Cell(trained << doublings, "", OOD, groups))
         return cells
 

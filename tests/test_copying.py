@@ -182,13 +182,18 @@ def id_of(word: str) -> int:
 def test_means_of_variants(tmp_path: Path) -> None:
     task = make(tmp_path, ("copy", "reverse"), min_symbols=1, max_train_symbols=4, samples=5)
     rows = measure(task, {"copy": copier(6, but=0), "reverse": copier(5, but=2)}, tmp_path)
-    curve = {row.length: row.value for row in rows}
+    curve = {row.length: row.value for row in rows if row.metric == "exact_match"}
     assert curve == {n: 100.0 * (n <= 5 and n != 2) for n in range(1, 9)}  # of reverse, the last
-    summary = {row.subset: row for row in task.summarize(rows)}
+    means = task.summarize(rows)
+    summary = {row.subset: row for row in means if row.metric == "exact_match"}
     values = {subset: row.value for subset, row in summary.items()}
     # Of 4 lengths each: copy all that are trained and 5, 6; reverse 1, 3, 4 and 5.
     copied = {f"copy-{ID}": 100, f"copy-{OOD}": 50}
+    copied |= {"one-symbol-more": 100, "two-symbols-more": 50}  # 5 and 6, of both
     assert values == copied | {f"reverse-{ID}": 75, f"reverse-{OOD}": 25, ID: 87.5, OOD: 37.5}
+    before = {row.length: row.value for row in rows if row.metric == "correct_prefix"}
+    assert before == {row.length: row.value for row in rows if row.metric == "token_accuracy"}
+    assert before[6] == pytest.approx(100 * 6 / 7)  # all symbols, not the end
     assert summary[OOD].n == 2 * 4 * 5 and summary[OOD].status == "not_learned"
 
 

@@ -116,6 +116,8 @@ def test_reads_and_means(tmp_path: Path) -> None:
         "sparse": value[sparse, 16, "accuracy"],
         "dense": value[dense, 16, "accuracy"],
         "longer": (value[usual, 32, "accuracy"] + value[usual, 64, "accuracy"]) / 2,
+        "longer-sparse": (value[sparse, 32, "accuracy"] + value[sparse, 64, "accuracy"]) / 2,
+        "longer-dense": (value[dense, 32, "accuracy"] + value[dense, 64, "accuracy"]) / 2,
         OOD: (sum(value.values()) - value[usual, 16, "accuracy"]) / 8,
     }
     means = [row for row in task.summarize(rows) if row.metric == "accuracy"]

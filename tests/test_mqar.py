@@ -14,7 +14,8 @@ from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST, Sequences
 from pe_bench.sequences.scoring import teacher_forced
-from pe_bench.tasks.mqar import MQAR, _distinct, _places
+from pe_bench.tasks.mqar.rows import _distinct, _places
+from pe_bench.tasks.mqar.task import MQAR
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
@@ -85,6 +86,9 @@ def test_sizes_of_the_paper(tmp_path: Path) -> None:
     assert Counter(task.mix) == {(64, 4): 5, (128, 8): 1, (256, 16): 1, (256, 32): 1, (256, 64): 1}
     grid = {(cell.length, int(cell.second_axis)) for cell in task.cells("grid")}
     assert len(grid) == 3 + 4 + 5 + 6 + 7 + 8
+    trained = {(c.length, int(c.second_axis)) for c in task.cells("grid") if c.split == ID}
+    assert trained == set(task.mix)
+    assert all(c.length > 256 for c in task.cells("grid") if c.split == OOD)
     tested = {(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)}
     assert grid >= {*tested, (2048, 512)}
     assert (task.max_eval_tokens, task.keys, task.train_length) == (2048, 4096, 256)
@@ -150,13 +154,13 @@ def test_cells_and_means(tmp_path: Path) -> None:
     assert len(whole) == 21
     assert all(r.value <= cells[r.length, r.second_axis].value for r in whole)
     groups = {
-        ID: [v for (length, _), v in expected.items() if length <= 32],
+        ID: [expected[kind] for kind in set(task.mix)],
         "longer": [v for (length, n), v in expected.items() if length > 32 and n <= 8],
         "more-pairs": [v for (_, n), v in expected.items() if n > 8],
         OOD: [v for (length, _), v in expected.items() if length > 32],
     }
-    assert [len(group) for group in groups.values()] == [6, 9, 6, 15]
-    means = [row for row in task.summarize(rows) if row.metric == "accuracy"]
+    assert [len(group) for group in groups.values()] == [5, 9, 6, 15]
+    means = [r for r in task.summarize(rows) if r.metric == "accuracy" and r.length is None]
     found = {row.subset: row.value for row in means}
     assert found == {name: pytest.approx(np.mean(group)) for name, group in groups.items()}
     assert found[ID] == 100 > found["longer"]

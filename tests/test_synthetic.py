@@ -25,7 +25,12 @@ from pe_bench.sequences.rows import (
     concatenate,
     stack,
 )
-from pe_bench.sequences.scoring import decoding_tokens, exact_match, teacher_forced
+from pe_bench.sequences.scoring import (
+    count_correct,
+    decoding_tokens,
+    exact_match,
+    teacher_forced,
+)
 
 NAMES = plugins.names("encoding")
 
@@ -189,3 +194,10 @@ def test_samples_of_unequal_length() -> None:
     assert found.ids.tolist() == [[5, 6, 9, 7, 8, END], [9, END, PAD, PAD, PAD, PAD]]
     assert found.lengths.tolist() == [6, 2]
     assert [row.nonzero()[0].tolist() for row in found.scored] == [[3, 4, 5], [1]]
+
+
+def test_tokens_before_the_first_wrong_one() -> None:
+    targets = np.array([[IGNORE, 1, 2, IGNORE, 3], [IGNORE, 1, IGNORE, 2, 3]])
+    predicted = np.array([[0, 1, 2, 0, 4], [0, 9, 0, 2, 3]])
+    leading, correct = count_correct(predicted, targets)
+    assert leading.tolist() == [2, 0] and correct.tolist() == [2, 2]

@@ -39,10 +39,12 @@ class Copying(LengthGeneralizationTask):
     `replace` is `REPLACE a WITH b IN a a a SEP b b b END`. The loss is on what follows SEP.
 
     Training draws lengths evenly from `min_symbols` to `max_train_symbols`; evaluation has
-    `samples` items for each length up to twice that. An item counts if all symbols and the end are
-    correct. Each variant has a mean over trained and over longer lengths (the latter was published)
-    and its own gate; the headline is the mean of the variants that were run. Preset quick runs
-    `copy` and `reverse`; for the others name --subsets, by these names or by the authors'.
+    `samples` items for each length up to twice that. `exact_match` (published) counts the items of
+    which all symbols and the end are correct, `token_accuracy` the tokens that are correct after
+    correct ones, `correct_prefix` those before the first mistake. Each variant has a mean over
+    trained and over longer lengths (the latter was published) and its own gate; the headline is the
+    mean of the variants that were run. Preset quick runs `copy` and `reverse`; for the others name
+    --subsets, by these names or by the authors'.
 
     | published | protocol strict | protocol paper |
     |---|---|---|
@@ -56,7 +58,8 @@ class Copying(LengthGeneralizationTask):
         symbols: size of the alphabet.
     """
 
-    headline = Headline("exact_match", OOD)
+    headline = Headline("token_accuracy", OOD)
+    cell_metrics = ("exact_match", "token_accuracy", "correct_prefix")
     all_subsets = tuple(VARIANTS)
     quick_subsets = ("copy", "reverse")
     subset_aliases = {variant.published_as: name for name, variant in VARIANTS.items()}
@@ -110,8 +113,12 @@ class Copying(LengthGeneralizationTask):
         self.vocabulary = Vocabulary(FIRST_SYMBOL + symbols, separator_ids=(SEP, NEXT))
 
     def cells(self, subset: str) -> list[Cell]:
-        sizes = range(self.train_sizes.start, 2 * self.train_sizes[-1] + 1)
-        return [Cell(size, split=ID if size in self.train_sizes else OOD) for size in sizes]
+        longest = self.train_sizes[-1]
+        groups = {longest + 1: ("one-symbol-more",), longest + 2: ("two-symbols-more",)}
+        cells = [Cell(size, split=ID) for size in self.train_sizes]
+        for size in range(longest + 1, 2 * longest + 1):
+            cells.append(Cell(size, split=OOD, groups=groups.get(size, ())))
+        return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         variant = VARIANTS[subset]

@@ -7,7 +7,6 @@ import numpy as np
 from pe_bench.api import (
     FIRST,
     ID,
-    IGNORE,
     OOD,
     SMALL,
     TINY,
@@ -19,12 +18,11 @@ from pe_bench.api import (
     Preset,
     Sequences,
     TaskContext,
-    TokenIds,
     TrainConfig,
     Vocabulary,
 )
+from pe_bench.tasks.mqar.rows import draw
 
-GAP_EXPONENT = 0.01  # of the gaps' distribution, the paper's
 EVAL_SEED = 20_250_105
 
 
@@ -45,7 +43,8 @@ class MQAR(LengthGeneralizationTask):
 
     | mean over cells | rows |
     |---|---|
-    | `in-distribution` | at most T tokens |
+    | `in-distribution` | the five kinds of training rows |
+    | none | other rows of at most T tokens |
     | `longer` | longer, no more than T/4 pairs |
     | `more-pairs` | longer, more pairs |
     | `out-of-distribution` (headline) | both |
@@ -59,7 +58,7 @@ class MQAR(LengthGeneralizationTask):
     | the earlier a pair, the sooner it tends to be asked for | any order |
     | a convolution beside each attention, no MLP | this suite's decoder |
     | 32 epochs of 180,000 rows | as many steps on fresh rows (preset paper) |
-    | eight lengths at their largest number of pairs | part of the grid |
+    | tests: T/4 tokens with T/64, T/32, T/16 pairs, T/2 to 4 T with a quarter | among others |
 
     Args:
         length: tokens of the longest training rows, a power of two.
@@ -67,6 +66,7 @@ class MQAR(LengthGeneralizationTask):
     """
 
     headline = Headline("accuracy", OOD)
+    version = 2
     all_subsets = ("grid", "gap")
     cell_metrics = ("accuracy", "exact_match")
     autoregressive = False
@@ -118,10 +118,13 @@ class MQAR(LengthGeneralizationTask):
             length = self.tokens * 2**octave // 4
             pairs = max(2, self.tokens // 64)
             while 4 * pairs <= length:
-                group = "more-pairs" if pairs > self.tokens // 4 else "longer"
-                ood = length > self.tokens
-                groups = (group,) if ood else ()
-                cells.append(Cell(length, str(pairs), OOD if ood else ID, groups))
+                split = ID if (length, pairs) in self.mix else ""
+                groups: tuple[str, ...] = ()
+                if length > self.tokens:
+                    split = OOD
+                    groups = ("more-pairs" if pairs > self.tokens // 4 else "longer",)
+                curve = "by-length" if (self.tokens, pairs) in self.mix else ""
+                cells.append(Cell(length, str(pairs), split, groups, curve))
                 pairs *= 2
         return cells
 
@@ -135,63 +138,9 @@ class MQAR(LengthGeneralizationTask):
             pairs = self.tokens // 8
             gap = cell.length
         rng = np.random.default_rng([EVAL_SEED, length, pairs, gap or 0])
-        return self._draw(rng, self.samples, length, pairs, gap)
+        return draw(rng, self.samples, length, pairs, self.keys, gap)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         length, pairs = self.mix[rng.integers(len(self.mix))]
-        return self._draw(rng, self.train.batch_size, length, pairs).batch()
-
-    def _draw(
-        self, rng: np.random.Generator, rows: int, length: int, pairs: int, gap: int | None = None
-    ) -> Sequences:
-        """Return rows that ask for all keys, or for one, `gap` tokens after the pairs."""
-        keys = _distinct(rng, rows, pairs, self.keys) + FIRST  # (rows, pairs)
-        values = _distinct(rng, rows, pairs, self.keys) + FIRST + self.keys
-        row = np.arange(rows)[:, None]
-        if gap is None:
-            asked = rng.permuted(np.tile(np.arange(pairs), (rows, 1)), axis=1)
-            places = 2 * (pairs + _places(rng, rows, pairs, length // 2 - pairs))
-        else:
-            asked = rng.integers(0, pairs, (rows, 1))
-            places = np.full((rows, 1), 2 * pairs + gap)
-        size = self.vocabulary.vocab_size
-        ids = rng.integers(FIRST, size, (rows, length))
-        is_key = np.zeros((rows, size), dtype=np.bool_)
-        is_key[row, keys] = True
-        while (wrong := is_key[row, ids]).any():
-            ids[wrong] = rng.integers(FIRST, size, int(wrong.sum()))
-        ids[:, : 2 * pairs : 2] = keys
-        ids[:, 1 : 2 * pairs : 2] = values
-        ids[row, places] = keys[row, asked]
-        targets = np.full(ids.shape, IGNORE)
-        targets[row, places] = values[row, asked]
-        return Sequences(ids, targets != IGNORE, np.full(rows, length), targets)
-
-
-def _distinct(rng: np.random.Generator, rows: int, count: int, below: int) -> TokenIds:
-    """Return ordered draws without replacement, all equally likely: (rows, count).
-
-    What has come earlier in its row is drawn again: no symbol is treated unlike another, so no
-    outcome is. Far cheaper than a permutation of all symbols where few of many are drawn.
-    """
-    if 2 * count > below:
-        return rng.permuted(np.tile(np.arange(below), (rows, 1)), axis=1)[:, :count]
-    drawn = rng.integers(0, below, (rows, count))
-    while True:
-        order = drawn.argsort(axis=1, kind="stable")
-        ordered = np.take_along_axis(drawn, order, axis=1)
-        again = np.zeros(drawn.shape, dtype=np.bool_)
-        np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
-        if not again.any():
-            return drawn
-        drawn[again] = rng.integers(0, below, int(again.sum()))
-
-
-def _places(rng: np.random.Generator, rows: int, count: int, room: int) -> TokenIds:
-    """Return draws from 0 to room - 1 without replacement, weighted by a power law: (rows, count).
-
-    The smallest of exponential waiting times with these rates, in order, are such draws.
-    """
-    rates = np.arange(1.0, room + 1) ** (GAP_EXPONENT - 1)
-    return (rng.exponential(size=(rows, room)) / rates).argsort(axis=1)[:, :count]
+        return draw(rng, self.train.batch_size, length, pairs, self.keys).batch()

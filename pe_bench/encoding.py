@@ -149,6 +149,10 @@ class Encoding(nn.Module):
     """Name in tables and pictures; "": that of the file. Shipped encodings are called as their
     files."""
 
+    version: ClassVar[int] = 1
+    """Raise it in a shipped encoding when its numbers change. Those that extend it or import from
+    it, or wrap it, have other results then too."""
+
     variants: ClassVar[tuple[str, ...]] = ()
     """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
 

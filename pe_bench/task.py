@@ -152,7 +152,8 @@ class Task:
     """Options that make an evaluation small, for `pe-bench check`."""
 
     version: ClassVar[int] = 1
-    """Part of the data's label: raise it when items or batches change."""
+    """Raise it when items, batches or scores change. Results of a parent's other version are other
+    results too."""
 
     starts_from: ClassVar[str | None] = None
     """Task whose trained model this one fine-tunes; None: trained from scratch."""

@@ -14,7 +14,14 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
-OWN = ("bias_matrix", "shift_invariant", "parameters_per_layer", "variants", "eval_sample")
+OWN = (
+    "bias_matrix",
+    "shift_invariant",
+    "parameters_per_layer",
+    "version",
+    "variants",
+    "eval_sample",
+)
 """What a wrapper does not take from its base."""
 
 FACTS = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEncoding)

@@ -66,7 +66,7 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
         "protocol": "strict",
         "data": {"label": "builtin"},
         "settings_digest": "5e77",
-        "encoding_source": "0",
+        "encoding_version": "0",
         "headline": Headline("bits_per_byte", "all"),
         "views": TEST,
         "axes": {"length": "tokens per window", "second": "depth"},
@@ -75,7 +75,7 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
         "parameters": 1234,
     }
     record = RunRecord(**(fields | changed))
-    digest = f"{record.settings_digest}{record.encoding_source}"
+    digest = f"{record.settings_digest}{record.encoding_version}"
     folder = root / "runs" / "lm" / slug(encoding) / f"seed{seed}-{digest}"
     write_rows(folder / "rows.csv", rows, task="lm", encoding=encoding, seed=seed)
     write_json(folder / "run.json", record.to_json())
@@ -170,15 +170,15 @@ def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) 
     for i in (earlier, 1 - earlier):
         when = f"2026-01-0{1 if i == earlier else 2}T00:00:00"
         rows = [replace(SCORE, value=i)]
-        put(tmp_path, "rope", rows, encoding_source=str(i), finished=when)
+        put(tmp_path, "rope", rows, encoding_version=str(i), finished=when)
     _, csv = report(tmp_path)
     assert (csv["mean"].tolist(), csv["seeds"].tolist()) == ([1 - earlier], [1])
     assert read_results(tmp_path)["value"].tolist() == [1 - earlier]
 
 
 def test_seeds_of_older_code_are_left_out(tmp_path: Path) -> None:
-    put(tmp_path, "rope", [SCORE], 0, encoding_source="old", finished="2026-01-01")
-    put(tmp_path, "rope", [SCORE], 1, encoding_source="new", finished="2026-01-02")
+    put(tmp_path, "rope", [SCORE], 0, encoding_version="old", finished="2026-01-01")
+    put(tmp_path, "rope", [SCORE], 1, encoding_version="new", finished="2026-01-02")
     assert read_results(tmp_path)["seed"].tolist() == [1]
 
 

@@ -373,7 +373,7 @@ def test_an_edited_encoding_is_a_new_run(toy: Toy, tmp_path: Path) -> None:
     mine.write_text(mine.read_text().replace("= 100", "= 99"))
     assert toy(encodings=["./short.py"])[1] == ["batch", "batch", "a", "b"]
     records = [json.loads(path.read_text()) for path in tmp_path.rglob("run.json")]
-    assert len({record["encoding_source"] for record in records}) == 2
+    assert len({record["encoding_version"] for record in records}) == 2
 
 
 def test_an_override_is_another_run(toy: Toy, tmp_path: Path) -> None:

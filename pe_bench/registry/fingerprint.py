@@ -1,22 +1,32 @@
-"""Fingerprint of the code that decides a plugin's numbers: editing it makes its results new."""
+"""The code behind a plugin: shipped plugins go by their versions, a user's own files by content."""
 
 import ast
 import hashlib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the engine
 
 
-def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> str:
-    """Return the digest of plugin files and of all plugins that these import from, in 12 digits.
+class Sources(NamedTuple):
+    """The files that a plugin consists of.
 
-    Comments, docstrings and layout make no difference.
+    Attributes:
+        own: files of the user's, in a fixed order.
+        shipped: folder and name of each shipped plugin that they belong to or import from.
+    """
+
+    own: list[Path]
+    shipped: list[tuple[str, str]]
+
+
+def find_sources(files: Iterable[Path], package: Path) -> Sources:
+    """Return the files of a plugin, and of all plugins that these import from.
 
     Args:
         files: in a fixed order.
-        parts: digests of what else matters.
         package: holds the folders of shipped plugins.
     """
     found = dict.fromkeys(files)
@@ -25,7 +35,27 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str], package: Path) -> s
         more = [file for file in _imported(waiting.pop(), package) if file not in found]
         found |= dict.fromkeys(more)
         waiting += more
-    text = "".join([*(_bare(_read(file)) for file in found), *parts])
+    own: list[Path] = []
+    shipped: dict[tuple[str, str], None] = {}
+    for file in found:
+        inner = file.relative_to(package).parts if file.is_relative_to(package) else ()
+        if len(inner) > 1 and inner[0] in FOLDERS:
+            shipped[inner[0], Path(inner[1]).stem.replace("_", "-")] = None
+        else:
+            own.append(file)
+    return Sources(own, list(shipped))
+
+
+def fingerprint(files: Iterable[Path], parts: Iterable[str]) -> str:
+    """Return the digest of Python files and of what else matters, in 12 digits.
+
+    Comments, docstrings and layout make no difference.
+
+    Args:
+        files: in a fixed order.
+        parts: digests of what else matters.
+    """
+    text = "".join([*(_bare(_read(file)) for file in files), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import importing
-from pe_bench.registry.fingerprint import fingerprint
+from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import (
     EncodingSpec,
@@ -54,9 +54,11 @@ class Plugin:
         options: keyword arguments of the constructor, converted to their annotated types, without
             those that have their default.
         cls: the class itself.
-        source: fingerprint of the code that decides the numbers when it was loaded, without
-            comments and docstrings: of the plugin, of those that it imports, of files and
-            encodings that its options name. Another source means other results and checkpoints.
+        version: of the code that decides the numbers when it was loaded. Another one means other
+            results and checkpoints. A whole number, by the `version` of the class, of its parents
+            and of the shipped plugins that it imports from; for a file of the user's followed by a
+            digest of its source, without comments and docstrings, and of files that its options
+            name. Those of encodings that its options name follow after a `+`.
         file: the file of the class.
     """
 
@@ -64,7 +66,7 @@ class Plugin:
     label: str
     options: dict[str, Any]
     cls: type[Any]
-    source: str
+    version: str
     file: Path
 
     def make(self, model: Any, layer: int) -> Any:
@@ -157,8 +159,8 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     label = _name(kind, where, cls)
     if changed:
         label += ":" + ",".join(f"{k}={show(_canonical(v))}" for k, v in changed.items())
-    source = _source(cls, kind, where, options, defaults)
-    return Plugin(kind, label, changed, cls, source, _file_of(cls))
+    version = _version(cls, kind, where, options, defaults)
+    return Plugin(kind, label, changed, cls, version, _file_of(cls))
 
 
 def _is_path(where: str) -> bool:
@@ -236,27 +238,48 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def _source(
+def _version(
     cls: type[Any],
     kind: Kind,
     where: str,
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> str:
-    """Return the fingerprint of the code, of the encodings and of the files that options name."""
-    base = importing.interface(kind)
-    own = [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
-    files = [_file_of(c) for c in own]
-    values = (dict(defaults) | dict(given)).values()
-    parts = [load("encoding", value).source for value in values if isinstance(value, EncodingSpec)]
+    """Return the version of the code, of the encodings and of the files that options name."""
+    classes = dict.fromkeys(_ancestors(kind, cls))
+    sources = find_sources([_file_of(c) for c in classes if _is_plugin(c)], PACKAGE)
+    for folder, name in sources.shipped:
+        other: Kind = "encoding" if folder == "encodings" else "task"
+        imported = importing.plugin_class(other, _import(other, name), name)
+        classes |= dict.fromkeys(_ancestors(other, imported))
+    # A sum rather than a list: code that is split or joined keeps its version.
+    number = 1 + sum(vars(c).get("version", 1) - 1 for c in classes)
+    own = sources.own
+    parts = []
     for value in given.values():
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
     if _is_path(where) and Path(where).is_dir():
         inner = importing.files_of(Path(where).resolve())
-        files += [path for path in inner if path.suffix == ".py" and path not in files]
+        own += [path for path in inner if path.suffix == ".py" and path not in own]
         parts += [importing.digest_of(path) for path in inner if path.suffix != ".py"]
-    return fingerprint(files, parts, PACKAGE)
+    versions = [f"{number}-{fingerprint(own, parts)}" if own or parts else str(number)]
+    for value in (dict(defaults) | dict(given)).values():
+        if isinstance(value, EncodingSpec):
+            versions.append(load("encoding", value).version)
+    return "+".join(versions)
+
+
+def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
+    """Return a class and those that it extends, below the interface."""
+    base = importing.interface(kind)
+    return [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
+
+
+def _is_plugin(cls: type[Any]) -> bool:
+    """Tell whether a class is a plugin's and not one of the engine's."""
+    parts = cls.__module__.split(".")
+    return parts[0] != "pe_bench" or parts[1] in FOLDERS
 
 
 def _file_of(cls: type[Any]) -> Path:

@@ -49,7 +49,7 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
         if record.status != "done":
             continue
         seeds = groups.setdefault((record.settings_digest, record.encoding), {})
-        if any(other.encoding_source != record.encoding_source for other in seeds.values()):
+        if any(other.encoding_version != record.encoding_version for other in seeds.values()):
             seeds.clear()
         seeds[record.seed] = record
     return [record for seeds in groups.values() for record in seeds.values()]

@@ -18,7 +18,7 @@ class RunRecord:
     Attributes:
         status: "done", "skipped" (the task cannot be run with the encoding) or "failed".
         task, encoding: labels, the canonical specs.
-        encoding_source: fingerprint of the encoding's code.
+        encoding_version: of the encoding's code.
         seed: of weights, batches and evaluation.
         preset, protocol: names.
         data: provenance of the data, with a short name under "label".
@@ -51,7 +51,7 @@ class RunRecord:
     encoding: str
     seed: int
     settings_digest: str
-    encoding_source: str = ""
+    encoding_version: str = ""
     preset: str = ""
     protocol: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)

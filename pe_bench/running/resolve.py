@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from pe_bench import __version__
+from pe_bench import decoder
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.running import training
 from pe_bench.running.options import RunOptions
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
@@ -56,13 +57,24 @@ class ResolvedTask:
 
     def digest(self, *more: Any) -> str:
         """Return eight characters that stand for the settings and for `more`."""
-        return digest(self.settings, *more)
+        return digest(_without_defaults(self.settings), *more)
 
 
 def digest(*parts: Any) -> str:
     """Return eight hexadecimal digits of the SHA-256 of the parts as JSON."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without what a config would be anyway: a new field leaves digests alone."""
+    found = dict(settings)
+    for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
+        defaults = asdict(config)
+        found[name] = {k: v for k, v in settings[name].items() if v != defaults[k]}
+    if settings["start"]:
+        found["start"] = _without_defaults(settings["start"])
+    return found
 
 
 def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTask:
@@ -85,7 +97,11 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     model = start.model if start else _shape(options, preset, task)
     settings = {
         "task": plugin.label,
-        "source": plugin.source,
+        "versions": {
+            "task": plugin.version,
+            "decoder": decoder.VERSION,
+            "training": training.VERSION,
+        },
         "options": {**preset.options, **plugin.options},
         "preset": context.preset,
         "protocol": context.protocol,
@@ -94,7 +110,6 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
         "model": asdict(model),
         "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
         "start": start.settings if start else None,
-        "version": __version__,
     }
     return ResolvedTask(plugin.label, task, model, task.train, settings, start)
 

@@ -69,10 +69,8 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Run directory. Its digest changes with every setting and plugin source that can change a
-        result.
-        """
-        identity = self.resolved.digest(self.encoding.label, self.encoding.source)
+        """Run directory. Its digest changes with every setting and version that decides a number."""
+        identity = self.resolved.digest(self.encoding.label, self.encoding.version)
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
@@ -286,7 +284,7 @@ class Run:
 
     def _checkpoint(self, task: ResolvedTask) -> Path:
         """Return the folder of a phase that serves all subsets, for this run and later ones."""
-        key = task.digest(self.encoding.label, self.encoding.source, self.seed)
+        key = task.digest(self.encoding.label, self.encoding.version, self.seed)
         return task.task.context.cache / "checkpoints" / key
 
     def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
@@ -308,7 +306,7 @@ class Run:
             status=status,
             task=self.resolved.label,
             encoding=self.encoding.label,
-            encoding_source=self.encoding.source,
+            encoding_version=self.encoding.version,
             seed=self.seed,
             preset=task.context.preset,
             protocol=task.context.protocol,

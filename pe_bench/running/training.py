@@ -29,6 +29,9 @@ from pe_bench.task import Batch
 # Its remarks on devices, logs and interruptions are printed elsewhere.
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
+VERSION = 1
+"""Part of every run's settings: raise it when the same batches train another model."""
+
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 

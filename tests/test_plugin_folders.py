@@ -1,4 +1,4 @@
-"""The folders as registry: names, descriptions, fingerprints, and an engine that knows none."""
+"""The folders as registry: names, descriptions, versions, and an engine that knows none."""
 
 import ast
 import importlib
@@ -112,11 +112,37 @@ def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
         plugins.load("encoding", bad.stem.replace("_", "-"))
 
 
-def digests(*files: Path) -> list[str]:
-    """Fingerprints of fresh imports."""
+def versions(*specs: object) -> list[str]:
+    """Versions of fresh imports."""
     for module in [m for m in sys.modules if "my_own_" in m]:
         del sys.modules[module]
-    return [plugins.load("encoding", str(file)).source for file in files]
+    return [plugins.load("encoding", str(spec)).version for spec in specs]
+
+
+def name_of(shipped_file: Path) -> str:
+    return shipped_file.stem.replace("_", "-")
+
+
+def raise_version(shipped_file: Path, version: int) -> None:
+    """Give the class of a shipped file a version; comments make sure that it is compiled anew."""
+    source = shipped_file.read_text()
+    body = re.sub(r"    version = .*\n", "", source)
+    body = re.sub(r"(class \w+\(.*\):\n)", rf"\1    version = {version}\n", body)
+    shipped_file.write_text(body + "#\n" * 9)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Put:
+    """Writes source to a file of a user's."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+
+    def write(source: str) -> Path:
+        path = folder / f"my_own_{next(unique)}.py"
+        path.write_text(source, encoding="utf-8")
+        return path
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -131,17 +157,29 @@ def digests(*files: Path) -> list[str]:
         ("layer)", "layer + 0)", False),
     ],
 )
-def test_a_fingerprint_is_of_code_and_that_of_the_parents(
-    shipped: Put, old: str, new: str, same: bool
-) -> None:
+def test_the_code_of_a_file_of_ones_own_decides(own: Put, old: str, new: str, same: bool) -> None:
     assert old in MINE
+    file = own(MINE)
+    (before,) = versions(file)
+    assert re.fullmatch("1-[0-9a-f]{12}", before)
+    file.write_text(MINE.replace(old, new) + "\n" * 99)  # another size: no stale bytecode
+    assert (versions(file) == [before]) is same
+
+
+def test_the_code_of_a_shipped_plugin_does_not_but_its_version(shipped: Put, own: Put) -> None:
     parent = shipped(MINE)
     child = shipped(HALF.format(parent=parent.stem))
-    before = digests(parent, child)
-    assert before[0] != before[1] and all(re.fullmatch("[0-9a-f]{12}", d) for d in before)
-    parent.write_text(MINE.replace(old, new) + "\n" * 99)  # another size: no stale bytecode
-    after = digests(parent, child)
-    assert [a == b for a, b in zip(before, after, strict=True)] == [same, same]
+    grandchild = own(HALF.format(parent=child.stem).replace("import Mine", "import Half as Mine"))
+    specs = [name_of(parent), name_of(child), grandchild]
+    before = versions(*specs)
+    assert before[:2] == ["1", "1"] and before[2].startswith("1-")
+    parent.write_text(MINE.replace("size: int = 4", "size: int = 5") + "\n" * 99)
+    assert versions(*specs) == before
+    raise_version(parent, 2)
+    digest = before[2].partition("-")[2]
+    assert versions(*specs) == ["2", "2", f"2-{digest}"]
+    raise_version(child, 3)
+    assert versions(*specs) == ["2", "4", f"4-{digest}"]
 
 
 IMPORTING = """
@@ -161,43 +199,41 @@ class Naming(Encoding):
 """
 
 
-def test_a_fingerprint_is_also_of_the_plugins_that_are_imported(shipped: Put) -> None:
+def test_versions_of_plugins_that_are_imported_count(shipped: Put, own: Put) -> None:
     first = shipped(MINE)
     second = shipped(IMPORTING.format(other=first.stem).replace("Importing", "Mine"))
-    third = shipped(IMPORTING.format(other=second.stem))
+    third = own(IMPORTING.format(other=second.stem))
     unrelated = shipped(MINE)
-    before = digests(first, second, third, unrelated)
-    first.write_text(MINE.replace("size: int = 4", "size: int = 5") + "\n" * 99)
-    after = digests(first, second, third, unrelated)
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, False, True]
+    specs = [name_of(first), name_of(second), third, name_of(unrelated)]
+    before = versions(*specs)
+    raise_version(first, 2)
+    after = versions(*specs)
+    assert after[:2] == ["2", "2"] and after[3] == before[3] == "1"
+    assert after[2] == before[2].replace("1-", "2-", 1)
 
 
-def test_a_fingerprint_is_also_of_the_encodings_that_are_named(shipped: Put) -> None:
-    default, other = shipped(MINE), shipped(MINE)
-    naming = shipped(NAMING.format(base=default.stem.replace("_", "-")))
-    named = f":base={other.stem.replace('_', '-')}"
-    specs = ["", named, f"{named}:size=2"]
-
-    def sources() -> list[str]:
-        digests()  # forgets what was imported
-        return [plugins.load("encoding", f"{naming}{spec}").source for spec in specs]
-
-    before = sources()
-    assert before == sources()
+def test_versions_of_encodings_that_are_named_count(shipped: Put, own: Put) -> None:
+    default, other = shipped(MINE), own(MINE)
+    naming = shipped(NAMING.format(base=name_of(default)))
+    name = name_of(naming)
+    specs = [name, f"{name}:base={other}", f"{name}:base={other}:size=2"]
+    before = versions(*specs)
+    assert before[0] == "1+1" and re.fullmatch(r"1\+1-[0-9a-f]{12}", before[1])
+    assert before[1] == before[2]  # the option is in the label
     other.write_text(MINE.replace("size: int = 4", "size: int = 5") + "\n" * 99)
-    after = sources()
+    after = versions(*specs)
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
-    default.write_text(MINE.replace("layer)", "layer + 0)") + "\n" * 99)
-    assert [a == b for a, b in zip(after, sources(), strict=True)] == [False, True, True]
+    raise_version(default, 2)
+    assert versions(*specs) == ["1+2", *after[1:]]
 
 
-def test_a_fingerprint_does_not_depend_on_the_folder(shipped: Put, tmp_path: Path) -> None:
+def test_a_version_does_not_depend_on_the_folder(shipped: Put, tmp_path: Path) -> None:
     source = HALF.format(parent=shipped(MINE).stem)
     files = [tmp_path / folder / "mine.py" for folder in ("a", "z")]
     for file in files:
         file.parent.mkdir()
         file.write_text(source)
-    first, second = digests(*files)
+    first, second = versions(*files)
     assert first == second
 
 

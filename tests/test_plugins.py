@@ -342,13 +342,13 @@ def test_a_folder_is_a_plugin(plugin_folder: Path, end: str) -> None:
         (".hidden", "", True),
     ],
 )
-def test_every_file_of_a_folder_decides_its_fingerprint(
+def test_every_file_of_a_folder_decides_its_version(
     plugin_folder: Path, file: str, content: str, same: bool
 ) -> None:
-    before = plugins.load("encoding", str(plugin_folder)).source
+    before = plugins.load("encoding", str(plugin_folder)).version
     (plugin_folder / file).write_text(content)
     edited = plugins.load("encoding", str(plugin_folder))
-    assert (edited.source == before) is same
+    assert (edited.version == before) is same
     assert edited.make(ModelConfig(), 0).size == (5 if "5" in content else 4)
 
 

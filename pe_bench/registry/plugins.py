@@ -257,6 +257,8 @@ def _version(
     own = sources.own
     parts = []
     for value in given.values():
+        if isinstance(value, EncodingSpec):
+            continue  # below
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
     if _is_path(where) and Path(where).is_dir():

@@ -69,7 +69,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Run directory. Its digest changes with every setting and version that decides a number."""
+        """Run directory, whose digest has every setting and version that decides a number."""
         identity = self.resolved.digest(self.encoding.label, self.encoding.version)
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"

@@ -293,9 +293,9 @@ def remedy(name: str) -> str:
 
 
 def moved(old: Record, new: Record) -> list[str]:
-    """Return which numbers are not what they were; a default may come or go."""
+    """Return which numbers are not what they were; another metric or option may be added."""
     found = []
-    for what in sorted((old.keys() | new.keys()) - {"digest", "defaults"}):
+    for what in sorted(old.keys() - {"digest", "defaults"}):
         if not alike(old.get(what), new.get(what)):
             found.append(what)
     before, now = plain(old.get("defaults", {})), plain(new.get("defaults", {}))
@@ -361,7 +361,8 @@ OLD = {"digest": "d1", "loss": 2.0, "items": "cafe", "score a": [3, 50.0], "defa
         ({"loss": 2.001}, "loss moved, but no digest: raise `version` of the class in tasks/"),
         ({"items": "beef", "loss": 3.0}, "items, loss moved"),
         ({"score a": [4, 50.0]}, "score a moved"),
-        ({"score b": [1, 2.0]}, "score b moved"),
+        ({"score a": None}, "score a moved"),
+        ({"score b": [1, 2.0]}, ""),
         ({"defaults": {"n": 6}}, "default of n moved"),
         ({"defaults": {"n": 5, "m": 6}}, ""),
         ({"defaults": {}}, ""),

@@ -79,9 +79,12 @@ class Abacus(Wrapper):
         before = torch.where(self.is_digit[tokens], -1, index).cummax(dim=1).values
         return join_ids(super().positions(tokens), index - before)
 
-    def sample_train_positions(self, positions: Tensor) -> Tensor:
-        ids, digits = split_ids(super().sample_train_positions(positions))
-        return join_ids(ids, digits + (digits > 0) * int(torch.randint(self.offset, ())))
+    def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        drawn = super().draw_positions(ids, lengths)
+        if not self.training:
+            return drawn
+        of_base, digits = split_ids(drawn)
+        return join_ids(of_base, digits + (digits > 0) * int(torch.randint(self.offset, ())))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         _, digits = split_ids(positions.query)

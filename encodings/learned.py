@@ -43,7 +43,10 @@ class Learned(Encoding):
                 if past == "error"
                 else f"learned:rows must be at least 1, not {rows}"
             )
-        self.max_position = rows if past == "error" else None
+        if past == "clamp" and not self.needs_final_length:
+            self.max_position = None
+        elif not self.needs_final_length:  # else no more than the ids there are to draw from
+            self.max_position = rows
         self.table = nn.Parameter(model.init_std * torch.randn(rows, model.width))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:

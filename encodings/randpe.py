@@ -10,30 +10,35 @@ from pe_bench.encodings.rope import RoPE, rotate
 
 
 class RandPE(RoPE):
-    """S tokens take S distinct ids below `max`, drawn at random and put in order, as positions.
+    """A sequence of n tokens takes n distinct ids below `max`, drawn at random and put in order.
 
-    In training every sequence has a draw of its own, which all layers share. In evaluation the
-    ids are a fixed function of the length, the same for all rows: random ones, of which there are
-    `count` to average over, or the mean of all draws, id_i = floor((i + 1)(max + 1)/(S + 1)) - 1.
-    Either way a token's id depends on how many follow, so there is no cache. The n-th frozen draw
-    is one ranking of the pool: S tokens take its first S ids, S + 1 tokens one more.
+    They are drawn for the finished sequence, n at least the training length, and the tokens so far
+    have the first of them: a token keeps its id while an answer is written, so there is a cache,
+    and a short row has the gaps that it had in training among long ones. In training every
+    sequence has a draw of its own, which all layers share. In evaluation all sequences of n tokens
+    have the same ids: random ones, of which there are `count` to average over, or the mean of all
+    draws, id_i = floor((i + 1)(max + 1)/(n + 1)) - 1. The c-th frozen draw is one ranking of the
+    pool: n tokens take its first n ids, n + 1 tokens one more.
 
     | published code | here |
     |---|---|
     | Ruoss et al.: one draw per batch and layer | one per sequence; `per_layer` |
-    | Ruoss et al.: random in evaluation, in an encoder | frozen or even, in a decoder |
+    | Ruoss et al.: drawn for an encoder's whole input | for the finished sequence of a decoder |
+    | Ruoss et al.: random in evaluation | random but frozen; `evaluation=even` |
     | TAPE, arithmetic: the pool is the sequence: RoPE | a longer sequence than `max` is refused |
     | TAPE, SCROLLS: the same from 2048 tokens on | the same |
+    | TAPE, SCROLLS: drawn anew for each new token | not drawn again |
 
     Args:
         max: size of the pool, the paper's.
         evaluation: "frozen" draws, or "even"ly spaced ids.
         count: how many frozen draws evaluation is averaged over.
-        per_layer: every layer draws its own ids, from the second on also where a caller of the
-            model gives the first layer's.
+        per_layer: every layer has a draw of its own. Ids that a caller of the model gives hold for
+            all layers.
     """
 
-    prefix_consistent = False
+    shift_invariant = True
+    needs_final_length = True
     variants: ClassVar[tuple[str, ...]] = ("max=512,evaluation=even", "per_layer=true,count=2")
 
     def __init__(
@@ -62,37 +67,37 @@ class RandPE(RoPE):
         self.evaluation = evaluation
         self.eval_samples = count if evaluation == "frozen" else 1
         self.per_layer = per_layer
-        self.shift_invariant = not per_layer
 
-    def positions(self, tokens: Tensor) -> Tensor:
-        rows, length = tokens.shape
-        return self.ids(rows, length, 0).to(tokens.device)
-
-    def ids(self, rows: int, length: int, layer: int) -> Tensor:
-        """Return the ids of a layer, (rows, length) in training and (1, length) in evaluation.
-
-        Raises:
-            InputError: the pool is smaller than the sequence.
-        """
+    def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Return ids (B or 1, S), with `per_layer` (B or 1, S, layers)."""
         limit = self.max_position
         assert limit is not None
-        if length > limit:
+        longest = int(lengths.max())
+        if longest > limit:
             raise InputError(
-                f"{length} tokens need as many position ids and the pool has {limit}: "
+                f"{longest} tokens need as many position ids and the pool has {limit}: "
                 "use shorter sequences or a larger randpe:max"
             )
+        layers = range(self.model.layers if self.per_layer else 1)
+        draws = [self._draw(lengths, limit, layer)[:, : ids.shape[1]] for layer in layers]
+        drawn = torch.stack(draws, dim=-1) if self.per_layer else draws[0]
+        return drawn.to(ids.device)
+
+    def _draw(self, lengths: Tensor, limit: int, layer: int) -> Tensor:
+        """Return a layer's ids of whole sequences, (B or 1, longest)."""
         if self.training:
-            return random_ids(rows, length, limit, None)
+            return random_ids(len(lengths), lengths, limit, None)
         if self.evaluation == "even":
-            steps = torch.arange(1, length + 1) * (limit + 1)
-            return steps.div(length + 1, rounding_mode="floor")[None] - 1
+            lengths = lengths[:1] if int(lengths.min()) == int(lengths.max()) else lengths
+            steps = torch.arange(1, int(lengths.max()) + 1) * (limit + 1)  # (longest,)
+            spaced = steps.div(lengths[:, None] + 1, rounding_mode="floor") - 1
+            return spaced.clamp(max=limit - 1)  # behind a row's end
         # One seed for all lengths. Torch keeps 32 bits of it: small numbers stay distinct.
         seed = self.eval_sample * self.model.layers + layer
-        return random_ids(1, length, limit, torch.Generator().manual_seed(seed))
+        return random_ids(1, lengths, limit, torch.Generator().manual_seed(seed))
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        if not self.per_layer or positions.layer == 0:
+        if positions.query.dim() == 2:
             return super().transform_qk(q, k, positions)
-        ids = self.ids(q.shape[0], q.shape[2], positions.layer).to(q.device)
-        cos, sin = self.tables(ids, q.dtype)
+        cos, sin = self.tables(positions.query[..., positions.layer], q.dtype)
         return rotate(q, cos, sin), rotate(k, cos, sin)

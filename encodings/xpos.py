@@ -40,7 +40,8 @@ class XPos(RoPE):
         if not 1 <= scale_base < math.inf:
             raise InputError(f"scale_base must be at least 1, not {scale_base}")
         self.scale_base = scale_base
-        self.max_position = int(100 * math.log(2) / math.log(7 / 2) * scale_base)
+        limit = int(100 * math.log(2) / math.log(7 / 2) * scale_base)
+        self.max_position = min(limit, self.max_position or limit)
         self.centre = min(model.train_length, self.max_position) // 2
 
     def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -5,7 +5,7 @@ default, and an encoding overrides the few that it needs. Read as far as yours g
 
     page 1  position ids, embeddings, queries and keys, biases; four facts
     page 2  the same as functions of the tokens; biases that cost no memory; rewriting logits
-    page 3  training positions; what checks and lists want to know
+    page 3  random positions; what checks and lists want to know
     page 4  a state that layers hand on: `StatefulEncoding`, at the end
 
 Most hooks are given `positions: Positions`: the ids `positions.query` of the new tokens and
@@ -33,6 +33,8 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State, random_ids, separable_matrix
 
+EVAL_SAMPLES = 4  # frozen draws of random ids that evaluation is averaged over
+
 
 class Encoding(nn.Module):
     """One positional encoding.
@@ -47,8 +49,10 @@ class Encoding(nn.Module):
         layer: index of the layer that this instance serves, from 0.
         train_positions: position ids in training. "offset": one random number is added to all;
             "random": a random ascending choice; both below `max_train_position`, drawn in each
-            forward for all rows alike. Evaluation has the contiguous ones.
+            forward for all rows alike.
         max_train_position: number of position ids to draw from.
+        eval_positions: position ids in evaluation. "trained": frozen random ones where training
+            has random ones, contiguous ones elsewhere; "contiguous": always those.
     """
 
     # Page 1: positions.
@@ -57,7 +61,8 @@ class Encoding(nn.Module):
     """One instance serves all layers; False where each layer has parameters of its own."""
 
     prefix_consistent: bool = True
-    """The output at a token does not depend on how many tokens follow. Needed by the KV cache."""
+    """The output at a token does not depend on how many tokens follow. Needed by the KV cache.
+    Under `needs_final_length` it may depend on the length of the finished sequence."""
 
     shift_invariant: bool = False
     """The output does not change when every position id grows by the same number."""
@@ -72,13 +77,19 @@ class Encoding(nn.Module):
         *,
         train_positions: Literal["contiguous", "offset", "random"] = "contiguous",
         max_train_position: int = 2048,
+        eval_positions: Literal["trained", "contiguous"] = "trained",
     ) -> None:
         super().__init__()
         self.model = model
         self.layer = layer
         self.train_positions = train_positions
         self.max_train_position = max_train_position
+        self.eval_positions = eval_positions
         self._check_train_positions()
+        if train_positions == "random" and eval_positions == "trained":
+            self.needs_final_length = True
+            self.eval_samples = EVAL_SAMPLES
+            self.max_position = max_train_position
 
     def positions(self, tokens: Tensor) -> Tensor:
         """Return the position ids of all tokens so far: (B, S) token ids -> (B or 1, S).
@@ -139,7 +150,7 @@ class Encoding(nn.Module):
         """
         return scores
 
-    # Page 3: training positions, checks, lists.
+    # Page 3: random positions, checks, lists.
 
     parameters_per_layer: ClassVar[str] = "0"
     """Number of parameters under the default options, in C (width), D (head_dim), H (heads), L
@@ -156,6 +167,9 @@ class Encoding(nn.Module):
     variants: ClassVar[tuple[str, ...]] = ()
     """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
 
+    needs_final_length: bool = False
+    """Position ids depend on the length of the finished sequence: see `draw_positions`."""
+
     eval_samples: int = 1
     """Number of frozen random choices that evaluation is averaged over."""
 
@@ -167,6 +181,11 @@ class Encoding(nn.Module):
     rounding errors may then grow alike in the check of bfloat16."""
 
     def _check_train_positions(self) -> None:
+        if self.eval_positions == "contiguous" and self.train_positions != "random":
+            raise InputError(
+                "eval_positions=contiguous has no effect without train_positions=random: "
+                "evaluation has the contiguous ones"
+            )
         if self.train_positions == "contiguous":
             if self.max_train_position != 2048:
                 raise InputError(
@@ -179,20 +198,41 @@ class Encoding(nn.Module):
                 f"{self.model.train_length}, not {self.max_train_position}"
             )
 
-    def sample_train_positions(self, positions: Tensor) -> Tensor:
-        """Replace contiguous ids by those of `train_positions`. Called in training only."""
-        if self.train_positions == "contiguous":
-            return positions
-        span = int(positions.max()) + 1
-        if self.train_positions == "random":
-            ids = random_ids(1, span, self.max_train_position, None)[0].to(positions.device)
-            return ids[positions]
-        if span > self.max_train_position:
-            raise InputError(
-                f"{span} positions do not fit below max_train_position "
-                f"{self.max_train_position}: raise it"
-            )
-        return positions + int(torch.randint(self.max_train_position - span + 1, ()))
+    def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Replace ids by random ones: in training anew each time, in evaluation by frozen ones.
+
+        A row's tokens keep their ids while it grows: they are drawn for the finished sequence, and
+        tokens so far have the first of them. This default does what `train_positions` and
+        `eval_positions` say.
+
+        Args:
+            ids: what `positions` returned, (B or 1, S) or (B or 1, S, K).
+            lengths: tokens of each finished sequence, at least the training length; (B,) on the
+                CPU.
+
+        Returns:
+            (B or 1, S) or (B or 1, S, any).
+        """
+        limit = self.max_train_position
+        if self.train_positions == "offset" and self.training:
+            span = int(ids.max()) + 1
+            if span > limit:
+                raise InputError(
+                    f"{span} positions do not fit below max_train_position {limit}: raise it"
+                )
+            return ids + int(torch.randint(limit - span + 1, ()))
+        if self.train_positions != "random" or not (self.training or self.needs_final_length):
+            return ids
+        if int(ids.max()) >= int(lengths.max()):  # it counts something else than tokens
+            lengths = lengths.clamp(min=int(ids.max()) + 1)
+        if self.training:  # one draw for all rows: a bias is then made once
+            drawn = random_ids(1, int(lengths.max()), limit, None)
+        else:
+            generator = torch.Generator().manual_seed(self.eval_sample)
+            drawn = random_ids(1, lengths, limit, generator)
+        rows = max(len(ids), len(drawn))
+        drawn = drawn.to(ids.device).expand(rows, -1)  # (B or 1, longest)
+        return drawn.gather(1, ids.expand(rows, -1))
 
     def bias_matrix(self, positions: Positions) -> Tensor | None:
         """Return the sum of `bias` and `separable_bias`, (B or 1, H, T, S), or None."""

@@ -84,15 +84,32 @@ def separable_matrix(c: Tensor, index: Tensor | None) -> Tensor:
     return at_query - c[..., None, :]
 
 
-def random_ids(rows: int, length: int, limit: int, generator: torch.Generator | None) -> Tensor:
+def random_ids(
+    rows: int, lengths: int | Tensor, limit: int, generator: torch.Generator | None
+) -> Tensor:
     """Draw distinct ids from 0 to limit - 1 in ascending order: (rows, length) on the CPU.
+
+    Every row is a ranking of all ids, of which it takes the first `lengths`.
+
+    Args:
+        rows: number of draws.
+        lengths: ids of every row; or of each row (B,), where `rows` is B, or 1 and all have one
+            ranking. Rows that end early repeat the last id there is; where all end alike, the
+            result has no more than `rows`.
+        limit: number of ids to draw from.
+        generator: of random numbers; None: torch's own.
 
     Raises:
         InputError: there are fewer ids than tokens.
     """
-    if length > limit:
+    counts = torch.as_tensor(lengths).view(-1, 1)  # (B or 1, 1)
+    longest = int(counts.max())
+    if longest > limit:
         raise InputError(
-            f"{length} tokens need as many position ids, there are {limit}: ask for more"
+            f"{longest} tokens need as many position ids, there are {limit}: ask for more"
         )
-    order = torch.rand(rows, limit, generator=generator).argsort(dim=1)
-    return order[:, :length].sort(dim=1).values
+    ranked = torch.rand(rows, limit, generator=generator).argsort(dim=1)[:, :longest]
+    if int(counts.min()) == longest:
+        return ranked.sort(dim=1).values
+    left_out = torch.arange(longest) >= counts  # (B, longest)
+    return torch.where(left_out, limit, ranked).sort(dim=1).values.clamp(max=limit - 1)

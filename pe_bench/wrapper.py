@@ -28,17 +28,23 @@ FACTS = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEnco
 
 
 def split_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the base's ids and those added to them, each (B or 1, S), of ids (B or 1, S, 2).
+    """Return the base's ids and those added to them, (B or 1, S) each, of ids (B or 1, S, 2).
 
-    Ids (B or 1, S), as a caller of the model may give in place of an encoding's own, are the
-    base's; what is added to them is then zero.
+    Of ids (B or 1, S, K + 1) the base has K per token. Ids (B or 1, S), as a caller of the model
+    may give in place of an encoding's own, are the base's; what is added to them is then zero.
     """
-    return (ids, torch.zeros_like(ids)) if ids.dim() == 2 else (ids[..., 0], ids[..., 1])
+    if ids.dim() == 2:
+        return ids, torch.zeros_like(ids)
+    base = ids[..., 0] if ids.shape[2] == 2 else ids[..., :-1]
+    return base, ids[..., -1]
 
 
 def join_ids(base: Tensor, added: Tensor) -> Tensor:
     """Return (B or 1, S, 2) of (B or 1, S) and (B or 1, S): the inverse of `split_ids`."""
-    return torch.stack(torch.broadcast_tensors(base, added), dim=-1)
+    base = base[..., None] if base.dim() == 2 else base  # (B or 1, S, K)
+    rows = max(len(base), len(added))
+    both = [base.expand(rows, -1, -1), added[..., None].expand(rows, -1, -1)]
+    return torch.cat(both, dim=-1)  # (B or 1, S, K + 1)
 
 
 class Wrapper(StatefulEncoding):
@@ -63,11 +69,11 @@ class Wrapper(StatefulEncoding):
             if fact not in OWN and hasattr(base, fact):
                 setattr(self, fact, getattr(base, fact))
 
-    def sample_train_positions(self, positions: Tensor) -> Tensor:
-        if positions.dim() == 2:
-            return self.base.sample_train_positions(positions)
-        ids, added = split_ids(positions)
-        return join_ids(self.base.sample_train_positions(ids), added)
+    def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        if ids.dim() == 2:
+            return self.base.draw_positions(ids, lengths)
+        of_base, added = split_ids(ids)
+        return join_ids(self.base.draw_positions(of_base, lengths), added)
 
     def overrides(self, hook: str) -> bool:
         """Return whether this encoding or its base changes a hook's default."""

@@ -93,7 +93,7 @@ def test_facts_are_those_of_the_base(base: str) -> None:
     assert {"shared", "max_position", "eval_samples", "divide_scores"} <= facts
     for fact in facts:
         assert getattr(both, fact) == getattr(alone, fact), fact
-    own = {"positions", "sample_train_positions", "embed"}
+    own = {"positions", "draw_positions", "embed"}
     assert all(both.overrides(hook) for hook in own)
     private = {name for name in HOOKS if name.startswith("_")}
     for hook in set(HOOKS) - private - own - {"overrides"}:
@@ -102,7 +102,7 @@ def test_facts_are_those_of_the_base(base: str) -> None:
 
 def test_no_hook_is_left_out() -> None:
     public = {name for name in HOOKS if not name.startswith("_")}
-    assert {"positions", "embed", "transform_qk", "prepare", "sample_train_positions"} <= public
+    assert {"positions", "embed", "transform_qk", "prepare", "draw_positions"} <= public
     assert public - {"bias_matrix"} <= set(vars(Wrapper))
 
 
@@ -194,6 +194,9 @@ def test_split_takes_apart_what_join_put_together() -> None:
     assert torch.equal(ids, base.expand(2, -1)) and torch.equal(own, added)
     ids, own = split_ids(added)
     assert torch.equal(ids, added) and not own.any()
+    two = torch.stack([base, base + 5], dim=-1)  # as where every layer has ids of its own
+    ids, own = split_ids(join_ids(two, added))
+    assert torch.equal(ids, two.expand(2, -1, -1)) and torch.equal(own, added)
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
@@ -202,26 +205,31 @@ def test_random_training_ids_of_the_base(how: str) -> None:
     encoding = Abacus(CONFIG, base=EncodingSpec(f"sinusoidal:train_positions={how}"))
     plain, added = split_ids(encoding.positions(tokens))
     torch.manual_seed(3)
-    ids, digits = split_ids(encoding.sample_train_positions(encoding.positions(tokens)))
+    lengths = torch.full((len(tokens),), tokens.shape[1])
+    drawn = encoding.draw_positions(encoding.positions(tokens), lengths)
+    ids, digits = split_ids(drawn)
     torch.manual_seed(3)
-    assert torch.equal(ids, encoding.base.sample_train_positions(plain)) and not torch.equal(
-        ids, plain
-    )
+    assert torch.equal(ids, encoding.base.draw_positions(plain, lengths))
+    assert not torch.equal(ids, plain)
     assert torch.equal(digits > 0, added > 0)
     torch.manual_seed(3)
-    assert torch.equal(Wrapper(CONFIG, 0, encoding.base).sample_train_positions(plain), ids)
+    wrapped = Wrapper(CONFIG, 0, encoding.base)
+    assert torch.equal(wrapped.draw_positions(plain, lengths), ids)
 
 
 def test_frozen_choices_reach_the_base() -> None:
     model, tokens = subject("abacus:base=randpe").model(), subject("nope").tokens()
     assert model.encoding.eval_samples == 4
     expected = subject("randpe").model()
+    lengths = torch.full((len(tokens),), tokens.shape[1])
     seen = []
     for sample in range(2):
         model.use_eval_sample(sample)
         expected.use_eval_sample(sample)
-        seen.append(split_ids(model.encoding.positions(tokens))[0])
-        assert torch.equal(seen[-1][:1], expected.encoding.positions(tokens))
+        ids = model.encoding.draw_positions(model.encoding.positions(tokens), lengths)
+        plain = expected.encoding.positions(tokens)
+        seen.append(split_ids(ids)[0])
+        assert torch.equal(seen[-1][:1], expected.encoding.draw_positions(plain, lengths))
     assert not torch.equal(*seen)
 
 

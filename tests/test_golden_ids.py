@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder import hooks
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -47,7 +48,9 @@ def some_tokens(rows: int = 2, length: int = 12) -> Tensor:
 
 
 def draws(encoding: RandPE, rows: int, length: int) -> Tensor:
-    return encoding.positions(torch.zeros(rows, length, dtype=torch.long))
+    """The ids of rows that are finished."""
+    ids = torch.arange(length)[None]
+    return hooks.draw_positions(encoding, ids, torch.full((rows,), length))
 
 
 def assert_valid(ids: Tensor, limit: int) -> None:
@@ -58,17 +61,17 @@ def assert_valid(ids: Tensor, limit: int) -> None:
 
 def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
     """What the published code comes to when the sequence is as long as its pool, or longer."""
-    arrays, tokens = golden("randomized_positions"), torch.zeros(3, 50, dtype=torch.long)
+    arrays = golden("randomized_positions")
     ways: list[Literal["frozen", "even"]] = ["frozen", "even"]
     for training, evaluation in itertools.product((True, False), ways):
         for key, length in (("tape_S32", int(arrays["L_max"])), ("tape_S50", 50)):
             encoding = RandPE(DIGITS, max=length, evaluation=evaluation).train(training)
-            ids = encoding.positions(tokens[:, :length])
+            ids = draws(encoding, 3, length)
             assert ids.shape == (3 if training else 1, length)
             for row in ids:
                 arrays.check(key, row)
     with pytest.raises(InputError, match="50 tokens need as many position ids and the pool has 32"):
-        RandPE(DIGITS, max=32).positions(tokens)
+        draws(RandPE(DIGITS, max=32), 3, 50)
 
 
 @pytest.mark.parametrize("key", ["tape_train_draws", "tape_eval_draws"])
@@ -199,6 +202,38 @@ def test_no_two_layers_or_draws_have_the_same_ids() -> None:
     assert len(seen) == encoding.eval_samples * DIGITS.layers
 
 
+@pytest.mark.parametrize("spec", ["randpe", "randpe:evaluation=even", "randpe:per_layer=true"])
+@pytest.mark.parametrize("training", [True, False])
+def test_ids_are_drawn_for_the_finished_sequence(spec: str, training: bool) -> None:
+    """Its beginning has the first of them, and no row is drawn for less than was trained."""
+    encoding = make(spec).train(training)
+
+    def first(tokens: int, *lengths: int) -> Tensor:
+        torch.manual_seed(0)
+        ids = torch.arange(tokens)[None]
+        return hooks.draw_positions(encoding, ids, torch.tensor(lengths))
+
+    whole = first(40, 40, 40)
+    assert torch.equal(first(25, 40, 40), whole[:, :25])
+    assert not torch.equal(first(25, 25, 25), whole[:, :25])
+    # Rows of unequal length share a forward pass without sharing their ids.
+    short, long = first(40, 20, 40).unbind()
+    assert torch.equal(long, whole[-1])
+    assert torch.equal(short[:20], first(20, 20, 20)[0])
+    assert torch.equal(first(5, 5, 5), first(12, 12, 12)[:, :5])  # 12 tokens were trained
+
+
+@torch.no_grad()
+def test_a_token_keeps_its_id_while_an_answer_is_written() -> None:
+    model = decoder("randpe")
+    prompt = some_tokens(1, 20)[0].tolist()
+    (answer,) = model.generate([prompt], max_new_tokens=6)
+    for written in range(6):
+        given = torch.tensor([prompt + answer[:written]])
+        logits = model(given, final_lengths=torch.tensor([26]))
+        assert int(logits[0, -1].argmax()) == answer[written]
+
+
 def test_randpe_takes_the_options_of_rope() -> None:
     names = [p.name for p in plugins.options_of(RandPE)]
     assert names[:4] == ["max", "evaluation", "count", "per_layer"] and "base" in names
@@ -222,7 +257,7 @@ def test_abacus_ids(golden: Any) -> None:
     drawn = {}
     for seed in range(100):
         torch.manual_seed(seed)
-        ids = encoding.sample_train_positions(plain)
+        ids = encoding.draw_positions(plain, torch.full((4,), 12))
         assert torch.equal(ids[..., 0], plain[..., 0])
         drawn[int(ids[0, 0, 1]) - 1] = ids[..., 1]
     assert set(drawn) == set(range(k + 1))  # all random numbers below the offset
@@ -246,9 +281,8 @@ def test_abacus_adds_its_table_to_the_tokens() -> None:
     rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # what is past the table has its last row
     torch.testing.assert_close(added[0], rows.detach())
     encoding.train()
-    assert torch.equal(
-        encoding.sample_train_positions(encoding.positions(tokens)), encoding.positions(tokens)
-    )
+    ids = encoding.positions(tokens)
+    assert torch.equal(encoding.draw_positions(ids, torch.tensor([5])), ids)
 
 
 def test_abacus_is_random_in_training_only() -> None:
@@ -358,9 +392,9 @@ def test_a_sequence_that_outgrows_the_pool_is_refused() -> None:
 
 def test_what_is_declared() -> None:
     facts = {
-        "randpe": (False, True, 2048, 4, True),
-        "randpe:evaluation=even": (False, True, 2048, 1, True),
-        "randpe:per_layer=true,count=2": (False, False, 2048, 2, True),
+        "randpe": (True, True, 2048, 4, True),
+        "randpe:evaluation=even": (True, True, 2048, 1, True),
+        "randpe:per_layer=true,count=2": (True, True, 2048, 2, True),
         "abacus": (True, True, None, 1, True),
         "bipe": (True, False, None, 1, True),
         "bipe:form=alibi": (True, False, None, 1, True),

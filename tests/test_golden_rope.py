@@ -65,7 +65,8 @@ def selective(encoding: SelectiveRoPE, x: Tensor) -> Positions:
 
 
 def rope(head_dim: int = 16, **options: Any) -> RoPE:
-    return RoPE(ModelConfig(width=2 * head_dim, heads=2), **options)
+    train_length = options.get("original_length", 256)
+    return RoPE(ModelConfig(width=2 * head_dim, heads=2, train_length=train_length), **options)
 
 
 def check_frequencies(arrays: Any, key: str, ours: Tensor) -> None:

@@ -132,7 +132,7 @@ def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"pe_bench.sequences.scoring.{name}", watch)
     expected = {
         "rope": "_predicted",
-        "randpe": "_generated",
+        "randpe": "_predicted",
         "rope:scaling=dynamic-pi": "_generated",
     }
     for spec, path in expected.items():

@@ -51,9 +51,37 @@ def noted(times: int = 1, training: bool = True, **options: Any) -> Tensor:
     return torch.cat(encoding.embedded)
 
 
-@pytest.mark.parametrize("how", ["contiguous", "offset", "random"])
-def test_evaluation_has_plain_ids(how: Any) -> None:
-    assert noted(2, training=False, train_positions=how).tolist() == [[0, 1, 2, 3]] * 2
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train_positions": "contiguous"},
+        {"train_positions": "offset"},
+        {"train_positions": "random", "eval_positions": "contiguous"},
+    ],
+)
+def test_evaluation_has_plain_ids(options: Any) -> None:
+    assert noted(2, training=False, **options).tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_evaluation_has_frozen_random_ids_after_random_ones_in_training() -> None:
+    encoding = Noting(SMALL, train_positions="random").eval()
+    assert (encoding.needs_final_length, encoding.eval_samples) == (True, 4)
+    assert (encoding.prefix_consistent, encoding.max_position) == (True, 2048)
+    seen = []
+    for encoding.eval_sample in range(4):
+        torch.manual_seed(encoding.eval_sample)  # the global generator has no say
+        plain = torch.arange(9)[None]
+        ids = encoding.draw_positions(plain, torch.tensor([9, 9]))
+        assert ids.shape == (1, 9) and (ids.diff() > 0).all()
+        assert torch.equal(ids, encoding.draw_positions(plain, torch.tensor([9])))
+        # Tokens of a sequence that is not finished have its first ids.
+        assert torch.equal(encoding.draw_positions(plain[:, :3], torch.tensor([9])), ids[:, :3])
+        short, long = encoding.draw_positions(plain, torch.tensor([6, 9]))
+        assert torch.equal(long, ids[0])
+        alone = encoding.draw_positions(plain[:, :6], torch.tensor([6]))
+        assert torch.equal(short[:6], alone[0])
+        seen.append(ids)
+    assert len(torch.cat(seen).unique(dim=0)) == 4
 
 
 def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
@@ -86,9 +114,9 @@ def test_no_more_ids_than_tokens_are_plain_ids(how: Any) -> None:
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_more_tokens_than_ids_are_refused(how: Any) -> None:
     encoding = Noting(SMALL, train_positions=how, max_train_position=4)
-    assert encoding.sample_train_positions(torch.arange(4)[None]).shape == (1, 4)
+    assert encoding.draw_positions(torch.arange(4)[None], torch.tensor([4])).shape == (1, 4)
     with pytest.raises(InputError, match=r"^5 .* 4: (raise it|ask for more)$"):
-        encoding.sample_train_positions(torch.arange(5)[None])
+        encoding.draw_positions(torch.arange(5)[None], torch.tensor([5]))
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
@@ -98,7 +126,7 @@ def test_ids_with_ties_and_gaps_keep_their_order(how: Any) -> None:
     encoding = Noting(SMALL, train_positions=how, max_train_position=50)
     for seed in range(20):
         torch.manual_seed(seed)
-        drawn = encoding.sample_train_positions(positions)
+        drawn = encoding.draw_positions(positions, torch.tensor([4, 4]))
         assert drawn.shape == positions.shape and drawn.dtype == torch.long
         assert torch.equal(drawn.diff(dim=1).sign(), positions.diff(dim=1).sign())
         assert drawn.min() >= 0 and drawn.max() < 50
@@ -120,6 +148,12 @@ def test_random_ids_of_many_rows() -> None:
     assert len(ids.unique(dim=0)) == 10
     assert torch.equal(ids, random_ids(500, 3, 5, generator.manual_seed(0)))
     assert random_ids(2, 1, 1, None).tolist() == [[0], [0]]
+    lengths = torch.tensor([1, 3])
+    drawn = random_ids(1, lengths, 5, generator.manual_seed(0))  # one ranking
+    assert torch.equal(drawn[1], ids[0]) and int(drawn[0, 0]) in ids[0]
+    assert drawn[0, 1:].tolist() == [4, 4]
+    drawn = random_ids(2, lengths, 5, generator.manual_seed(0))
+    assert torch.equal(drawn[1], random_ids(2, 3, 5, generator.manual_seed(0))[1])
     with pytest.raises(InputError, match="6 tokens need as many position ids, there are 5"):
         random_ids(1, 6, 5, None)
 

@@ -49,7 +49,8 @@ class RoPE(Encoding):
     | dynamic-ntk | as above | factor S / L0 - (factor - 1) |
 
     The dynamic ones follow the number of tokens S, are plain RoPE up to L0, and have no KV cache,
-    whose keys would keep the frequencies of shorter sequences. YaRN and LongRoPE also multiply
+    whose keys would keep the frequencies of shorter sequences. S is at least the training length:
+    training pads short rows to that of others, which must not change them. YaRN and LongRoPE also multiply
     cos and sin by an attention factor, and so the logits by its square.
 
     With `rotary` below 1 the frequencies are spread over the first planes and the others stand
@@ -129,7 +130,7 @@ class RoPE(Encoding):
 
     def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return cos and sin of the angles at ids (B or 1, T), each (B or 1, 1, T, D/2)."""
-        length = ids.shape[1]
+        length = max(ids.shape[1], self.model.train_length)
         theta = self.frequencies(ids.device, length).double()  # (D/2,)
         gain = self.scaling.gain(length)
         angles = ids.double()[:, None, :, None] * theta  # (B or 1, 1, T, D/2)

@@ -92,13 +92,20 @@ def causal(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def prefix_consistent(subject: Subject) -> str | None:
-    """Outputs do not depend on how many tokens follow, where so declared."""
+    """Outputs do not depend on how many tokens follow, where so declared.
+
+    Under `needs_final_length` the length of the finished sequence is the same with and without
+    them.
+    """
     model = subject.model()
     tokens = subject.tokens()
     if not model.encoding.prefix_consistent:
         raise NotApplicable("declares prefix_consistent = False")
-    whole = model(tokens)[:, :17]
-    return _difference(model(tokens[:, :17]), whole, "cutting the sequence changes the outputs")
+    finished = None
+    if model.encoding.needs_final_length:
+        finished = torch.full((len(tokens),), tokens.shape[1])
+    start = model(tokens[:, :17], final_lengths=finished)
+    return _difference(start, model(tokens)[:, :17], "cutting the sequence changes the outputs")
 
 
 @torch.no_grad()
@@ -122,7 +129,7 @@ def cache(subject: Subject) -> str | None:
     """Decoding token by token gives the logits of a full forward."""
     model = _cacheable(subject)
     tokens = subject.tokens()
-    memory = Cache(len(tokens), LENGTH, subject.device)
+    memory = Cache(len(tokens), tokens.shape[1], subject.device)
     steps = [tokens[:, :30], *tokens[:, 30:].split(1, dim=1)]
     decoded = torch.cat([model(step, memory) for step in steps], dim=1)
     return _difference(decoded, model(tokens), "decoding with a cache changes the outputs")
@@ -133,7 +140,7 @@ def chunks(subject: Subject) -> str | None:
     """Feeding a prompt in pieces gives the logits of a full forward."""
     model = _cacheable(subject)
     tokens = subject.tokens()
-    memory = Cache(len(tokens), LENGTH, subject.device)
+    memory = Cache(len(tokens), tokens.shape[1], subject.device)
     pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
     return _difference(pieces, model(tokens), "feeding the prompt in pieces changes the outputs")
 
@@ -142,14 +149,16 @@ def ragged(subject: Subject) -> str | None:
     """Prompts of unequal length in one batch continue as each does alone."""
     new_tokens = 6
     model = _cacheable(subject)
-    tokens = subject.tokens(20, rows=3).tolist()
-    prompts = [tokens[0], tokens[1][:5], tokens[2][:13]]
+    tokens = subject.tokens(LENGTH - new_tokens, rows=3).tolist()
+    prompts = [tokens[0], tokens[1][:5], tokens[2][:-3]]
     together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
     for prompt, continued in zip(prompts, together, strict=True):
         row = list(prompt)
+        finished = torch.tensor([len(prompt) + new_tokens])
         for _ in range(new_tokens):
             with torch.no_grad():
-                row.append(int(model(torch.tensor([row], device=subject.device))[0, -1].argmax()))
+                given = torch.tensor([row], device=subject.device)
+                row.append(int(model(given, final_lengths=finished)[0, -1].argmax()))
         if row[len(prompt) :] != continued:
             return f"a prompt of {len(prompt)} tokens continues differently among longer ones"
     return None

@@ -15,6 +15,7 @@ from pe_bench.registry.plugins import Plugin
 # Where a hook lets positions in, in the order of a forward pass.
 PLACES = {
     "positions": "ids",
+    "draw_positions": "ids",
     "embed": "embeddings",
     "transform_qk": "q and k",
     "separable_bias": "bias",

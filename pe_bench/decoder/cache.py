@@ -16,10 +16,22 @@ class Cache:
     Args:
         batch: number of rows.
         capacity: largest number of tokens of a row.
+        device: where the tensors are.
+        final_lengths: tokens of each row once it is finished, (B,) on the CPU; None: `capacity`.
     """
 
-    def __init__(self, batch: int, capacity: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        batch: int,
+        capacity: int,
+        device: torch.device | str = "cpu",
+        *,
+        final_lengths: Tensor | None = None,
+    ) -> None:
         self.capacity = capacity
+        self.final_lengths = torch.full((batch,), capacity)
+        if final_lengths is not None:
+            self.final_lengths = final_lengths
         self.tokens = torch.zeros(batch, capacity, dtype=torch.long, device=device)
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._rows = torch.arange(batch, device=device)[:, None]

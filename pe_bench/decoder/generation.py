@@ -23,9 +23,15 @@ class LanguageModel(Protocol):
 
     def __call__(self, tokens: Tensor, cache: Cache) -> Tensor: ...
 
-    def hidden(self, tokens: Tensor, cache: Cache | None = None) -> Tensor: ...
+    def hidden(
+        self, tokens: Tensor, cache: Cache | None = None, *, final_lengths: Tensor | None = None
+    ) -> Tensor: ...
 
-    def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor: ...
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def token_losses(
+        self, tokens: Tensor, targets: Tensor, *, final_lengths: Tensor | None = None
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ def generate(
     Args:
         model: in evaluation mode.
         prompts: token ids, of any lengths above zero.
-        max_new_tokens: limit of new tokens per prompt.
+        max_new_tokens: limit of new tokens per prompt. Encodings that need the length of the
+            finished sequence are told that of the prompt and this.
         end: id that ends an answer; it is not part of what is returned.
         sampling: None is greedy, ties going to the smallest id.
 
@@ -90,12 +97,13 @@ def generate(
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt)
     tokens = tokens.to(device)
+    capacity = tokens.shape[1] + max_new_tokens
+    cache = Cache(len(prompts), capacity, device, final_lengths=lengths + max_new_tokens)
     lengths = lengths.to(device)
-    cache = Cache(len(prompts), tokens.shape[1] + max_new_tokens, device)
     hidden = model.hidden(tokens, cache)  # (B, T, C)
     cache.truncate(lengths)
     last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
-    logits = model.lm_head(last)  # (B, vocab_size)
+    logits = model.logits(last)  # (B, vocab_size)
     answers: list[Tensor] = []
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     while True:
@@ -113,6 +121,8 @@ def log_likelihoods(
     model: LanguageModel, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
 ) -> list[float]:
     """Return the log-probability in nats of each continuation, summed over its tokens."""
+    if not model.encoding.prefix_consistent and len(continuations) > 1:  # none pads another
+        return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
     width = len(prompt) + max(map(len, continuations))
     ids = torch.zeros(len(continuations), width, dtype=torch.long)
     targets = torch.full((len(continuations), width - 1), IGNORE)
@@ -121,7 +131,10 @@ def log_likelihoods(
         ids[row, :end] = torch.tensor([*prompt, *continuation])
         targets[row, len(prompt) - 1 : end - 1] = ids[row, len(prompt) : end]
     device = model.lm_head.weight.device
-    losses = model.token_losses(ids[:, :-1].to(device), targets.to(device))
+    final_lengths = torch.tensor([len(prompt) + len(each) for each in continuations])
+    losses = model.token_losses(
+        ids[:, :-1].to(device), targets.to(device), final_lengths=final_lengths
+    )
     nats: list[float] = (-losses.double().sum(1)).tolist()
     return nats
 
@@ -143,8 +156,10 @@ def _without_cache(
         rows = [row for row, prompt in enumerate(prompts) if len(prompt) == length]
         tokens = torch.tensor([list(prompts[row]) for row in rows], device=device)
         done = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        final_lengths = torch.full((len(rows),), length + limit)
         while tokens.shape[1] < length + limit and not bool(done.all()):
-            new = choose(model.lm_head(model.hidden(tokens)[:, -1])).masked_fill(done, end)
+            hidden = model.hidden(tokens, final_lengths=final_lengths)  # (B, T, C)
+            new = choose(model.logits(hidden[:, -1])).masked_fill(done, end)  # (B,)
             done |= new == end
             tokens = torch.cat([tokens, new[:, None]], dim=1)
         for row, ids in zip(rows, tokens[:, length:].tolist(), strict=True):

@@ -23,9 +23,25 @@ ANY = -1  # a size that the encoding may choose
 def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
     """Return the ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
     ids = in_float32(encoding.positions, tokens)
-    shape = (*tokens.shape, ANY)[: 3 if isinstance(ids, Tensor) and ids.dim() == 3 else 2]
+    shape = (*tokens.shape, ANY)[: 3 if _has_three_dimensions(ids) else 2]
     _check(encoding, "positions", ids, shape, one_row=True)
     return ids
+
+
+def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
+    """Return ids (B or 1, S) or (B or 1, S, K), random where the encoding draws them.
+
+    Args:
+        encoding: whose ids they are.
+        ids: what `position_ids` returned.
+        lengths: tokens of each finished sequence, (B,) on the CPU; those of a sequence shorter
+            than the training length are drawn as if it had that length.
+    """
+    drawn = encoding.draw_positions(ids, lengths.clamp(min=encoding.model.train_length))
+    if drawn is not ids:
+        shape = (len(lengths), ids.shape[1], ANY)[: 3 if _has_three_dimensions(drawn) else 2]
+        _check(encoding, "draw_positions", drawn, shape, one_row=True)
+    return drawn
 
 
 def embed(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor:
@@ -180,6 +196,10 @@ def _check(
         f"{type(encoding).__name__}.{hook} returned {part}{_describe(returned)}, "
         f"expected ({', '.join(expected)})"
     )
+
+
+def _has_three_dimensions(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 3
 
 
 def _describe(value: Any) -> str:

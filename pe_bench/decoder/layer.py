@@ -97,6 +97,5 @@ class AttentionLayer(nn.Module):
                 )
             tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
-        if self.training:
-            ids = self.encoding.sample_train_positions(ids)
+        ids = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
         return Positions(ids, ids, None)

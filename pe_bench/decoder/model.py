@@ -178,6 +178,7 @@ class Decoder(nn.Module):
         *,
         positions: Tensor | None = None,
         backend: Backend = "auto",
+        final_lengths: Tensor | None = None,
     ) -> Tensor:
         """Return next-token logits.
 
@@ -186,15 +187,32 @@ class Decoder(nn.Module):
             cache: tokens of earlier calls; this call adds its own.
             positions: (B or 1, S) position ids in place of the encoding's own.
             backend: of the attention.
+            final_lengths: tokens of each row once it is finished, (B,) on the CPU, for encodings
+                that declare `needs_final_length`. None: the tokens given. A cache has its own.
 
         Returns:
-            (B, T, vocab_size).
+            (B, T, vocab_size), see `logits`.
 
         Raises:
             InputError: a position id past the encoding's table.
         """
-        logits: Tensor = self.lm_head(self.hidden(tokens, cache, positions, backend))
-        return logits
+        return self.logits(
+            self.hidden(tokens, cache, positions, backend, final_lengths=final_lengths)
+        )
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (..., vocab_size) of what `hidden` returned, (..., C).
+
+        In evaluation they are float32 or wider whatever the model's precision: bfloat16 has 128
+        numbers from 4 to 8, and of tokens that tie the smallest id would win.
+        """
+        weight: Tensor = self.lm_head.weight
+        if self.training:
+            logits: Tensor = self.lm_head(hidden)
+            return logits
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        with torch.autocast(weight.device.type, enabled=False):
+            return F.linear(hidden.to(wide), weight.to(wide))
 
     def hidden(
         self,
@@ -203,6 +221,8 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,
         backend: Backend = "auto",
         trace: list[Tensor] | None = None,
+        *,
+        final_lengths: Tensor | None = None,
     ) -> Tensor:
         """Return the normalised output of the last layer, (B, T, C); arguments as in `forward`.
 
@@ -210,7 +230,9 @@ class Decoder(nn.Module):
             trace: a list that every layer's attention logits (B, H, T, S) are appended to.
         """
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
-        where = self._positions(tokens_so_far, positions, index)
+        if cache is not None:
+            final_lengths = cache.final_lengths
+        where = self._positions(tokens_so_far, positions, index, final_lengths)
         x = hooks.embed(self.encoding, self.embed_tokens(tokens), where)  # (B, T, C)
         state = hooks.prepare(self.encoding, x, where)
         context = Context(where, cache, backend, trace)
@@ -244,29 +266,43 @@ class Decoder(nn.Module):
         return generate(self, prompts, max_new_tokens=max_new_tokens, end=end, sampling=sampling)
 
     def token_losses(
-        self, tokens: Tensor, targets: Tensor, *, backend: Backend = "auto", chunk: int = 4096
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        *,
+        backend: Backend = "auto",
+        chunk: int = 4096,
+        final_lengths: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
         Zero where the target is IGNORE. The vocabulary's logits are made for `chunk` tokens at
         a time: all at once they would be the largest tensor by far.
         """
-        hidden = self.hidden(tokens, backend=backend).flatten(0, 1)
+        hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
         flat = targets.flatten()
         losses = []
         for some, ids in zip(hidden.split(chunk), flat.split(chunk), strict=True):
-            logits = self.lm_head(some)
+            logits = self.logits(some)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             losses.append(F.cross_entropy(logits, ids, ignore_index=IGNORE, reduction="none"))
         return torch.cat(losses).view_as(targets)
 
-    def _positions(self, tokens: Tensor, given: Tensor | None, index: Tensor | None) -> Positions:
+    def _positions(
+        self,
+        tokens: Tensor,
+        given: Tensor | None,
+        index: Tensor | None,
+        final_lengths: Tensor | None,
+    ) -> Positions:
         """Return the positions of tokens so far (B, S): those given, or the encoding's own."""
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
         if given is not None:
             ids = _replace_ids(ids, given)
-        elif self.training:
-            ids = self.encoding.sample_train_positions(ids)
+        else:
+            if final_lengths is None:
+                final_lengths = torch.full((len(tokens),), tokens.shape[1])
+            ids = hooks.draw_positions(self.encoding, ids, final_lengths)
         query = ids
         if index is not None:
             rows = torch.arange(len(index), device=index.device)[:, None]

@@ -68,7 +68,7 @@ class Scores:
 
 @torch.inference_mode()
 def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_TOKENS) -> Scores:
-    """Score answers as greedy decoding would write them.
+    """Score answers as greedy decoding of as many tokens would write them.
 
     A deterministic model whose outputs do not depend on what follows writes exactly the right
     answer if and only if each of its tokens is likeliest after the right ones before it: one
@@ -107,8 +107,9 @@ def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MA
     correct = np.zeros(len(sequences), dtype=np.int64)
     forward_tokens = 0
     for rows in _batches(sequences, max_tokens, same_length):
-        tokens, targets = sequences.take(rows).batch()
-        predicted = _predicted(model, tokens, targets != IGNORE)  # (B, T)
+        part = sequences.take(rows)
+        tokens, targets = part.batch()
+        predicted = _predicted(model, tokens, targets != IGNORE, part.lengths)  # (B, T)
         leading[rows], correct[rows] = count_correct(predicted, targets.numpy())
         forward_tokens += tokens.numel()
     counts = sequences.scored.sum(1)
@@ -158,12 +159,16 @@ def _batches(sequences: Sequences, max_tokens: int, same_length: bool) -> Iterat
         start = stop
 
 
-def _predicted(model: Decoder, tokens: Tensor, scored: Tensor) -> TokenIds:
-    """Return the likeliest id after each token (B, T) where that is scored (B, T), else 0."""
+def _predicted(model: Decoder, tokens: Tensor, scored: Tensor, lengths: TokenIds) -> TokenIds:
+    """Return the likeliest id after each token (B, T) where that is scored (B, T), else 0.
+
+    `lengths` are those of the finished rows, (B,).
+    """
     device = model.lm_head.weight.device
     scored = scored.to(device)
     predicted = torch.zeros(tokens.shape, dtype=torch.long, device=device)
-    predicted[scored] = model.lm_head(model.hidden(tokens.to(device))[scored]).argmax(-1)
+    hidden = model.hidden(tokens.to(device), final_lengths=torch.from_numpy(lengths))  # (B, T, C)
+    predicted[scored] = model.logits(hidden[scored]).argmax(-1)
     return predicted.cpu().numpy()
 
 
@@ -185,7 +190,9 @@ def _generated(model: Decoder, part: Sequences) -> tuple[Mask, int]:
             rows = rows[part.lengths[rows] > column]
             if not len(rows):
                 break
-            predicted = model.lm_head(model.hidden(ids[rows, :column])[:, -1]).argmax(-1)
+            final_lengths = torch.from_numpy(part.lengths[rows])
+            hidden = model.hidden(ids[rows, :column], final_lengths=final_lengths)
+            predicted = model.logits(hidden[:, -1]).argmax(-1)
             correct[rows, column] = predicted.cpu().numpy() == part.ids[rows, column]
             used += len(rows) * int(column)
             rows = rows[correct[rows, column]]

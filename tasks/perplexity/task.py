@@ -280,7 +280,8 @@ class Perplexity(Task):
     def _nats(self, model: Decoder, windows: TokenIds) -> list[list[float]]:
         """Summed loss of each span of each window."""
         device = model.lm_head.weight.device
-        consistent = model.encoding.prefix_consistent
+        encoding = model.encoding
+        consistent = encoding.prefix_consistent and not encoding.needs_final_length
         losses: dict[tuple[int, int], Tensor] = {}
         columns = []
         for span in self.spans:

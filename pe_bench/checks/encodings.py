@@ -149,7 +149,7 @@ def ragged(subject: Subject) -> str | None:
     """Prompts of unequal length in one batch continue as each does alone."""
     new_tokens = 6
     model = _cacheable(subject)
-    tokens = subject.tokens(LENGTH - new_tokens, rows=3).tolist()
+    tokens = subject.tokens(rows=3)[:, :-new_tokens].tolist()
     prompts = [tokens[0], tokens[1][:5], tokens[2][:-3]]
     together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
     for prompt, continued in zip(prompts, together, strict=True):

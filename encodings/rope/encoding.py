@@ -50,8 +50,8 @@ class RoPE(Encoding):
 
     The dynamic ones follow the number of tokens S, are plain RoPE up to L0, and have no KV cache,
     whose keys would keep the frequencies of shorter sequences. S is at least the training length:
-    training pads short rows to that of others, which must not change them. YaRN and LongRoPE also multiply
-    cos and sin by an attention factor, and so the logits by its square.
+    training pads short rows to that of others, which must not change them. YaRN and LongRoPE also
+    multiply cos and sin by an attention factor, and so the logits by its square.
 
     With `rotary` below 1 the frequencies are spread over the first planes and the others stand
     still. GPT-NeoX pairs the first channels of a head instead: the same in another order.

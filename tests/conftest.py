@@ -1,6 +1,5 @@
 """Shared by all tests: a cache of their own, real documents, golden numbers."""
 
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,11 +99,6 @@ def golden_record() -> dict[str, dict[str, str]]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `last` look at what the others have left."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
-
-
-def pytest_collection_finish() -> None:
-    """Spare the collector what has been imported: looking through it again and again costs."""
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

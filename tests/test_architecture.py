@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import some_slow
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pe_bench"
@@ -86,9 +85,6 @@ def test_no_circle_within_a_package() -> None:
         assert not waiting, f"{package.name}: {', '.join(waiting)} import each other"
 
 
-QUICK = ("list", "list tasks", "run --help", "report --results {}")
-
-
 def test_reporting_never_imports_torch() -> None:
     light = [path for path in engine() if path.parent.name in ("reporting", "results", "system")]
     for path in light:
@@ -96,7 +92,7 @@ def test_reporting_never_imports_torch() -> None:
         assert path.name == "environment.py" or "torch" not in names, path
 
 
-@pytest.mark.parametrize("command", some_slow(QUICK, everyday=("report --results {}",)))
+@pytest.mark.parametrize("command", ["list", "list tasks", "run --help", "report --results {}"])
 def test_quick_commands_import_neither_torch_nor_datasets(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path).split()
     program = (

@@ -307,7 +307,9 @@ def test_broken_encodings(what: str, write: Any) -> None:
     assert set(found) == checks, found
 
 
-@pytest.mark.parametrize("what", some_slow(HONEST, everyday=("log temperature",)))
+@pytest.mark.parametrize(
+    "what", some_slow(HONEST, everyday=("table", "forgetting", "log temperature"))
+)
 def test_honest_encodings(what: str, write: Any) -> None:
     assert findings(write(HONEST[what])) == {}
 
@@ -390,15 +392,7 @@ def test_growing_logits_are_told_how_to_declare_it(write: Any) -> None:
     assert "logits" not in reason
 
 
-@pytest.mark.parametrize(
-    ("every", "first"),
-    [
-        (4, 3),
-        (2, 1),
-        pytest.param(3, 2, marks=pytest.mark.slow),
-        pytest.param(12, 11, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("every", "first"), [(4, 3), (3, 2), (2, 1), (12, 11)])
 def test_layers_that_a_small_model_lacks(write: Any, every: int, first: int) -> None:
     plugin = plugins.load("encoding", f"{write(LOG_TEMPERATURE)}:every={every}")
     for layers in range(1, 14):
@@ -450,7 +444,6 @@ def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> No
     assert len(wrong) == 2
 
 
-@pytest.mark.slow
 def test_costs_that_cannot_be_measured_have_a_reason(
     write: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -461,7 +454,6 @@ def test_costs_that_cannot_be_measured_have_a_reason(
     assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
 
 
-@pytest.mark.slow
 def test_the_printed_table_of_good_encodings(
     write: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

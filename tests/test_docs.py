@@ -34,7 +34,6 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(
     assert "mine:buckets must be at least 2" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_task_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, code = blocks("CONTRIBUTING.md", "python")

@@ -5,6 +5,7 @@ import re
 from dataclasses import MISSING, fields
 
 import pytest
+from helpers import KINDS
 
 from pe_bench.checks.encodings import CHECKS, CONFIG, Subject
 from pe_bench.checks.findings import NotApplicable
@@ -21,9 +22,7 @@ SPECS = [
 
 def everyday(spec: str, check: str) -> bool:
     """All checks of a few encodings, and of the others these."""
-    return spec in ("rope", "cope", "tape") or (
-        spec in NAMES and check in ("causal", "cache", "gradients")
-    )
+    return spec in KINDS or (spec in NAMES and check in ("causal", "cache", "gradients"))
 
 
 @pytest.mark.parametrize(

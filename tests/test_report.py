@@ -363,7 +363,6 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
     assert list(draw(read_table(tmp_path))) == [""]
 
 
-@pytest.mark.slow
 def test_scores_of_parts(tmp_path: Path) -> None:
     views = (*PART_COLUMNS[:2], replace(PART_COLUMNS[2], chance=12.5))
     figure = draw_scores(put_many(tmp_path, PARTS, views))
@@ -380,7 +379,6 @@ def test_scores_of_parts(tmp_path: Path) -> None:
     check_files(tmp_path)
 
 
-@pytest.mark.slow
 def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
     names = [f"part{i}" for i in range(6)]
     rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import check_items, some_slow
+from helpers import check_items
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.generation import generate
@@ -89,7 +89,7 @@ def test_first_words_and_tokens() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["strict", "paper"])
-@pytest.mark.parametrize("subset", some_slow(SUBSETS, everyday=("qasper", "gov_report")))
+@pytest.mark.parametrize("subset", SUBSETS)
 def test_loss_falls_on_the_output_and_on_nothing_else(
     stage: Stage, subset: str, protocol: str
 ) -> None:

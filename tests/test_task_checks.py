@@ -175,9 +175,7 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=pytest.mark.slow if name in ("scrolls", "properties", "passkey") else ()
-        )
+        pytest.param(name, marks=pytest.mark.slow if name in ("scrolls", "properties") else ())
         for name in plugins.names("task")
     ],
 )
@@ -191,7 +189,6 @@ def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
     assert examine(subject)["apart"].status == "ok"
 
 
-@pytest.mark.slow
 def test_the_command_tells_kinds_apart(
     write: Any,
     tmp_path: Path,

@@ -55,20 +55,23 @@ def test_windows_that_overlap_go_together_where_documents_are_not_known() -> Non
 
 def test_spans() -> None:
     spans = make_spans([2, 5, 12], 2)
-    found = {(span.subset, span.family, span.length): (span.seen, span.scored) for span in spans}
+    found = {(span.subset, span.family, span.length): span[3:] for span in spans}
     assert len(found) == len(spans)
     assert found == {
-        ("test", "", 2): ((0, 2), (0, 2)),
-        ("test", "", 5): ((0, 5), (0, 5)),
-        ("test", "", 12): ((0, 12), (0, 12)),
-        ("test", "tail_", 2): ((0, 2), (0, 2)),
-        ("test", "tail_", 5): ((0, 5), (3, 5)),
-        ("test", "tail_", 12): ((0, 12), (10, 12)),
-        ("position", "", 1): ((0, 12), (0, 1)),
-        ("position", "", 3): ((0, 12), (1, 3)),
-        ("position", "", 6): ((0, 12), (3, 6)),
-        ("position", "", 12): ((0, 12), (6, 12)),
-        ("context", "", 2): ((10, 12), (10, 12)),
-        ("context", "", 5): ((7, 12), (10, 12)),
-        ("context", "", 12): ((0, 12), (10, 12)),
+        ("test", "", 2): ((0, 2), (0, 2), False),
+        ("test", "", 5): ((0, 5), (0, 5), False),
+        ("test", "", 12): ((0, 12), (0, 12), False),
+        ("test", "tail_", 2): ((0, 2), (0, 2), False),
+        ("test", "tail_", 5): ((0, 5), (3, 5), False),
+        ("test", "tail_", 12): ((0, 12), (10, 12), False),
+        ("position", "", 1): ((0, 12), (0, 1), False),
+        ("position", "", 3): ((0, 12), (1, 3), False),
+        ("position", "", 6): ((0, 12), (3, 6), False),
+        ("position", "", 12): ((0, 12), (6, 12), False),
+        ("context", "", 2): ((10, 12), (10, 12), False),
+        ("context", "", 5): ((7, 12), (10, 12), False),
+        ("context", "", 12): ((0, 12), (10, 12), False),
+        ("key-tokens", "", 2): ((10, 12), (10, 12), True),
+        ("key-tokens", "", 5): ((7, 12), (10, 12), True),
+        ("key-tokens", "", 12): ((0, 12), (10, 12), True),
     }

@@ -107,6 +107,7 @@ def ratio(
         high = value + Z95 * stderr
         if resamples and count > 1:
             low, high = _bootstrap(above, below, resamples)
+    least = 0.0 if numerators.min() >= 0 else -math.inf
     largest = 100.0 if describe_metric(metric).unit == "%" else math.inf
     return Measurement(
         subset,
@@ -116,7 +117,7 @@ def ratio(
         stderr=scale * float(stderr),
         length=length,
         second_axis=second_axis,
-        ci_low=float(np.maximum(scale * low, 0.0)),
+        ci_low=float(np.maximum(scale * low, least)),
         ci_high=float(np.minimum(scale * high, largest)),
     )
 

@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from pe_bench.api import (
     Items,
     Journal,
     Measurement,
+    Metric,
     Place,
     Preset,
     Task,
@@ -43,6 +45,8 @@ from pe_bench.api import (
     stdlib_corpus,
 )
 from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
+from pe_bench.tasks.perplexity.key_tokens import Mask, MatchModel, find_keys
+from pe_bench.tasks.perplexity.ngram_tables import MAX_TOKENS, NAMES, NgramTables
 from pe_bench.tasks.perplexity.tokenized_corpus import (
     Places,
     Tokens,
@@ -52,7 +56,6 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
     is_token_text,
 )
 from pe_bench.tasks.perplexity.windows import (
-    Span,
     Windows,
     find_windows,
     make_spans,
@@ -60,24 +63,39 @@ from pe_bench.tasks.perplexity.windows import (
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
 TOKENS_PER_FORWARD = 16_384
+CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are right
 RESAMPLES = 1000
+CONTEXT_AXIS = "context, tokens, with those that count"
+
+Losses = Callable[[Tensor, Tensor], Tensor]  # tokens and targets (B, T) -> nats (B, T)
+Nats = npt.NDArray[np.float64]
 
 
 class Perplexity(Task):
     """Trains on windows of the concatenated train split, each with a BOS before it.
 
-    Evaluation takes windows of the test split of the longest length, and shorter ones from the same
-    starts.
+    Evaluation takes windows of the test split, each four times as long as those of training.
 
     | rows | tokens that count |
     |---|---|
-    | `bits_per_byte`, `perplexity` of `test` | every token of windows of a length |
-    | `tail_bits_per_byte`, `tail_perplexity` | the last `stride` of them, as with sliding windows |
-    | `position` | of the longest windows up to an offset, from half of it on |
-    | `context` | the last `stride` of the longest windows, given more and more before them |
+    | `context` | the last `stride` of each window, given more and more of what comes before them |
+    | `key-tokens` | those of them that a longer context than in training makes predictable |
+    | `bits_per_byte`, `perplexity` of `test` | all of the first n of each window |
+    | `tail_bits_per_byte`, `tail_perplexity` | the last `stride` of these |
+    | `position` | of the windows up to an offset, from half of it on |
 
-    One forward pass of a window gives all but `context`: the loss at an offset does not depend on
-    how long the window is. Where an encoding is not prefix consistent, each length has its own
+    The headline, `4x-context`, is the loss under the whole window, `1x-context` that of the same
+    tokens under as much context as in training, and `context_gain` the difference. Text, initial
+    weights, batches and targets are equal for all encodings, so what differs is what they make of
+    context. The gain alone does not rank: a model that ignores its context gains and loses nothing,
+    and would be above one that predicts far better at either length. `test` compares encodings at
+    one length; over lengths it mixes length and content, as longer windows have other text.
+
+    Key tokens follow LongPPL (Fang et al. 2024), with an evaluator that has no weights: see
+    `key_tokens.py`. References are tables of 1, 2 and 3 tokens, counted in the training text.
+
+    One forward pass of a window gives `test` and `position`: the loss at an offset does not depend
+    on how long the window is. Where an encoding is not prefix consistent, each length has its own
     pass. Sums are float64. Standard errors and intervals are over documents, not over windows. Bits
     per byte compare across tokenizers, perplexities do not.
 
@@ -104,24 +122,35 @@ class Perplexity(Task):
         train_files: number of files of a public corpus' train split, used one after the other.
     """
 
-    headline = Headline("bits_per_byte", "4x-train-length")
+    version = 2
+    headline = Headline("bits_per_byte", "4x-context")
     all_subsets = ("test",)
+    metrics = {"context_gain": Metric("gain over 1x-context, bits per byte", higher_is_better=True)}
     views = (
-        Column("test", "bits_per_byte"),
-        Curve("test", "bits_per_byte", "whole windows", x="tokens of the window"),
-        Curve("position", "bits_per_byte", "by position in the longest windows"),
+        Column("1x-context", "bits_per_byte"),
+        Column("4x-context", "context_gain"),
+        Column("4x-key-tokens", "bits_per_byte"),
+        Column("test", "bits_per_byte", "whole windows"),
         Curve(
-            "context", "bits_per_byte", "the same targets after more context", x="context, tokens"
+            "context", "bits_per_byte", "the same tokens under more context", x="context, tokens"
         ),
+        Curve("key-tokens", "bits_per_byte", "key tokens among them", x="context, tokens"),
+        Curve(
+            "test",
+            "bits_per_byte",
+            "whole windows: mixes length and content",
+            x="tokens of the window",
+        ),
+        Curve("position", "bits_per_byte", "by position in the longest windows"),
     )
     axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")
     check_options = {"windows": 8}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=500, batch_size=4, length=256, lr=3e-3, warmup=0.1),
-            TINY.changed(width=128, mlp_width=384, init_std=0.02),
-            {"windows": 64},
+            TrainConfig(steps=1000, batch_size=16, length=128, lr=5e-3, beta2=0.95),
+            TINY.changed(init_std=0.02),
+            {"windows": 512},
         ),
         "small": Preset(
             TrainConfig(steps=1000, batch_size=64, length=1024, lr=6e-4, warmup=0.05),
@@ -186,34 +215,51 @@ class Perplexity(Task):
         windows = self._test_windows
         if not len(windows):
             raise InputError(str(self._too_short()))
-        size = max(1, TOKENS_PER_FORWARD // self.max_eval_tokens)
-        sizes = []  # bytes of each span of each window
+        device = model.lm_head.weight.device
+
+        def losses(tokens: Tensor, targets: Tensor) -> Tensor:
+            return model.token_losses(tokens.to(device), targets.to(device))
+
+        encoding = model.encoding
+        consistent = encoding.prefix_consistent and not encoding.needs_final_length
         with progress(f"{self.data_label} · evaluate", len(windows), unit="window") as bar:
-            for first in range(0, len(windows), size):
-                some = windows.take(first, first + size)
-                if str(first + len(some) - 1) not in journal.items:
-                    nats = self._nats(model, some)
-                    journal.add({str(first + i): row for i, row in enumerate(nats)})
-                bytes_ = self.tokenizer.byte_lengths[some]
-                sizes.append([bytes_[:, slice(*span.scored)].sum(1) for span in self.spans])
-                bar.update(len(some))
-        losses = np.array([journal.items[str(i)] for i in range(len(windows))])
-        rows: list[Measurement] = []
-        items: list[Items] = []
-        for column, span in enumerate(self.spans):
-            bytes_ = np.concatenate([part[column] for part in sizes])
-            rows += _rows(span, losses[:, column], bytes_, windows.clusters)
-            items += self._items(span, losses[:, column], bytes_, windows.clusters)
-        return Evaluation(rows, (self._definitions(),), items)
+            for first, stop in self._slices():
+                if str(stop - 1) not in journal.items:
+                    nats = self._nats(losses, first, stop, consistent=consistent)
+                    journal.add({str(first + i): row for i, row in enumerate(nats.tolist())})
+                bar.update(stop - first)
+        nats = np.array([journal.items[str(i)] for i in range(len(windows))])  # (N, spans)
+        items = self._items(nats)
+        return Evaluation([_row(cell) for cell in items], (self._definitions(),), items)
+
+    def references(self) -> dict[str, list[Measurement]]:
+        """Return the rows of tables of n-grams, counted in the training text."""
+        found = {}
+        for order, name in enumerate(NAMES, start=1):
+            losses = partial(self._tables.token_losses, order=order)
+            nats = [self._nats(losses, *part, consistent=True) for part in self._slices()]
+            rows = [_row(cell) for cell in self._items(np.concatenate(nats))]
+            found[name] = [*rows, *self.summarize(rows)]
+        return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return the headline: bits per byte at four times the training length."""
-        wanted = ("test", self.headline.metric, self.max_eval_tokens)
-        return [
-            replace(row, subset=self.headline.subset)
-            for row in measured
-            if (row.subset, row.metric, row.length) == wanted
-        ]
+        """Return what the table shows of the context curves, the headline among it."""
+        rows = []
+        for row in measured:
+            name = self._summary(row.subset, row.metric, row.length)
+            if name:
+                rows.append(replace(row, subset=name, length=None))
+        return rows
+
+    def _summary(self, subset: str, metric: str, length: int | None) -> str:
+        """Return the subset under which a row is shown once more; empty: it is not."""
+        shown = {
+            ("context", "bits_per_byte", self.length): "1x-context",
+            ("context", "bits_per_byte", self.max_eval_tokens): "4x-context",
+            ("context", "context_gain", self.max_eval_tokens): "4x-context",
+            ("key-tokens", "bits_per_byte", self.max_eval_tokens): "4x-key-tokens",
+        }
+        return shown.get((subset, metric, length or 0), "")
 
     def provenance(self) -> dict[str, Any]:
         windows = self._test_windows
@@ -277,49 +323,94 @@ class Perplexity(Task):
         tokens = file_tokens(path, tokenizer)
         return tokenizer, replace(tokens, name=corpus or tokens.name)
 
-    def _nats(self, model: Decoder, windows: TokenIds) -> list[list[float]]:
-        """Summed loss of each span of each window."""
-        device = model.lm_head.weight.device
-        encoding = model.encoding
-        consistent = encoding.prefix_consistent and not encoding.needs_final_length
-        losses: dict[tuple[int, int], Tensor] = {}
+    def _slices(self) -> list[tuple[int, int]]:
+        """Return first window and end of what goes through a model at once."""
+        count = len(self._test_windows)
+        size = max(1, TOKENS_PER_FORWARD // self.max_eval_tokens)
+        return [(first, min(first + size, count)) for first in range(0, count, size)]
+
+    def _nats(self, losses: Losses, first: int, stop: int, *, consistent: bool) -> Nats:
+        """Return the summed loss of each span of some windows, (stop - first, spans).
+
+        Args:
+            losses: of a model or a table.
+            first, stop: which windows.
+            consistent: whether what comes after a token changes nothing.
+        """
+        windows = self._test_windows.take(first, stop)
+        keys = torch.from_numpy(self._keys[first:stop])
+        passes: dict[tuple[int, int], Tensor] = {}
         columns = []
         for span in self.spans:
-            # What comes after a token changes nothing, so one forward serves all that begin here.
+            # If nothing that follows matters, one forward serves all spans that begin here.
             seen = (0, self.max_eval_tokens) if consistent and span.seen[0] == 0 else span.seen
-            if seen not in losses:
-                batch = self._inputs(windows[:, slice(*seen)])
-                tokens, targets = batch.tokens.to(device), batch.targets.to(device)
-                losses[seen] = model.token_losses(tokens, targets).double()
-            first, stop = (place - seen[0] for place in span.scored)
-            columns.append(losses[seen][:, first:stop].sum(1))
-        nats: list[list[float]] = torch.stack(columns, dim=1).tolist()
-        return nats
+            if seen not in passes:
+                passes[seen] = losses(*self._inputs(windows[:, slice(*seen)])).double().cpu()
+            begin, end = (place - seen[0] for place in span.scored)
+            scored = passes[seen][:, begin:end]
+            columns.append((scored * keys if span.keys else scored).sum(1))
+        return torch.stack(columns, dim=1).numpy()
 
-    def _items(
-        self, span: Span, nats: npt.NDArray[np.float64], bytes_: Places, clusters: Places
-    ) -> list[Items]:
-        """Return what the rows of one span are made of; the arguments are those of `_rows`."""
-        is_headline = span.subset == "test" and span.length == self.max_eval_tokens
-        bits = Items(
-            span.subset,
-            f"{span.family}bits_per_byte",
-            nats / math.log(2),
-            bytes_.astype(np.float64),
-            span.length,
-            clusters=clusters,
-            groups=(Place(self.headline.subset, length=span.length),)
-            if is_headline and not span.family
-            else (),
-        )
-        if span.subset != "test":
-            return [bits]
-        tokens = np.full(len(nats), float(span.scored[1] - span.scored[0]))
-        metric = f"{span.family}perplexity"
-        return [
-            bits,
-            replace(bits, metric=metric, values=nats, weights=tokens, groups=(), combine="exp"),
-        ]
+    def _items(self, nats: Nats) -> list[Items]:
+        """Return the loss of each window, for all spans; nats: (N, spans)."""
+        clusters = self._test_windows.clusters
+        cells: list[Items] = []
+        before: dict[int, Nats] = {}
+        for span, some, bytes_ in zip(self.spans, nats.T, self._bytes.T, strict=True):
+            counts = bytes_ > 0 if span.keys else np.ones(len(some), np.bool_)
+            if not counts.any():  # no key token
+                continue
+            values: Nats = some[counts] / math.log(2)
+            bits = Items(
+                span.subset,
+                f"{span.family}bits_per_byte",
+                values,
+                bytes_[counts].astype(np.float64),
+                span.length,
+                clusters=clusters[counts],
+            )
+            cells.append(bits)
+            if span.subset == "test":
+                tokens = np.full(len(some), float(span.scored[1] - span.scored[0]))
+                metric = f"{span.family}perplexity"
+                cells.append(
+                    replace(bits, metric=metric, values=some, weights=tokens, combine="exp")
+                )
+            if span.subset == "context":
+                before[span.length] = values
+                if span.length > self.length:
+                    gain = before[self.length] - values
+                    cells.append(replace(bits, metric="context_gain", values=gain))
+        named = [(cell, self._summary(cell.subset, cell.metric, cell.length)) for cell in cells]
+        return [replace(cell, groups=(Place(name),) if name else ()) for cell, name in named]
+
+    @cached_property
+    def _bytes(self) -> Places:
+        """Bytes that count in each window and span, (N, spans)."""
+        windows = self._test_windows
+        lengths = self.tokenizer.byte_lengths[windows.take(0, len(windows))]  # (N, T)
+        columns = []
+        for span in self.spans:
+            scored = lengths[:, slice(*span.scored)]
+            columns.append((scored * self._keys if span.keys else scored).sum(1))
+        return np.stack(columns, axis=1)
+
+    @cached_property
+    def _tables(self) -> NgramTables:
+        text = self.tokens.train[0]()
+        ids = text.read(0, min(len(text.ids), MAX_TOKENS))
+        return NgramTables(ids, self.tokenizer.vocab_size)
+
+    @cached_property
+    def _keys(self) -> Mask:
+        """Which of the last `stride` tokens of each window are key tokens, (N, stride)."""
+        length = min(self.max_eval_tokens, len(self._tables.ids))
+        last = len(self._tables.ids) - length
+        starts = np.linspace(0, last, CALIBRATION_WINDOWS).astype(int).tolist()
+        seen = np.stack([self._tables.ids[start : start + length] for start in starts])
+        model = MatchModel(self._tables, seen, self.stride)
+        windows = self._test_windows
+        return find_keys(model, windows.take(0, len(windows)).astype(np.int64), self.length)
 
     def _inputs(self, windows: TokenIds) -> Batch:
         targets = torch.from_numpy(windows.astype(np.int64))
@@ -365,45 +456,33 @@ class Perplexity(Task):
             else "a file that does not tell where documents begin, so they may cross documents"
         )
         return (
-            f"{len(windows)} windows of {source}: bits_per_byte and perplexity count every token "
-            f"of each, tail_bits_per_byte and tail_perplexity the last {self.stride}"
+            f"{len(windows)} windows of {source}: the headline is the loss of the last "
+            f"{self.stride} tokens of each after all others, {self.max_eval_tokens} in all; "
+            f"{self._keys.sum()} of these {self._keys.size} are key tokens, which can be copied "
+            f"from the window but not from its last {self.length} tokens"
         )
 
 
-def _rows(
-    span: Span, nats: npt.NDArray[np.float64], bytes_: Places, clusters: Places
-) -> list[Measurement]:
-    """Return bits per byte of one span, with perplexity but for the curves.
-
-    Args:
-        span: tokens that count.
-        nats: (N,) their summed loss in each window.
-        bytes_: (N,) bytes that they stand for.
-        clusters: (N,) cluster of each window.
-    """
-    tokens = np.full(len(nats), span.scored[1] - span.scored[0])
-    tested = span.subset == "test" and not span.family
-    bits = ratio(
-        span.subset,
-        f"{span.family}bits_per_byte",
-        nats / math.log(2),
-        bytes_,
-        clusters,
-        length=span.length,
-        resamples=RESAMPLES if tested else 0,
+def _row(cell: Items) -> Measurement:
+    """Return the row of a cell; the interval of a perplexity is that of its logarithm."""
+    assert cell.weights is not None
+    row = ratio(
+        cell.subset,
+        cell.metric,
+        cell.values,
+        cell.weights,
+        cell.clusters,
+        length=cell.length,
+        resamples=RESAMPLES if cell.metric == "bits_per_byte" else 0,
     )
-    if span.subset != "test":
-        return [bits]
-    per_token = ratio(
-        span.subset, f"{span.family}perplexity", nats, tokens, clusters, length=span.length
-    )
+    if cell.combine != "exp":
+        return row
     with np.errstate(over="ignore"):
-        value, low, high = np.exp([per_token.value, per_token.ci_low, per_token.ci_high])
-    perplexity = replace(
-        per_token,
+        value, low, high = np.exp([row.value, row.ci_low, row.ci_high])
+    return replace(
+        row,
         value=float(value),
-        stderr=float(value) * per_token.stderr,
+        stderr=float(value) * row.stderr,
         ci_low=float(low),
         ci_high=float(high),
     )
-    return [bits, perplexity]

@@ -26,6 +26,7 @@ class Span(NamedTuple):
         length: of the row.
         seen: the part of a window that the model is given, after a BOS.
         scored: the part whose tokens count, by their places in the window.
+        keys: whether only key tokens of that part count.
     """
 
     subset: str
@@ -33,6 +34,7 @@ class Span(NamedTuple):
     length: int
     seen: tuple[int, int]
     scored: tuple[int, int]
+    keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,21 +92,21 @@ def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
     Subset `test`: every token of windows of each length, and, under names that begin with "tail_",
     the last `stride` of them. Subset `position`: tokens of the longest windows up to an offset,
     from half of it on. Subset `context`: the last `stride` tokens of the longest windows, given
-    more and more of what comes before.
+    more and more of what comes before. Subset `key-tokens`: those of them that are key tokens.
 
     Args:
         lengths: ascending.
         stride: at most the shortest length.
     """
     longest = lengths[-1]
+    tail = (longest - stride, longest)
+    contexts = [(n, (longest - n, longest)) for n in lengths]
     edges = [0, *sorted({longest >> i for i in range(OCTAVES)} - {0})]
     whole = (0, longest)
     return [
         *(Span("test", "", n, (0, n), (0, n)) for n in lengths),
         *(Span("test", "tail_", n, (0, n), (n - stride, n)) for n in lengths),
         *(Span("position", "", end, whole, (a, end)) for a, end in itertools.pairwise(edges)),
-        *(
-            Span("context", "", n, (longest - n, longest), (longest - stride, longest))
-            for n in lengths
-        ),
+        *(Span("context", "", n, seen, tail) for n, seen in contexts),
+        *(Span("key-tokens", "", n, seen, tail, keys=True) for n, seen in contexts),
     ]

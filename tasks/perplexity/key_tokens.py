@@ -1,0 +1,108 @@
+"""Key tokens: those that only a long context makes predictable.
+
+Fang et al. 2024 (LongPPL, arXiv 2410.23771) average over tokens whose log probability under an
+evaluator rises by more than 2 with a long context, to above -2.
+
+| LongPPL | here |
+|---|---|
+| the evaluator is a large language model | a trigram table with the longest match, below |
+| short context: 4096 to 5120 tokens | as many as in training, the scored tokens included |
+| all tokens after the short context | the last ones of each window |
+| exp of the mean loss | bits per byte |
+
+This evaluator has no weights and no positions, so the keys are the same for all encodings and
+favour none. It sees repetition only, which is what a copying head could use.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.tasks.perplexity.ngram_tables import Ids, NgramTables, Probabilities
+
+LEAST_GAIN = 2.0  # nats
+LARGEST_LOSS = 2.0  # nats
+MAX_MATCH = 32  # tokens; longer matches are no safer
+
+Mask = npt.NDArray[np.bool_]
+
+
+class MatchModel:
+    """Predicts that what followed the longest match follows again.
+
+    The longest match of a place is the longest string that ends there and stood in the context
+    before; of several the latest. p(w) = a_l [w followed it] + (1 - a_l) p_trigram(w), where a_l is
+    how often matches of length l were right in the training text.
+
+    Args:
+        tables: fitted to the training text.
+        windows: (N, T) stretches of that text.
+        tail: how many of the last tokens of a window are predicted.
+    """
+
+    def __init__(self, tables: NgramTables, windows: Ids, tail: int) -> None:
+        self.tables = tables
+        self.tail = tail
+        right = np.ones(MAX_MATCH + 1)
+        seen = np.full(MAX_MATCH + 1, 2.0)
+        for window in windows:
+            predicted, lengths = longest_matches(window, tail)
+            np.add.at(seen, lengths, 1)
+            np.add.at(right, lengths, predicted == window[-tail:])
+        self.trust = right / seen
+        self.trust[0] = 0.0
+
+    def probabilities(self, windows: Ids) -> Probabilities:
+        """Return the probability of each token of the tails, (N, T) -> (N, tail)."""
+        tokens = np.roll(windows, 1, axis=1)
+        found = self.tables.probabilities(tokens, windows, order=3)[:, -self.tail :]
+        for row, window in enumerate(windows):
+            predicted, lengths = longest_matches(window, self.tail)
+            trust = self.trust[lengths]
+            copied = predicted == window[-self.tail :]
+            found[row] = trust * copied + (1 - trust) * found[row]
+        return found
+
+
+def find_keys(model: MatchModel, windows: Ids, short: int) -> Mask:
+    """Return which tokens of the tails are keys, (N, T) -> (N, tail).
+
+    Args:
+        model: the evaluator.
+        windows: the long contexts, which end in the tails.
+        short: tokens at the end of a window that are the short context.
+    """
+    with_all = np.log(model.probabilities(windows))
+    with_few = np.log(model.probabilities(windows[:, -short:]))
+    gains = with_all - with_few > LEAST_GAIN
+    return np.asarray(gains & (with_all > -LARGEST_LOSS))
+
+
+def longest_matches(text: Ids, tail: int) -> tuple[Ids, Ids]:
+    """Return what followed the longest match of each of the last places, and its length.
+
+    Args:
+        text: (T,) the context and the tail.
+        tail: number of places.
+
+    Returns:
+        Ids (tail,), -1 where the token before never occurred earlier, and lengths (tail,) from 0 to
+        `MAX_MATCH`.
+    """
+    places = np.arange(len(text) - tail, len(text))
+    ends = np.arange(len(text) - 1)  # where a match may end
+    same = text[places - 1][:, None] == text[:-1]  # (tail, T - 1)
+    same &= ends < places[:, None] - 1
+    row, end = np.nonzero(same)
+    lengths = np.ones(len(row), np.int64)
+    alive = np.arange(len(row))
+    for length in range(1, MAX_MATCH):
+        alive = alive[end[alive] >= length]
+        before = text[places[row[alive]] - 1 - length]
+        alive = alive[text[end[alive] - length] == before]
+        lengths[alive] = length + 1
+    predicted = np.full(tail, -1)
+    longest = np.zeros(tail, np.int64)
+    order = np.lexsort((end, lengths))  # a row's longest and then latest match comes last
+    predicted[row[order]] = text[end[order] + 1]
+    longest[row[order]] = lengths[order]
+    return predicted, longest

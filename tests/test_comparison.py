@@ -1,0 +1,182 @@
+"""Paired differences: known values, coverage and family-wise error by simulation, ranks, groups."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pe_bench.results.comparison import (
+    LEVEL,
+    Difference,
+    Scores,
+    compare,
+    compare_all,
+    holm,
+    letters,
+    rank_intervals,
+    resample_items,
+    seeds_needed,
+    smallest_p,
+    student_quantile,
+    student_tail,
+)
+from pe_bench.results.items import Items
+
+RNG = np.random.default_rng
+
+
+def scores(values: list[list[float]]) -> Scores:
+    return Scores([chr(ord("A") + i) for i in range(len(values))], np.array(values))
+
+
+def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 200) -> Scores:
+    """Return five encodings that do not differ, with items of their own difficulty."""
+    encodings, cells, items = 5, 2, 40
+    effects: dict[str, Callable[[tuple[int, int]], Any]] = {
+        "normal": lambda shape: rng.normal(0, 0.5, shape),
+        "unequal": lambda shape: rng.normal(0, 1, shape) * np.linspace(0.05, 1.5, 5)[:, None],
+        "learned or not": lambda shape: rng.choice([-6.0, 6.0], shape),
+        "skewed": lambda shape: rng.exponential(1.5, shape),
+        "items alone": lambda shape: np.zeros(shape),
+    }
+    effect = effects[kind]((encodings, seeds))[..., None, None]
+    difficulty = rng.normal(0, 1.5, (cells, items))
+    logits = difficulty + effect + rng.normal(0, 0.5, (encodings, seeds, cells, items))
+    values = 100.0 * (rng.random(logits.shape) < 1 / (1 + np.exp(-logits)))
+    runs = []
+    for run in values.reshape(-1, cells, items):
+        runs.append([Items("a", "accuracy", cell, length=i) for i, cell in enumerate(run)])
+    found = resample_items(runs, resamples)
+    assert found is not None
+    again = found[0].reshape(-1, encodings, seeds)
+    return Scores("ABCDE", values.mean((2, 3)), again, found[1])
+
+
+def rates(kind: str, seeds: int, times: int) -> tuple[float, float]:
+    """Return how often an interval holds zero, and how often any of all pairs is told apart."""
+    rng = RNG(1)
+    covered = []
+    mistaken = []
+    for _ in range(times):
+        differences = compare_all(simulate(kind, rng, seeds))
+        covered += [each.low <= 0 <= each.high for each in differences]
+        mistaken.append(any(each.told_apart for each in differences))
+    return float(np.mean(covered)), float(np.mean(mistaken))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "unequal", "learned or not", "skewed", "items alone"])
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+def test_coverage_and_family_wise_error(kind: str, seeds: int) -> None:
+    covered, mistaken = rates(kind, seeds, 200)
+    assert 0.93 <= covered <= (1.0 if kind == "items alone" else 0.985)
+    assert mistaken <= LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 200)
+
+
+def test_coverage_with_five_seeds() -> None:
+    covered, mistaken = rates("normal", 5, 40)
+    assert 0.91 <= covered <= 0.99 and mistaken <= 0.125
+
+
+def test_a_real_difference_is_found() -> None:
+    base = scores([[50, 51, 49, 50, 52], [50.5, 51, 49, 50, 52], [30, 31, 29, 30, 31]])
+    near, far = compare(base, [("B", "A"), ("C", "A")])
+    assert not near.told_apart and near.value == pytest.approx(0.1)
+    assert far.told_apart and far.value == pytest.approx(-20.2) and far.high < 0
+    assert far.p_value == pytest.approx(2 * smallest_p(5))  # two comparisons
+    assert far.p_value <= 0.05 < near.p_value
+
+
+def test_three_seeds_tell_nothing_apart() -> None:
+    (found,) = compare(scores([[90, 91, 92], [1, 2, 3]]), [("A", "B")])
+    assert found.low > 80 and not found.told_apart and found.p_value >= 0.1
+
+
+def test_one_seed_has_an_interval_over_items_and_no_claim() -> None:
+    rng = RNG(0)
+    values = 100.0 * (rng.random((2, 100)) < np.array([[0.9], [0.3]]))
+    found = resample_items([[Items("a", "accuracy", run)] for run in values])
+    assert found is not None
+    drawn = found[0].reshape(-1, 2, 1)
+    (one,) = compare(Scores("AB", values.mean(1)[:, None], drawn, found[1]), [("A", "B")])
+    error = (values[0] - values[1]).std() / 10
+    assert one.high - one.low == pytest.approx(2 * 1.98 * error, rel=0.05)
+    assert not one.told_apart and one.p_value == 1
+    (nothing,) = compare(scores([[3], [4]]), [("A", "B")])
+    assert math.isnan(nothing.low) and not nothing.told_apart
+
+
+def test_pairs_use_the_seeds_that_both_have() -> None:
+    (found,) = compare(scores([[1, 2, 3, math.nan], [0, 1, math.nan, 9]]), [("A", "B")])
+    assert (found.value, found.seeds) == (1, 2)
+    (none,) = compare(scores([[1, math.nan], [math.nan, 1]]), [("A", "B")])
+    assert none.seeds == 0 and not none.told_apart
+
+
+def test_pairing_takes_out_what_seeds_share() -> None:
+    shared = RNG(0).normal(0, 20, 6)
+    ours = scores([list(50 + shared), list(45 + shared + RNG(1).normal(0, 0.1, 6))])
+    (found,) = compare(ours, [("A", "B")])
+    assert 4.5 < found.low < found.high < 5.5
+
+
+def test_items_of_a_pair_are_resampled_together() -> None:
+    hard = 100.0 * (RNG(0).random(200) < 0.5)
+    runs = [[Items("a", "accuracy", hard)], [Items("a", "accuracy", hard)]]
+    found = resample_items(runs)
+    assert found is not None and found[0].std() > 1
+    assert np.array_equal(found[0][:, 0], found[0][:, 1])
+    assert resample_items([runs[0], [Items("b", "accuracy", hard)]]) is None  # another cell
+    assert resample_items([runs[0], [Items("a", "accuracy", hard[:9])]]) is None
+    assert resample_items([]) is None
+
+
+def test_documents_are_resampled_whole() -> None:
+    values = np.repeat(100.0 * (RNG(0).random(20) < 0.5), 10)
+    alone = resample_items([[Items("a", "em", values)]])
+    together = resample_items([[Items("a", "em", values, clusters=np.repeat(np.arange(20), 10))]])
+    assert alone is not None and together is not None
+    assert together[0].std() > 2.5 * alone[0].std() and together[1] == 20
+
+
+def test_holm_and_student() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1, 1] and holm([]) == []
+    known = {1: 12.7062, 4: 2.7764, 30: 2.0423, 1e9: 1.96}
+    for degrees, quantile in known.items():
+        assert student_quantile(degrees) == pytest.approx(quantile, rel=2e-3)
+        assert student_tail(quantile, degrees) == pytest.approx(0.05, rel=2e-2)
+    assert student_tail(math.inf, 4) == 0 and student_tail(0, 4) == 1
+
+
+def test_seeds_that_a_claim_needs() -> None:
+    assert smallest_p(3) == pytest.approx(0.1)
+    assert [seeds_needed(m) for m in (1, 6, 21)] == [4, 5, 6]
+
+
+def test_ranks_and_groups() -> None:
+    same = Difference("A", "B", 1, -1, 3, 5, 1.0, told_apart=False)
+    apart = replace(same, value=5.0, told_apart=True)
+    pairs = [same, replace(apart, second="C"), replace(same, first="B", second="C")]
+    ranks = rank_intervals("ABC", pairs, higher_is_better=True)
+    assert ranks == {"A": (1, 2), "B": (1, 3), "C": (2, 3)}
+    assert rank_intervals("ABC", pairs, higher_is_better=False)["C"] == (1, 2)
+    assert letters("ABC", pairs) == {"A": "a", "B": "ab", "C": "b"}
+    assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
+
+
+def test_a_large_table_takes_seconds() -> None:
+    rng = RNG(0)
+    runs = []
+    for run in 100.0 * (rng.random((35, 100, 100)) < 0.5):
+        runs.append([Items("a", "accuracy", cell, length=i) for i, cell in enumerate(run)])
+    started = time.process_time()
+    found = resample_items(runs)
+    assert found is not None
+    values = np.array([[cell.value for cell in run] for run in runs]).mean(1).reshape(7, 5)
+    compare_all(Scores("ABCDEFG", values, found[0].reshape(-1, 7, 5), found[1]))
+    assert time.process_time() - started < 10

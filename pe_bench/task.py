@@ -129,7 +129,7 @@ class Task:
     headline: ClassVar[Headline]
     presets: ClassVar[Mapping[str, Preset]]
 
-    metrics: ClassVar[Mapping[str, Metric]] = {}
+    metrics: Mapping[str, Metric] = {}
     """Metrics that `pe_bench.results.metrics.METRICS` does not know."""
 
     axes: Mapping[str, str] = {"length": "tokens", "second": ""}
@@ -294,6 +294,13 @@ class Task:
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         """Return rows over all subsets, from the rows of those that could be measured."""
         return []
+
+    def references(self) -> Mapping[str, list[Measurement]]:
+        """Return the rows of what is no encoding, by name: guessing, a constant answer, n-grams.
+
+        Subsets, lengths, metrics and summary rows are those of a model. Tables show them unranked.
+        """
+        return {}
 
     def provenance(self) -> dict[str, Any]:
         """Return where the data came from, with full fingerprints, for run.json."""

@@ -139,5 +139,13 @@ def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> No
     assert not values  # nothing that is no row
 
 
+def means(
+    task: Task, rows: list[Measurement], metric: str = "exact_match"
+) -> dict[str, Measurement]:
+    """Return the summary rows of a metric that belong to no length, by subset."""
+    summary = [row for row in task.summarize(rows) if row.metric == metric]
+    return {row.subset: row for row in summary if row.length is None and not row.second_axis}
+
+
 def _refuse(_: list[int]) -> list[int]:
     raise AssertionError("what is in the journal was measured again")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import Oracle, answer_after, make_task, measure
+from helpers import Oracle, answer_after, make_task, means, measure
 
 from pe_bench.api import (
     END,
@@ -89,8 +89,8 @@ def echo(limits: dict[int, int], consistent: bool = True) -> Oracle:
 
 
 def summary(task: Echo, folder: Path, limits: dict[int, int]) -> dict[str, tuple[float, str]]:
-    rows = task.summarize(measure(task, echo(limits), folder))
-    return {row.subset: (row.value, row.status) for row in rows}
+    found = means(task, measure(task, echo(limits), folder))
+    return {name: (row.value, row.status) for name, row in found.items()}
 
 
 def test_means_over_splits_and_groups(tmp_path: Path) -> None:
@@ -121,10 +121,10 @@ def test_each_subset_has_its_gate_and_the_headline_needs_all(tmp_path: Path) -> 
 def test_a_mean_over_some_subsets_is_partial(tmp_path: Path, cls: type[Echo]) -> None:
     task = make_task(cls, tmp_path, samples=5)
     rows = [row for row in measure(task, echo({0: 4, 1: 4}), tmp_path) if row.subset == "two"]
-    (row,) = [row for row in task.summarize(rows) if row.subset == OOD]
+    row = means(task, rows)[OOD]
     assert (row.value, row.n, row.status) == (100, 5, "partial")
     one = make_task(cls, tmp_path, subsets=("two",), samples=5)
-    (row,) = [row for row in one.summarize(rows) if row.subset == OOD]
+    row = means(one, rows)[OOD]
     assert row.status == "partial"  # one model serves all, so the others can still be measured
     assert task.summarize([]) == []
 
@@ -144,6 +144,7 @@ def test_lengths_follow_from_cells(tmp_path: Path) -> None:
 
 def test_views_follow_from_cells(tmp_path: Path) -> None:
     columns = [Column(ID, "exact_match"), Column("odd", "exact_match")]
+    columns.append(Column(OOD, "effective_length", "effective length"))
     curves = [Curve("one", "exact_match"), Curve("two", "exact_match")]
     assert [*make_task(Echo, tmp_path).views] == [*columns, *curves]
     each = [Column(f"{subset}-{OOD}", "exact_match") for subset in ("one", "two")]

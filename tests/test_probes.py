@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, answer_after, make_task, measure
+from helpers import Oracle, answer_after, make_task, means, measure
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.length_generalization import ID, OOD, Cell
@@ -133,7 +133,7 @@ def test_means_of_each_probe(tmp_path: Path) -> None:
     rows = measure(task, solvers(index=16, after=32, before=8), tmp_path / "a")
     curve = {r.length: r.value for r in rows if r.subset == "after"}
     assert curve == {4: 100, 8: 100, 16: 100, 24: 100, 32: 100, 64: 0, 128: 0}
-    found = {r.subset: r.value for r in task.summarize(rows)}
+    found = {name: row.value for name, row in means(task, rows).items()}
     assert found == {
         f"index-{ID}": 100, f"index-{OOD}": 0,
         f"after-{ID}": 100, f"after-{OOD}": 50,

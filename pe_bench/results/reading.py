@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pe_bench.errors import InputError
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.system.files import write_atomic
+from pe_bench.system.files import slug, write_atomic
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -22,6 +22,11 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[
         missing = {name: "" for name, value in row.items() if value is None or value != value}
         writer.writerow({**row, **missing})
     write_atomic(path, text.getvalue())
+
+
+def references_path(results: Path, task: str, settings_digest: str) -> Path:
+    """Return the file with the rows of a task's references under some settings."""
+    return results / "references" / f"{slug(task)}-{settings_digest}.csv"
 
 
 def read_measurements(path: Path) -> list[Measurement]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pe_bench.errors import InputError
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun, make_plan
+from pe_bench.running.references import write_references
 from pe_bench.running.run import Busy, Outcome
 from pe_bench.system.console import info, warn
 
@@ -60,7 +61,10 @@ def _execute(planned: PlannedRun, *, wait: bool = False) -> Outcome:
     run = planned.run
     try:
         if planned.skip is None:
-            return run.execute(wait=wait)
+            outcome = run.execute(wait=wait)
+            if outcome.status == "done":
+                write_references(run.resolved, run.results)
+            return outcome
         return run.skip(planned.skip, complain=planned.named)
     except InputError as error:
         return Outcome(run.title, "failed", (warn(f"{run.title}: {error}"),))

@@ -12,10 +12,12 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import Numbers, mean_of
 from pe_bench.results.views import Column, Curve, Heatmap, View
+from pe_bench.sequences.effective_length import LengthCurve
+from pe_bench.sequences.references import REFERENCES, References
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
 from pe_bench.system.console import progress
@@ -24,6 +26,7 @@ from pe_bench.task import Batch, Evaluation, Task, TaskContext
 ID = "in-distribution"
 OOD = "out-of-distribution"
 EVAL_SEED = 20_250_107  # of items that `sample` makes
+REFERENCE_ROWS = 4096  # training rows that references know
 TEACHER_FORCED = {"token_accuracy", "accuracy"}  # metrics that need the tokens after a mistake
 
 
@@ -76,7 +79,8 @@ class LengthGeneralizationTask(Task):
 
     What a model extrapolates from something it has not learned is no property of its encoding:
     where a mean in distribution is below `gate`, the mean out of distribution has the status
-    "not_learned". It is "partial" where subsets are missing.
+    "not_learned". It is "partial" where subsets are missing. The effective length, see
+    `LengthCurve`, is one number of a run: of its curve with trained lengths, or their mean.
 
     Args:
         context: what the run decides.
@@ -110,6 +114,9 @@ class LengthGeneralizationTask(Task):
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
         self.samples = samples
         self.gate = gate
+        unit = self.axes["length"].partition(" ")[0]  # such as tokens, of "tokens of the prompt"
+        effective = Metric("effective length", unit, higher_is_better=True)
+        self.metrics = {"effective_length": effective, **self.metrics}
 
     def cells(self, subset: str) -> Sequence[Cell]:
         """Return the cells of a subset, cells of one length next to each other."""
@@ -205,6 +212,7 @@ class LengthGeneralizationTask(Task):
                 curves.append(subset)
         metric = self.headline.metric
         views: list[View] = [Column(name, metric) for name in dict.fromkeys(columns)]
+        views.append(Column(OOD, "effective_length", "effective length"))
         others = [each for each in self.cell_metrics if each != metric]
         for each in others:
             views += [Column(ID, each), Column(OOD, each)]
@@ -259,8 +267,33 @@ class LengthGeneralizationTask(Task):
             for name, group in self._groups(cells).items():
                 status = self._status(name, learned) if name.endswith(OOD) else "ranked"
                 rows.append(self.mean(name, group, status))
-            rows += self._curves(cells)
+            curves: list[LengthCurve] = []
+            for subset in self.subsets:
+                curves += self._curves(subset, cells)
+            for curve in curves:
+                rows += [] if curve.name == curve.subset else curve.rows  # else they are measured
+            if metric == self.headline.metric:
+                rows += self._effective_lengths(curves, learned)
         return rows
+
+    def references(self) -> Mapping[str, list[Measurement]]:
+        rows: dict[str, list[Measurement]] = {name: [] for name in REFERENCES}
+        shared = None if self.trains_each_subset else self._references(None)
+        for subset in self.subsets:
+            references = shared or self._references(subset)
+            for cell in self.cells(subset):
+                for name, scores in references.scores(self.items(subset, cell).batch()).items():
+                    rows[name] += [items.row() for items in self.measure(subset, cell, scores)]
+        for found in rows.values():
+            found += [replace(row, status="ranked") for row in self.summarize(found)]
+        return rows
+
+    def _references(self, subset: str | None) -> References:
+        """Return the references that know the training batches of a phase."""
+        steps = range(-(-REFERENCE_ROWS // self.train.batch_size))
+        batches = (self.batch(subset, 0, step) for step in steps)
+        size = self.vocabulary.vocab_size
+        return References(batches, size, places=self.autoregressive)
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), "items_sha256": self._items_digest}
@@ -329,30 +362,59 @@ class LengthGeneralizationTask(Task):
                     groups.setdefault(name, []).append(row)
         return groups
 
-    def _curves(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return the points of the curves that cells name."""
-        names: dict[tuple[str, int | None, str], str] = {}
-        for subset in self.subsets:
-            names |= {
-                (subset, cell.length, cell.second_axis): cell.curve for cell in self.cells(subset)
-            }
-        points: dict[tuple[str, int], list[Measurement]] = {}
-        for row in measured:
-            name = names.get((row.subset, row.length, row.second_axis))
-            if name and row.length is not None:
-                points.setdefault((name, row.length), []).append(row)
-        return [
-            replace(self.mean(name, rows), length=length) for (name, length), rows in points.items()
-        ]
+    def _curves(self, subset: str, measured: list[Measurement]) -> list[LengthCurve]:
+        """Return the curves of a subset, from rows of one metric."""
+        found = {(row.length, row.second_axis): row for row in measured if row.subset == subset}
+        points: dict[str, dict[int, list[Measurement]]] = {}
+        trained: dict[str, list[Measurement]] = {}
+        for cell in self.cells(subset):
+            row = found.get((cell.length, cell.second_axis))
+            name = cell.curve or ("" if cell.second_axis else subset)
+            if row is None or not name:
+                continue
+            points.setdefault(name, {}).setdefault(cell.length, []).append(row)
+            if cell.split == ID:
+                trained.setdefault(name, []).append(row)
+        curves = []
+        for name, lengths in points.items():
+            rows = [replace(self.mean(name, some), length=n) for n, some in lengths.items()]
+            curves.append(LengthCurve(name, subset, rows, trained.get(name, [])))
+        return curves
 
-    def _status(self, name: str, groups: dict[str, list[Measurement]]) -> Status:
-        """Return the status of a mean out of distribution."""
+    def _effective_lengths(
+        self, curves: list[LengthCurve], learned: dict[str, list[Measurement]]
+    ) -> list[Measurement]:
+        """Return the effective length of each curve with trained lengths, and their mean.
+
+        Args:
+            curves: of the headline's metric.
+            learned: rows of each mean, of the metric that the gate is on.
+        """
+        rows = []
+        for curve in curves:
+            if curve.trained:
+                group = f"{curve.subset}-{OOD}" if self.averages_each_subset else OOD
+                rows.append(curve.effective_length(learned=self._has_learned(group, learned)))
+        if not rows:
+            return []
+        status: Status = "ranked"
+        if any(row.status == "not_learned" for row in rows):
+            status = "not_learned"
+        overall = self.mean(OOD, rows, status)
+        return [overall] if len(rows) == 1 else [overall, *rows]
+
+    def _has_learned(self, name: str, groups: dict[str, list[Measurement]]) -> bool:
+        """Return whether what a mean out of distribution extrapolates from reaches the gate."""
         trained = [f"{name.removesuffix(OOD)}{ID}"]
         if name == OOD and self.averages_each_subset:
             trained = [f"{subset}-{ID}" for subset in self.subsets]
-        for group in trained:
-            if group in groups and self.mean(group, groups[group]).value < self.gate:
-                return "not_learned"
+        means = [self.mean(group, groups[group]).value for group in trained if group in groups]
+        return all(mean >= self.gate for mean in means)
+
+    def _status(self, name: str, groups: dict[str, list[Measurement]]) -> Status:
+        """Return the status of a mean out of distribution."""
+        if not self._has_learned(name, groups):
+            return "not_learned"
         if name != OOD:
             return "ranked"
         cells = [cell for subset in self._needed_subsets for cell in self.cells(subset)]

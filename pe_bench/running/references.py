@@ -1,0 +1,46 @@
+"""Rows of references, written once for each combination of settings."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pe_bench.errors import describe_error
+from pe_bench.results.reading import references_path, write_rows
+from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.running.resolve import ResolvedTask
+from pe_bench.system.console import info, warn
+
+
+def write_references(resolved: ResolvedTask, results: Path) -> None:
+    """Write the references of a task under its settings, unless they are there.
+
+    A failure is a warning: the runs themselves lose nothing.
+
+    Args:
+        resolved: the task.
+        results: the results folder.
+    """
+    path = references_path(results, resolved.label, resolved.digest())
+    if path.exists():
+        return
+    try:
+        references = resolved.task.references()
+        context = resolved.task.context
+        rows: list[dict[str, Any]] = []
+        for name, measured in references.items():
+            identity = {
+                "task": resolved.label,
+                "encoding": name,
+                "seed": 0,
+                "preset": context.preset,
+                "protocol": context.protocol,
+                "data": resolved.task.data_label,
+                "run": path.stem,
+            }
+            rows += [identity | asdict(row) for row in measured]
+        if rows:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_rows(path, rows, CSV_COLUMNS)
+            info(f"{resolved.label}: references ({', '.join(references)}) in {path}")
+    except Exception as error:
+        warn(f"no references of {resolved.label}: {describe_error(error)}")

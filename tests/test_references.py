@@ -1,0 +1,136 @@
+"""References: what guessing, a constant answer and n-gram tables score, and where it is kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import Oracle, make_task, measure
+
+from pe_bench.api import IGNORE, Batch, LengthGeneralizationTask
+from pe_bench.registry import plugins
+from pe_bench.results.reading import read_measurements, references_path
+from pe_bench.results.schema import Measurement
+from pe_bench.running.options import RunOptions
+from pe_bench.running.references import write_references
+from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.sequences.references import REFERENCES, References
+
+
+def length_tasks() -> dict[str, type[LengthGeneralizationTask]]:
+    classes = {name: plugins.load("task", name).cls for name in plugins.names("task")}
+    return {n: cls for n, cls in classes.items() if issubclass(cls, LengthGeneralizationTask)}
+
+
+TASKS = length_tasks()
+# Tokens that answers consist of, in preset quick.
+SYMBOLS = {
+    "addition": 11,
+    "copying": 21,
+    "flipflop": 2,
+    "mqar": 64,
+    "passkey": 10,
+    "probes": 16,
+    "selective-copy": 17,
+}
+
+
+def place(row: Measurement) -> tuple[str, str, int | None, str]:
+    return row.subset, row.metric, row.length, row.second_axis
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
+    task = make_task(TASKS[name], tmp_path, samples=8)
+    found = task.references()
+    assert tuple(found) == REFERENCES
+    rows = measure(task, Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size), tmp_path)
+    expected = {place(row) for row in [*rows, *task.summarize(rows)]}
+    for reference, some in found.items():
+        assert {place(row) for row in some} == expected, reference
+        assert all(0 <= row.value <= 100 for row in some) and {row.status for row in some} == {
+            "ranked"
+        }
+        assert {row.value for row in some if row.metric == "effective_length"} == {0}
+    chance = 100 / SYMBOLS[name]
+    for row in found["guessing"]:
+        if row.metric in ("token_accuracy", "accuracy"):
+            assert row.value == pytest.approx(chance)
+        if row.metric == "exact_match":
+            assert row.value <= chance + 1e-9
+    assert [place(row) for row in found["guessing"]].count((*task_headline(task), None, "")) == 1
+
+
+def task_headline(task: LengthGeneralizationTask) -> tuple[str, str]:
+    return task.headline.subset, task.headline.metric
+
+
+def test_a_reference_above_guessing_says_what_the_task_gives_away(tmp_path: Path) -> None:
+    """A read right after a write has the bit two tokens back, which a trigram table sees."""
+    found = make_task(TASKS["flipflop"], tmp_path).references()
+    values = {
+        name: next(r.value for r in rows if r.subset == "dense" and r.metric == "accuracy")
+        for name, rows in found.items()
+    }
+    assert values["trigram table"] > 90 and values["guessing"] == 50
+    assert abs(values["bigram table"] - 50) < 10
+
+
+def rows_of(*rows: list[int]) -> Batch:
+    """Rows whose tokens after a 9 are scored."""
+    ids = torch.tensor(rows)
+    after = (ids == 9).cumsum(1)[:, :-1] > 0
+    return Batch(ids[:, :-1], torch.where(after, ids[:, 1:], IGNORE))
+
+
+def test_tables_count_what_follows() -> None:
+    batches = [rows_of([5, 9, 1, 2, 3], [6, 9, 1, 2, 4]), rows_of([5, 9, 1, 3, 3], [5, 9, 2, 2, 3])]
+    references = References(batches, 10, places=True)
+    assert references.symbols == 4 and references.most_frequent == 2  # of 2 and 3 the smaller
+    test = rows_of([6, 9, 1, 2, 3], [7, 9, 2, 2, 2])
+    found = references.scores(test)
+    assert found["guessing"].exact == pytest.approx([1 / 64] * 2)
+    assert found["guessing"].leading == pytest.approx([1 / 4 + 1 / 16 + 1 / 64] * 2)
+    assert found["constant answer"].leading.tolist() == [3, 0]  # 1 2 3
+    assert correct(found["constant answer"]) == [3, 1]
+    # After 9 comes 1, after 1 comes 2, after 2 comes 3.
+    assert correct(found["bigram table"]) == [3, 0]
+    # After 6 9: 1; after 9 1: 2; after 1 2: 3, as often as 4; after 9 2: 2; after 2 2: 3.
+    assert correct(found["trigram table"]) == [3, 1]
+    assert found["trigram table"].exact.tolist() == [1, 0]
+    one = References(batches, 10, places=False)
+    assert correct(one.scores(test)["constant answer"]) == [1, 3]  # 2, at every place
+
+
+def correct(scores: object) -> list[int]:
+    numbers = getattr(scores, "correct")  # noqa: B009
+    assert isinstance(numbers, np.ndarray)
+    return [int(number) for number in numbers]
+
+
+def resolved(tmp_path: Path) -> ResolvedTask:
+    return resolve(RunOptions(cache=tmp_path), "flipflop:samples=5")
+
+
+def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
+    task = resolved(tmp_path)
+    write_references(task, tmp_path)
+    path = references_path(tmp_path, task.label, task.digest())
+    rows = read_measurements(path)
+    assert len(rows) == sum(map(len, task.task.references().values()))
+    path.write_text("kept")
+    write_references(task, tmp_path)
+    assert path.read_text() == "kept"
+
+
+def test_a_failure_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise ValueError("no batches")
+
+    task = resolved(tmp_path)
+    monkeypatch.setattr(task.task, "references", fail)
+    write_references(task, tmp_path)
+    assert "no references of flipflop:samples=5: ValueError: no batches" in capsys.readouterr().err
+    assert not (tmp_path / "references").exists()

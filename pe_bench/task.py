@@ -27,6 +27,9 @@ from pe_bench.results.views import Headline, View
 from pe_bench.system.files import cache_folder
 from pe_bench.text.tokenizer import Tokenizer
 
+HELD_OUT_SEED = 2**63
+"""Seed of held-out batches, above those that a run may have."""
+
 # Shapes that presets start from; `changed` sets what differs.
 TINY = ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1)
 SMALL = ModelConfig(layers=4, heads=8, width=256, mlp_width=768)
@@ -104,6 +107,8 @@ class TaskContext:
         cache: folder for downloads and what is derived from them.
         subsets: subsets to run; None: those that the preset runs.
         start: the task that this one starts from, or None.
+        hold_out: whether a task on text keeps documents out of training, for choosing a learning
+            rate.
     """
 
     preset: str = "quick"
@@ -114,6 +119,7 @@ class TaskContext:
     cache: Path = field(default_factory=cache_folder)
     subsets: tuple[str, ...] | None = None
     start: "Task | None" = None
+    hold_out: bool = False
 
 
 class Task:
@@ -276,6 +282,19 @@ class Task:
             step: from 0 on.
         """
         raise NotImplementedError
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return a batch of what is trained on, which neither training nor evaluation has seen.
+
+        Learning rates are chosen by the loss on these. The default is a batch of a seed that no
+        run has: a fresh draw, where a task draws its rows. One with a fixed set of documents holds
+        some of them back under `context.hold_out`.
+
+        Args:
+            subset: as in `batch`.
+            step: from 0 on.
+        """
+        return self.batch(subset, HELD_OUT_SEED, step)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         """Measure a trained model on one subset.

@@ -33,7 +33,9 @@ def main(args: argparse.Namespace) -> int:
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
+    tune = make_tuning(args)
     options = RunOptions(
+        tune=tune,
         preset=args.preset,
         protocol=args.protocol,
         tokenizer=args.tokenizer,

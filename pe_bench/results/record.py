@@ -24,6 +24,8 @@ class RunRecord:
         data: provenance of the data, with a short name under "label".
         settings: everything that decides a number except encoding and seed.
         settings_digest: eight characters that stand for `settings`; tables never mix two of them.
+        tuning: the chosen learning rates and what they were chosen from, of the "task" and of the
+            "start"; None: they are the preset's.
         headline: the number by which a table is sorted.
         views: columns, panels and maps of the report.
         metrics: the task's own metrics, beside those that are known.
@@ -56,6 +58,7 @@ class RunRecord:
     protocol: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Mapping[str, Any] | None = None
     headline: Headline | None = None
     views: tuple[View, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
+from pe_bench.running.tuning import Tuning
 from pe_bench.system.files import cache_folder
 
 
@@ -25,6 +26,7 @@ class RunOptions:
         train: changed fields of the preset's `TrainConfig`.
         pretrain: the same for the task that another one starts from.
         model: changed fields of the preset's `ModelConfig`.
+        tune: how learning rates are chosen for each encoding; None: they are the preset's.
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
@@ -40,12 +42,15 @@ class RunOptions:
     train: Mapping[str, Any] = field(default_factory=dict)
     pretrain: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    tune: Tuning | None = None
     cache: Path = field(default_factory=cache_folder)
 
     def __post_init__(self) -> None:
         _check_fields("train", self.train, TrainConfig)
         _check_fields("pretrain", self.pretrain, TrainConfig)
         _check_fields("model", self.model, ModelConfig)
+        if self.tune and self.tune.lr and "lr" in self.train:
+            raise InputError("train.lr has no effect beside tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):
             raise InputError(f"precision must be fp32 or bf16, not '{self.precision}'")
 

@@ -91,6 +91,11 @@ def make_plan(
     problems = _Problems()
     plan = Plan()
     _check_folders(results, options.cache, problems)
+    try:
+        if options.tune:
+            options.tune.check_reported(seeds)
+    except InputError as error:
+        problems.add("", error)
     loaded = _load(encodings, problems)
     resolved = _resolve(options, tasks, problems, plan)
     for task in resolved:

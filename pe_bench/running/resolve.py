@@ -17,6 +17,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
+from pe_bench.running.tuning import Tuning, default_rates
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -36,6 +37,7 @@ class ResolvedTask:
         settings: everything that decides a number except encoding and seed. A table never mixes
             two of them, and their digest is part of a run's folder name.
         start: task whose trained model this one starts from, or None.
+        tuning: learning rates that are tried for every encoding, or None.
     """
 
     label: str
@@ -44,6 +46,7 @@ class ResolvedTask:
     train: TrainConfig
     settings: Mapping[str, Any]
     start: "ResolvedTask | None"
+    tuning: Tuning | None = None
 
     def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
         """Return an instance of an encoding for one layer of this task's model."""
@@ -111,7 +114,10 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
         "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
         "start": start.settings if start else None,
     }
-    return ResolvedTask(plugin.label, task, model, task.train, settings, start)
+    tuning = _tuning(options, task.train, asked)
+    if tuning:
+        settings["tune"] = asdict(tuning)
+    return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning)
 
 
 def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
@@ -125,6 +131,8 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     labels = ", ".join(task.label for task in tasks)
     if options.pretrain and not starts:
         raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
+    if options.tune and not any(task.tuning for task in tasks):
+        raise InputError(f"--tune has no effect: {labels} trains nothing")
     unused = _untrained(options.train)
     if unused and not any(_preset_of(task).train.steps for task in tasks):
         raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
@@ -135,6 +143,21 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     for name in options.data:
         if name and name not in names:
             raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
+
+
+def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
+    """Return what is tried for a task; rates that the user gives are for those that are asked for.
+
+    Raises:
+        InputError: there is nothing to try.
+    """
+    if options.tune is None or not config.steps:
+        return None
+    if asked and options.tune.lr:
+        return options.tune
+    if not config.lr:
+        raise InputError("a learning rate of 0 has no third and no three times: give --tune.lr")
+    return replace(options.tune, lr=default_rates(config.lr))
 
 
 def _untrained(overrides: Mapping[str, Any]) -> list[str]:
@@ -199,6 +222,7 @@ def _context(
         cache=options.cache,
         subsets=options.subsets if asked else None,
         start=start.task if start else None,
+        hold_out=options.tune is not None,
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items, average_draws, read_items, write_items
@@ -20,12 +19,12 @@ from pe_bench.results.reading import read_measurements, write_rows
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
-from pe_bench.running.training import Trained, train
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import read_json, slug, write_json
-from pe_bench.task import Batch, Evaluation
+from pe_bench.task import Evaluation
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,11 @@ class Run:
     def title(self) -> str:
         """Encoding, task and seed, for people."""
         return f"{self.encoding.label} · {self.resolved.label} · seed {self.seed}"
+
+    @property
+    def phases(self) -> Phases:
+        """The training of its encoding."""
+        return Phases(self.encoding, self.results, self.device, self.precision)
 
     @property
     def folder(self) -> Path:
@@ -171,7 +175,6 @@ class Run:
     def _done(self, subsets: tuple[str, ...], seconds: float) -> Outcome:
         shutil.rmtree(self.folder / "work", ignore_errors=True)
         model = self.resolved.make_model(self.encoding, self.seed)
-        start = self.resolved.start
         files = {name: self.folder / "subsets" / f"{slug(name)}.json" for name in subsets}
         costs = {name: read_json(file) for name, file in files.items()}
         notes = [note for cost in costs.values() for note in cost.pop("notes", ())]
@@ -182,7 +185,7 @@ class Run:
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             seconds=seconds,
             peak_memory_bytes=environment.peak_memory(self.device),
-            pretraining=read_json(self._checkpoint(start) / "final.json") if start else None,
+            pretraining=self._pretraining(),
             notes=tuple(dict.fromkeys(notes)),
             costs=costs,
         )
@@ -207,7 +210,9 @@ class Run:
     def _measure(self, subset: str) -> Evaluation:
         """Return the numbers of one subset, its model trained before where it is not yet."""
         task = self.resolved.task
-        model, trained = self._trained(self.resolved, subset if task.trains_each_subset else None)
+        phase = subset if task.trains_each_subset else None
+        folder = self.folder / "work" / slug(subset) if phase else None
+        model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         started = time.monotonic()
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
@@ -232,60 +237,21 @@ class Run:
         )
         return Evaluation(averaged, items=items)
 
-    def _trained(self, task: ResolvedTask, subset: str | None) -> tuple[Decoder, Trained]:
-        """Return the model after a phase: trained now, or read from where it was trained before.
+    def _pretraining(self) -> dict[str, Any] | None:
+        """Return the cost of the phase that the task starts from."""
+        start = self.resolved.start
+        if start is None:
+            return None
+        return read_json(self.phases.checkpoint(start, None, self.seed) / "final.json")
 
-        Args:
-            task: the phase's task, this run's or the one that it starts from.
-            subset: the one that the phase is for; None: it serves all of them.
-
-        Raises:
-            SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
-            FirstStepFailure: the phase of one subset failed before its first step.
-        """
-        steps: list[int] = []
-
-        def batch(step: int) -> Batch:
-            steps.append(step)
-            return task.task.batch(subset, self.seed, step)
-
-        try:
-            model = task.make_model(self.encoding, self.seed)
-            folder = self._checkpoint(task)
-            if subset is not None:
-                folder = self.folder / "work" / slug(subset)
-            folder.mkdir(parents=True, exist_ok=True)
-        except Exception as error:
-            raise SharedFailure from error
-        with FileLock(folder / "lock"):
-            if task.start is not None and not (folder / "final.json").exists():
-                start, _ = self._trained(task.start, None)
-                model.load_state_dict(start.state_dict())
-            try:
-                trained = train(
-                    model,
-                    batch,
-                    task.train,
-                    folder=folder,
-                    title=f"{self.encoding.label} · {subset or task.label} · train",
-                    seed=self.seed,
-                    device=self.device,
-                    precision=self.precision,
-                )
-            except SavingError:
-                raise
-            except Exception as error:
-                if subset is None:
-                    raise SharedFailure from error
-                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
-                    raise FirstStepFailure from error
-                raise
-        return model.to(self.device), trained
-
-    def _checkpoint(self, task: ResolvedTask) -> Path:
-        """Return the folder of a phase that serves all subsets, for this run and later ones."""
-        key = task.digest(self.encoding.label, self.encoding.version, self.seed)
-        return task.task.context.cache / "checkpoints" / key
+    def _tuning(self) -> dict[str, Any] | None:
+        """Return the chosen learning rates, and those of the phase that the task starts from."""
+        found = {}
+        for name, task in (("task", self.resolved), ("start", self.resolved.start)):
+            choices = self.phases.choices(task) if task else None
+            if choices:
+                found[name] = choices
+        return found or None
 
     def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
         context = self.resolved.task.context
@@ -313,6 +279,7 @@ class Run:
             data=task.provenance(),
             settings_digest=self.resolved.digest(),
             settings=self.resolved.settings,
+            tuning=self._tuning(),
             headline=task.headline,
             views=task.views,
             metrics=dict(task.metrics),

@@ -137,16 +137,25 @@ class Copying(LengthGeneralizationTask):
         n = self.train.batch_size
         longest = self.train_sizes[-1]
         if self.context.protocol == "strict":
-            rng = np.random.default_rng([seed, step])
-            sizes = rng.integers(self.train_sizes.start, self.train_sizes.stop, n)
-            numbers = variant.draw(rng, n, longest, self.symbols)
-        else:
-            start = step * n
-            epochs = range(start // TRAIN_ITEMS, -(-(start + n) // TRAIN_ITEMS))
-            order = np.concatenate([_order(seed, epoch, TRAIN_ITEMS) for epoch in epochs])
-            chosen = order[start % TRAIN_ITEMS :][:n]
-            sizes = self.train_sizes.start + chosen % len(self.train_sizes)
-            numbers = _training_items(variant, TRAIN_ITEMS, longest, self.symbols)[chosen]
+            return self._drawn(variant, seed, step)
+        start = step * n
+        epochs = range(start // TRAIN_ITEMS, -(-(start + n) // TRAIN_ITEMS))
+        order = np.concatenate([_order(seed, epoch, TRAIN_ITEMS) for epoch in epochs])
+        chosen = order[start % TRAIN_ITEMS :][:n]
+        sizes = self.train_sizes.start + chosen % len(self.train_sizes)
+        numbers = _training_items(variant, TRAIN_ITEMS, longest, self.symbols)[chosen]
+        return variant.rows(numbers, sizes, self.symbols).batch()
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return rows drawn anew, in protocol paper too, where training has a fixed set of them."""
+        assert subset is not None
+        return self._drawn(VARIANTS[subset], HELD_OUT_SEED, step)
+
+    def _drawn(self, variant: Variant, seed: int, step: int) -> Batch:
+        n = self.train.batch_size
+        rng = np.random.default_rng([seed, step])
+        sizes = rng.integers(self.train_sizes.start, self.train_sizes.stop, n)
+        numbers = variant.draw(rng, n, self.train_sizes[-1], self.symbols)
         return variant.rows(numbers, sizes, self.symbols).batch()
 
 

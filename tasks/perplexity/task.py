@@ -65,6 +65,7 @@ EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
 TOKENS_PER_FORWARD = 16_384
 CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are right
 RESAMPLES = 1000
+HELD_OUT = 0.05  # of the training tokens, where learning rates are chosen
 CONTEXT_AXIS = "context, tokens, with those that count"
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # tokens and targets (B, T) -> nats (B, T)
@@ -207,9 +208,12 @@ class Perplexity(Task):
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         text = self._train_text(step)
-        rng = np.random.default_rng([seed, step])
-        starts = rng.integers(0, len(text.ids) - self.length + 1, self.train.batch_size).tolist()
-        return self._inputs(np.stack([text.read(start, start + self.length) for start in starts]))
+        return self._draw(text, 0, self._border(text), [seed, step])
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return windows of the last training documents, which `batch` leaves out."""
+        text = self._train_text(0)
+        return self._draw(text, self._border(text), len(text.ids), [HELD_OUT_SEED, step])
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         windows = self._test_windows
@@ -446,6 +450,28 @@ class Perplexity(Task):
                 f"of {self.length} needs more: give more text"
             )
         return text
+
+    def _border(self, text: TokenText) -> int:
+        """Return where the held-out documents of a training text begin; its end: there are none."""
+        size = len(text.ids)
+        if not self.context.hold_out:
+            return size
+        border = int((1 - HELD_OUT) * size)
+        later = text.starts[text.starts >= border]
+        if len(later) and size - later[0] > self.length:
+            border = int(later[0])  # between two documents
+        if min(border, size - border) <= self.length:
+            raise InputError(
+                f"{self.tokens.name} has {size} tokens to train on, too few to hold a twentieth "
+                f"back with a window of {self.length}: leave out --tune or give more text"
+            )
+        return border
+
+    def _draw(self, text: TokenText, first: int, stop: int, seed: list[int]) -> Batch:
+        """Return random windows of a stretch of text."""
+        rng = np.random.default_rng(seed)
+        starts = rng.integers(first, stop - self.length + 1, self.train.batch_size).tolist()
+        return self._inputs(np.stack([text.read(start, start + self.length) for start in starts]))
 
     def _definitions(self) -> str:
         windows = self._test_windows

@@ -1,0 +1,250 @@
+"""Training phases of an encoding, under learning rates that are chosen where that is asked for."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from pe_bench.config import IGNORE, show_rate
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import SavingError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.running.failures import FirstStepFailure, SharedFailure
+from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.training import Trained, train
+from pe_bench.running.tuning import Tuning
+from pe_bench.system.console import info
+from pe_bench.system.files import read_json, slug, write_json
+from pe_bench.task import Batch
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Trains an encoding: a task as a whole or each of its subsets, and what it starts from.
+
+    Attributes:
+        encoding: the encoding.
+        results: folder to write to; chosen learning rates are kept in `tuning/`.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+    """
+
+    encoding: Plugin
+    results: Path
+    device: str
+    precision: str
+
+    def trained(
+        self,
+        task: ResolvedTask,
+        subset: str | None,
+        seed: int,
+        *,
+        folder: Path | None = None,
+        lr: float | None = None,
+    ) -> tuple[Decoder, Trained]:
+        """Return the model after a phase: trained now, or read from where it was trained before.
+
+        Args:
+            task: the phase's task.
+            subset: the one that the phase is for; None: it serves all of them.
+            seed: of weights and batches.
+            folder: for the model; None: that of `checkpoint`.
+            lr: learning rate; None: the chosen one.
+
+        Raises:
+            SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
+            FirstStepFailure: the phase of one subset failed before its first step.
+        """
+        steps: list[int] = []
+
+        def batch(step: int) -> Batch:
+            steps.append(step)
+            return task.task.batch(subset, seed, step)
+
+        if lr is None:
+            lr = self.rate(task, subset)
+        try:
+            model = task.make_model(self.encoding, seed)
+            folder = folder or self.checkpoint(task, subset, seed, lr)
+            folder.mkdir(parents=True, exist_ok=True)
+        except Exception as error:
+            raise SharedFailure from error
+        with FileLock(folder / "lock"):
+            if task.start is not None and not (folder / "final.json").exists():
+                start, _ = self.trained(task.start, None, seed)
+                model.load_state_dict(start.state_dict())
+            try:
+                trained = train(
+                    model,
+                    batch,
+                    replace(task.train, lr=lr),
+                    folder=folder,
+                    title=f"{self.encoding.label} · {subset or task.label} · train",
+                    seed=seed,
+                    device=self.device,
+                    precision=self.precision,
+                )
+            except SavingError:
+                raise
+            except Exception as error:
+                if subset is None:
+                    raise SharedFailure from error
+                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
+                    raise FirstStepFailure from error
+                raise
+        return model.to(self.device), trained
+
+    def checkpoint(
+        self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
+    ) -> Path:
+        """Return the folder of a phase's model, for this run and later ones."""
+        parts: list[Any] = [self.encoding.label, self.encoding.version, seed]
+        if task.tuning:
+            parts.append(self.rate(task, subset) if lr is None else lr)
+        folder = task.task.context.cache / "checkpoints" / task.digest(*parts)
+        return folder if subset is None else folder / slug(subset)
+
+    def rate(self, task: ResolvedTask, subset: str | None) -> float:
+        """Return the learning rate of a phase: the task's, or the best of those that are tried.
+
+        The best has the smallest mean loss on held-out batches, over the tuning seeds. A rate under
+        which a model diverges is out. What is done is kept, so that a later call goes on with it.
+
+        Raises:
+            SharedFailure: no rate is left for a phase that serves all subsets, or it failed.
+            FirstStepFailure: the phase of one subset failed before its first step.
+            FloatingPointError: no rate is left for the phase of one subset.
+        """
+        tuning = task.tuning
+        if tuning is None:
+            return task.train.lr
+        path = self._tuning_file(task)
+        lock = task.task.context.cache / "tuning" / f"{path.stem}-{slug(subset or '')}.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        phase = subset or "all"
+        with FileLock(lock):  # another process that needs the same choice waits for it
+            chosen = read_json(path).get("lr", {}).get(phase)
+            if chosen is None:
+                chosen = self._choose(task, subset, tuning, path)
+        return float(chosen)
+
+    def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
+        """Return the chosen learning rates of a task and what they were chosen from, if any were."""
+        content = read_json(self._tuning_file(task)) if task.tuning else {}
+        return content or None
+
+    def _tuning_file(self, task: ResolvedTask) -> Path:
+        identity = task.digest(self.encoding.label, self.encoding.version)
+        name = f"{slug(self.encoding.label)}-{identity}.json"
+        return self.results / "tuning" / slug(task.label) / name
+
+    def _choose(
+        self, task: ResolvedTask, subset: str | None, tuning: Tuning, path: Path
+    ) -> float:
+        """Try every rate under every tuning seed, keep the losses, return the best rate."""
+        phase = subset or "all"
+        title = f"{self.encoding.label} · {subset or task.label} · tune"
+        means: dict[float, float] = {}
+        for lr in tuning.lr:
+            losses = []
+            for seed in tuning.seeds:
+                found = _kept(path, phase, lr, seed)
+                if not found:
+                    found = self._try(task, subset, tuning, lr, seed)
+                    self._keep(task, path, phase, lr, seed, found)
+                losses.append(found["loss"])
+            if None not in losses:
+                means[lr] = sum(losses) / len(losses)
+        of = ", ".join(map(show_rate, tuning.lr))
+        if not means:
+            error = FloatingPointError(f"the loss is not finite under any learning rate of {of}")
+            if subset is None:
+                raise SharedFailure from error
+            raise error
+        best = min(means, key=lambda lr: (means[lr], lr))
+        info(f"{title}: lr {show_rate(best)} of {of}, held-out loss {means[best]:.4g}")
+        content = read_json(path)
+        content["lr"] = {**content.get("lr", {}), phase: best}
+        write_json(path, content)
+        for lr in tuning.lr:
+            for seed in tuning.seeds:
+                if subset is not None or lr != best:  # what starts from this phase needs the best
+                    shutil.rmtree(self.checkpoint(task, subset, seed, lr), ignore_errors=True)
+        return best
+
+    def _try(
+        self, task: ResolvedTask, subset: str | None, tuning: Tuning, lr: float, seed: int
+    ) -> dict[str, Any]:
+        """Return the held-out loss under a learning rate, None where it diverges, and its cost."""
+        info(
+            f"{self.encoding.label} · {subset or task.label} · tune: lr {show_rate(lr)}, seed {seed}"
+        )
+        try:
+            model, trained = self.trained(task, subset, seed, lr=lr)
+        except (FloatingPointError, SharedFailure) as error:
+            if isinstance(error, SharedFailure) and not isinstance(
+                error.__cause__, FloatingPointError
+            ):
+                raise
+            return {"loss": None}
+        loss = self._held_out_loss(model, task, subset, tuning.batches)
+        finite = loss == loss and abs(loss) != float("inf")
+        return {
+            "loss": loss if finite else None,
+            "training_loss": trained.loss,
+            "seconds": trained.seconds,
+        }
+
+    def _keep(
+        self,
+        task: ResolvedTask,
+        path: Path,
+        phase: str,
+        lr: float,
+        seed: int,
+        found: Mapping[str, Any],
+    ) -> None:
+        content = read_json(path) or {
+            "task": task.label,
+            "encoding": self.encoding.label,
+            "encoding_version": self.encoding.version,
+            "settings_digest": task.digest(),
+            **task.settings["tune"],
+            "tried": [],
+        }
+        content["tried"].append({"phase": phase, "lr": lr, "seed": seed, **found})
+        write_json(path, content)
+
+    @torch.inference_mode()
+    def _held_out_loss(
+        self, model: Decoder, task: ResolvedTask, subset: str | None, batches: int
+    ) -> float:
+        """Return the mean loss of a model's targets in held-out batches, nats."""
+        model.eval()
+        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
+        nats = 0.0
+        targets_seen = 0
+        for step in range(batches):
+            batch = task.task.held_out_batch(subset, step)
+            size = task.train.micro_batch or len(batch.tokens)
+            slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
+            for tokens, targets in slices:  # (b, T) each
+                with autocast:
+                    losses = model.token_losses(tokens.to(self.device), targets.to(self.device))
+                nats += float(losses.double().sum())
+                targets_seen += int((targets != IGNORE).sum())
+        return nats / max(1, targets_seen)
+
+
+def _kept(path: Path, phase: str, lr: float, seed: int) -> dict[str, Any]:
+    """Return what an earlier call has found under a learning rate; empty: nothing."""
+    tried: list[dict[str, Any]] = read_json(path).get("tried", [])
+    for found in tried:
+        if (found["phase"], found["lr"], found["seed"]) == (phase, lr, seed):
+            return found
+    return {}

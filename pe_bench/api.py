@@ -36,6 +36,7 @@ from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
 from pe_bench.system.console import progress
 from pe_bench.task import (
     BASE,
+    HELD_OUT_SEED,
     LARGE,
     SMALL,
     TINY,
@@ -54,6 +55,7 @@ __all__ = [
     "BASE",
     "END",
     "FIRST",
+    "HELD_OUT_SEED",
     "ID",
     "IGNORE",
     "LARGE",

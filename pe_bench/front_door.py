@@ -15,6 +15,7 @@ if (
     from matplotlib.figure import Figure
 
     from pe_bench.decoder.model import MakeEncoding
+    from pe_bench.running.tuning import Tuning
 
 
 def load_encoding(spec: str) -> "MakeEncoding":
@@ -46,6 +47,7 @@ def run(
     train: Mapping[str, Any] | None = None,
     pretrain: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
+    tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
@@ -59,6 +61,8 @@ def run(
         results: folder to write to.
         data: folder with data for the tasks, or a folder for each task's name.
         subsets: subsets of the task to run; None: all, or those that the preset chooses.
+        tune: choose the learning rate of every encoding; `{"lr": [1e-3, 3e-3], "seeds": [1000]}`:
+            from these, with models of these seeds.
         train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
 
     Returns:
@@ -84,6 +88,7 @@ def run(
         train=dict(train or {}),
         pretrain=dict(pretrain or {}),
         model=dict(model or {}),
+        tune=_tuning(tune),
     )
     torch.set_flush_denormal(True)  # as the command does, so that the numbers are the same
     outcomes = run_grid(
@@ -124,6 +129,18 @@ def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
 
 def _several(specs: str | Iterable[str]) -> list[str]:
     return [specs] if isinstance(specs, str) else list(specs)
+
+
+def _tuning(tune: bool | Mapping[Any, Iterable[Any]]) -> "Tuning | None":
+    from pe_bench.running.tuning import SEEDS, Tuning
+
+    if not tune:
+        return None
+    given = {} if tune is True else dict(tune)
+    wrong = [name for name in given if name not in ("lr", "seeds")]
+    if wrong:
+        raise InputError(f"tune has no '{wrong[0]}'; it has lr, seeds")
+    return Tuning(tuple(given.get("lr", ())), tuple(given.get("seeds", SEEDS)))
 
 
 def _data(data: Path | str | Mapping[str, Path | str] | None) -> dict[str, Path]:

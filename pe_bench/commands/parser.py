@@ -135,6 +135,28 @@ def make_parser() -> Parser:
     _device_option(run, "auto")
     run.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     _results_option(run)
+    tuning = run.add_argument_group(
+        "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"
+    )
+    tuning.add_argument(
+        "--tune",
+        action="store_true",
+        help="choose the learning rate of each encoding; each rate is a training more",
+    )
+    tuning.add_argument(
+        "--tune.lr",
+        nargs="+",
+        type=_value(float),
+        metavar="X",
+        help="learning rates to try; default: a third, one and three times the preset's",
+    )
+    tuning.add_argument(
+        "--tune.seeds",
+        nargs="+",
+        type=_seed,
+        metavar="N",
+        help="seeds of the models that are tried, none of --seeds; default: 1000",
+    )
     for prefix, (config, about) in OVERRIDES.items():
         group = run.add_argument_group(f"--{prefix}.*", f"{about}; default: the preset's")
         hints = typing.get_type_hints(config)

@@ -15,6 +15,7 @@ from pe_bench.registry import plugins
 
 if TYPE_CHECKING:
     from pe_bench.running.run import Outcome
+    from pe_bench.running.tuning import Tuning
 
 FAILED = 1
 
@@ -33,9 +34,7 @@ def main(args: argparse.Namespace) -> int:
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
-    tune = make_tuning(args)
     options = RunOptions(
-        tune=tune,
         preset=args.preset,
         protocol=args.protocol,
         tokenizer=args.tokenizer,
@@ -45,6 +44,7 @@ def main(args: argparse.Namespace) -> int:
         train=_overrides(args, "train"),
         pretrain=_overrides(args, "pretrain"),
         model=_overrides(args, "model"),
+        tune=_tuning(args),
     )
     outcomes = run_grid(
         options, args.encoding, args.task, args.seeds, results=args.results, device=device
@@ -61,6 +61,23 @@ def _overrides(args: argparse.Namespace, prefix: str) -> dict[str, Any]:
     config, _ = OVERRIDES[prefix]
     names = [field.name for field in fields(config)]
     return {n: getattr(args, f"{prefix}.{n}") for n in names if hasattr(args, f"{prefix}.{n}")}
+
+
+def _tuning(args: argparse.Namespace) -> "Tuning | None":
+    """Return how learning rates are chosen, None where they are the presets'.
+
+    Raises:
+        InputError: options that have no effect, or rates that cannot be tried.
+    """
+    from pe_bench.running.tuning import SEEDS, Tuning
+
+    given = {name: getattr(args, f"tune.{name}") for name in ("lr", "seeds")}
+    if args.tune:
+        return Tuning(tuple(given["lr"] or ()), tuple(given["seeds"] or SEEDS))
+    for name, values in given.items():
+        if values:
+            raise InputError(f"--tune.{name} has no effect without --tune")
+    return None
 
 
 def _data(entry: str) -> tuple[str, Path]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column
@@ -109,6 +110,7 @@ def write_notes(table: Table) -> str:
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _chances(table)
+    lines += describe_tuning(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     names = {str(record.environment.get("device")) for record in table.records}
     commits = sorted({_commit(record) for record in table.records} - {""})

@@ -134,7 +134,7 @@ class Phases:
         return float(chosen)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
-        """Return the chosen learning rates of a task and what they were chosen from, if any were."""
+        """Return the chosen learning rates of a task and what was tried, None without tuning."""
         content = read_json(self._tuning_file(task)) if task.tuning else {}
         return content or None
 
@@ -143,9 +143,7 @@ class Phases:
         name = f"{slug(self.encoding.label)}-{identity}.json"
         return self.results / "tuning" / slug(task.label) / name
 
-    def _choose(
-        self, task: ResolvedTask, subset: str | None, tuning: Tuning, path: Path
-    ) -> float:
+    def _choose(self, task: ResolvedTask, subset: str | None, tuning: Tuning, path: Path) -> float:
         """Try every rate under every tuning seed, keep the losses, return the best rate."""
         phase = subset or "all"
         title = f"{self.encoding.label} · {subset or task.label} · tune"
@@ -156,7 +154,9 @@ class Phases:
                 found = _kept(path, phase, lr, seed)
                 if not found:
                     found = self._try(task, subset, tuning, lr, seed)
-                    self._keep(task, path, phase, lr, seed, found)
+                    self._keep(
+                        task, tuning, path, {"phase": phase, "lr": lr, "seed": seed, **found}
+                    )
                 losses.append(found["loss"])
             if None not in losses:
                 means[lr] = sum(losses) / len(losses)
@@ -181,9 +181,8 @@ class Phases:
         self, task: ResolvedTask, subset: str | None, tuning: Tuning, lr: float, seed: int
     ) -> dict[str, Any]:
         """Return the held-out loss under a learning rate, None where it diverges, and its cost."""
-        info(
-            f"{self.encoding.label} · {subset or task.label} · tune: lr {show_rate(lr)}, seed {seed}"
-        )
+        title = f"{self.encoding.label} · {subset or task.label} · tune"
+        info(f"{title}: lr {show_rate(lr)}, seed {seed}")
         try:
             model, trained = self.trained(task, subset, seed, lr=lr)
         except (FloatingPointError, SharedFailure) as error:
@@ -203,21 +202,22 @@ class Phases:
     def _keep(
         self,
         task: ResolvedTask,
+        tuning: Tuning,
         path: Path,
-        phase: str,
-        lr: float,
-        seed: int,
         found: Mapping[str, Any],
     ) -> None:
+        """Add what was found under a learning rate to the file of an encoding."""
         content = read_json(path) or {
             "task": task.label,
             "encoding": self.encoding.label,
             "encoding_version": self.encoding.version,
             "settings_digest": task.digest(),
-            **task.settings["tune"],
+            "rates": tuning.lr,
+            "seeds": tuning.seeds,
+            "held_out_batches": tuning.batches,
             "tried": [],
         }
-        content["tried"].append({"phase": phase, "lr": lr, "seed": seed, **found})
+        content["tried"].append(found)
         write_json(path, content)
 
     @torch.inference_mode()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pe_bench.api import (
+    HELD_OUT_SEED,
     ID,
     LARGE,
     OOD,

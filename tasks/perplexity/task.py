@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pe_bench.api import (
     BASE,
+    HELD_OUT_SEED,
     LARGE,
     TINY,
     Batch,

@@ -1,0 +1,276 @@
+"""An equal search for every encoding: on draws of its own, kept, resumed, shown."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pe_bench
+from pe_bench.cli import main
+from pe_bench.config import show_rate
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.running import phases
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
+from pe_bench.running.tuning import Tuning, default_rates
+from pe_bench.task import HELD_OUT_SEED
+
+TASK = '''
+"""Counting up, a letter more at each step."""
+import os
+from pathlib import Path
+import numpy as np
+import torch
+from pe_bench.api import (
+    Batch, Column, Evaluation, Headline, Measurement, ModelConfig, Preset, Task, TrainConfig,
+    Vocabulary
+)
+
+class Toy(Task):
+    headline = Headline("score", "a")
+    all_subsets = ("a", "b")
+    views = (Column("a", "score"),)
+    vocabulary = Vocabulary(8)
+    presets = {"quick": Preset(TrainConfig(steps=4, batch_size=4, length=8, lr=3e-3),
+                               ModelConfig(layers=1, heads=2, width=16, mlp_width=16))}
+
+    def batch(self, subset, seed, step):
+        with Path(os.environ["TOY_LOG"]).open("a") as file:
+            file.write(f"{seed} {subset}\\n")
+        rng = np.random.default_rng([seed, step])
+        tokens = torch.from_numpy(rng.integers(0, 8, (4, 8)))
+        return Batch(tokens, (tokens + 1) % 8)
+
+    def evaluate(self, model, subset, seed, journal):
+        return Evaluation([Measurement(subset, "score", 1.0, 5, 0.1, 8)])
+'''
+EACH = TASK.replace("    views", "    trains_each_subset = True\n    views")
+Toy = Callable[..., tuple[int, list[str]]]
+RATES = [1e-3, 3e-3, 1e-2]
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """Runs the toy task; returns the exit code, and what was trained with which rate and seed."""
+    monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(TASK)
+    trained: list[str] = []
+    train = phases.train  # type: ignore[attr-defined]
+
+    def noting(model: Any, batch: Any, config: Any, **more: Any) -> Any:
+        if not (more["folder"] / "final.json").exists():
+            trained.append(f"{show_rate(config.lr)} {more['seed']}")
+            if len(trained) == int(os.environ.get("TOY_STOP", "0")):
+                raise KeyboardInterrupt
+        return train(model, batch, config, **more)
+
+    monkeypatch.setattr(phases, "train", noting)
+
+    def run(*more: str, encodings: tuple[str, ...] = ("nope",)) -> tuple[int, list[str]]:
+        (tmp_path / "log").write_text("")
+        trained.clear()
+        code = main(["run", "--encoding", *encodings, "--task", "./toy.py", *more])
+        return code, [*trained]
+
+    return run
+
+
+def records(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(p.read_text()) for p in sorted(tmp_path.glob("results/runs/*/*/*/run.json"))]
+
+
+def kept(tmp_path: Path, encoding: str = "nope") -> dict[str, Any]:
+    (path,) = (tmp_path / "results/tuning/toy.py").glob(f"{encoding}-*.json")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("lr", "rates"),
+    [
+        (3e-3, ["1e-3", "3e-3", "1e-2"]),
+        (1e-3, ["3e-4", "1e-3", "3e-3"]),
+        (6e-4, ["2e-4", "6e-4", "2e-3"]),
+        (1e-4, ["3e-5", "1e-4", "3e-4"]),
+        (1e-2, ["3e-3", "1e-2", "3e-2"]),
+        (2e-3, ["7e-4", "2e-3", "6e-3"]),
+    ],
+)
+def test_default_rates(lr: float, rates: list[str]) -> None:
+    assert list(map(show_rate, default_rates(lr))) == rates
+
+
+def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
+    code, trained = toy("--tune", "--seeds", "0", "1")
+    found = kept(tmp_path)
+    losses = {each["lr"]: each["loss"] for each in found["tried"]}
+    best = min(losses, key=lambda lr: losses[lr])
+    assert code == 0 and list(losses) == found["rates"] == RATES
+    assert found["lr"] == {"all": best}
+    assert best == 1e-2  # of four steps: the fastest
+    expected = [f"{show_rate(lr)} 1000" for lr in RATES]
+    assert trained == [*expected, f"{show_rate(best)} 0", f"{show_rate(best)} 1"]
+    for record in records(tmp_path):
+        assert record["tuning"]["task"]["lr"] == {"all": best}
+        assert record["settings"]["tune"]["lr"] == RATES
+        assert record["settings"]["train"]["lr"] == 3e-3
+
+
+def test_held_out_draws_are_of_a_seed_of_their_own(toy: Toy, tmp_path: Path) -> None:
+    toy("--tune")
+    seeds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert seeds.count("1000") == 3 * 4 and seeds.count("0") == 4
+    assert seeds.count(str(HELD_OUT_SEED)) == 3 * 16
+    assert {*seeds} == {"0", "1000", str(HELD_OUT_SEED)}
+
+
+def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
+    toy("--tune")
+    assert toy("--tune") == (0, [])
+    assert toy("--tune", "--seeds", "0", "5") == (0, ["1e-2 5"])
+    assert toy("--tune", "--tune.seeds", "7")[1] == ["1e-3 7", "3e-3 7", "1e-2 7", "1e-2 0"]
+    assert toy()[1] == ["3e-3 0"]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_an_interrupted_search_goes_on(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    monkeypatch.setenv("TOY_STOP", str(stop))
+    code, before = toy("--tune")
+    assert code == 130 and len(before) == stop
+    monkeypatch.delenv("TOY_STOP")
+    code, after = toy("--tune")
+    assert code == 0
+    assert [*before[:-1], *after] == ["1e-3 1000", "3e-3 1000", "1e-2 1000", "1e-2 0"]
+
+
+def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
+    code, trained = toy("--tune", "--tune.lr", "1e30", "1e-4", "--train.steps", "9")
+    assert code == 0 and trained == ["1e-4 1000", "1e30 1000", "1e-4 0"]
+    assert [each["loss"] is None for each in kept(tmp_path)["tried"]] == [False, True]
+
+
+def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = toy("--tune", "--tune.lr", "1e30", "1e31", "--train.steps", "9")
+    assert code == 1
+    assert "not finite under any learning rate of 1e30, 1e31" in capsys.readouterr().err
+    assert records(tmp_path)[0]["status"] == "failed"
+
+
+def test_encodings_share_a_table_and_tuned_ones_none_with_others(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy("--tune", encodings=("nope", "rope"))
+    toy(encodings=("nope", "rope"))
+    digests: dict[bool, set[str]] = {True: set(), False: set()}
+    for record in records(tmp_path):
+        digests[bool(record["tuning"])].add(record["settings_digest"])
+    assert len(digests[True]) == len(digests[False]) == 1 and digests[True] != digests[False]
+    assert main(["report"]) == 0
+    text = (tmp_path / "results/leaderboard.md").read_text()
+    assert "Learning rate: 3e-3 for every encoding (default, not tuned)." in text
+    chosen = {name: show_rate(kept(tmp_path, name)["lr"]["all"]) for name in ("nope", "rope")}
+    assert "Learning rate: tuned for every encoding, of 1e-3, 3e-3, 1e-2, by the loss on" in text
+    for name, rate in chosen.items():
+        assert f"{name} {rate}" in text
+
+
+def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "toy.py").write_text(EACH)
+    code, trained = toy("--tune", "--tune.lr", "1e-3", "1e-2")
+    assert code == 0 and trained == ["1e-3 1000", "1e-2 1000", "1e-2 0"] * 2
+    assert kept(tmp_path)["lr"] == {"a": 1e-2, "b": 1e-2}
+    assert not list(tmp_path.glob("cache/checkpoints/*/*/final.pt"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--tune", "--seeds", "0", "1000"], "seed 1000 chooses learning rates and"),
+        (["--tune", "--tune.seeds", "0"], "seed 0 chooses learning rates and is not reported"),
+        (["--tune", "--tune.lr", "1e-3"], "tune.lr needs two different learning rates"),
+        (["--tune", "--tune.lr", "1e-3", "0"], "tune.lr must be above 0 and finite, not 0"),
+        (["--tune", "--tune.lr", "1e-3", "inf"], "tune.lr must be above 0 and finite, not inf"),
+        (["--tune", "--tune.lr", "1e-3", "fast"], "must be a number, not 'fast'"),
+        (["--tune.lr", "1e-3", "1e-2"], "--tune.lr has no effect without --tune"),
+        (["--tune.seeds", "7"], "--tune.seeds has no effect without --tune"),
+        (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect beside"),
+        (["--tune", "--train.lr", "0"], "a learning rate of 0 has no third"),
+        (["--tune", "--train.steps", "0"], "--tune has no effect: toy.py trains nothing"),
+    ],
+)  # fmt: skip
+def test_bad_input(
+    toy: Toy, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    try:
+        code, trained = toy(*options)
+    except SystemExit as exit:
+        code, trained = int(str(exit.code)), []
+    assert (code, trained) == (2, [])
+    errors = capsys.readouterr().err.strip()
+    assert says in errors and len(errors.splitlines()) == 1
+
+
+def test_from_python(toy: Toy, tmp_path: Path) -> None:
+    frame = pe_bench.run("nope", "./toy.py", tune=True)
+    assert len(frame) and kept(tmp_path)["rates"] == RATES
+    pe_bench.run("nope", "./toy.py", tune={"lr": [1e-3, 1e-2], "seeds": [7]})
+    with pytest.raises(InputError, match="tune has no 'lrs'; it has lr, seeds"):
+        pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", plugins.names("task"))
+def test_held_out_batches_are_like_training_and_no_part_of_it(name: str, tmp_path: Path) -> None:
+    for part, lines in (("train", 3000), ("test", 300)):
+        (tmp_path / part).mkdir()
+        text = "".join(f"Line {i}: {i * i % 997} and {i % 13}.\n" for i in range(lines))
+        (tmp_path / part / "a.txt").write_text(text)
+    options = RunOptions(cache=tmp_path / "cache", data={"perplexity": tmp_path}, tune=Tuning())
+    task = resolve(options, name).task
+    phase = task.subsets[0] if task.trains_each_subset else None
+    if task.train.steps:
+        held_out = rows(task.held_out_batch(phase, 0))
+        assert len(held_out) == task.train.batch_size
+        assert rows(task.held_out_batch(phase, 0)) == held_out
+        assert rows(task.held_out_batch(phase, 1)) != held_out
+        long = {row for row in held_out if len({*row}) > 8}  # others may come by chance
+        trained = [row for step in range(20) for row in rows(task.batch(phase, 0, step))]
+        assert not long & {*trained}
+
+
+def rows(batch: Any) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in batch.tokens.tolist()]
+
+
+def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
+    letters = bytes(range(ord("0"), ord("z"))).decode()
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        for letter in letters:
+            (tmp_path / part / f"{ord(letter)}.txt").write_text(letter * 400)
+    options = RunOptions(
+        cache=tmp_path / "cache", data={"perplexity": tmp_path}, train={"length": 64}
+    )
+    plain = resolve(options, "perplexity").task
+    task = resolve(replace(options, tune=Tuning()), "perplexity").task
+    tokenizer: Any = task.vocabulary
+
+    def seen(batches: list[Any]) -> str:
+        found = {i for batch in batches for row in rows(batch) for i in row}
+        return "".join(letter for letter in letters if int(tokenizer.encode(letter)[0]) in found)
+
+    held_out = seen([task.held_out_batch(None, step) for step in range(20)])
+    trained = seen([task.batch(None, 0, step) for step in range(300)])
+    assert len(held_out) == 3 and not {*held_out} & {*trained}  # a twentieth of 74, rounded down
+    assert seen([plain.batch(None, 0, step) for step in range(300)]) == letters
+    with pytest.raises(InputError, match="too few to hold a twentieth back"):
+        few = replace(options, train={"length": 2000}, tune=Tuning())
+        resolve(few, "perplexity").task.batch(None, 0, 0)

@@ -20,7 +20,7 @@ from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
+from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.views import Headline
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import task as perplexity
@@ -34,6 +34,7 @@ WORDS = ["position", "attention", "rotary", "bias", "token", "window", "layer", 
 TRAIN, TEST = [700, 900], [500, 63, 64, 470]  # bytes of the documents
 WINDOWS = [7, 0, 1, 7]
 STRIDE = 4
+HEADLINE = ("4x-context", "bits_per_byte")
 FORWARDS = len(LENGTHS)  # one from the start, and one for each shorter context
 
 
@@ -297,8 +298,15 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     found = {(row.subset, row.metric, row.length): row for row in rows}
     bits = "bits_per_byte"
     summary = {(row.subset, row.metric): row for row in task.summarize(rows)}
+    effective = summary.pop(("4x-context", "effective_length"))
+    assert (effective.value, effective.status) == (0, "not_learned")  # it was not trained
     assert {name: replace(row, subset="", length=0) for name, row in summary.items()} == {
-        name: replace(found[cell], subset="", length=0)
+        name: replace(
+            found[cell],
+            subset="",
+            length=0,
+            status="ranked" if name[0] == "1x-context" else "not_learned",
+        )
         for name, cell in {
             ("1x-context", bits): ("context", bits, 16),
             ("4x-context", bits): ("context", bits, 64),
@@ -310,6 +318,29 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     assert summary["4x-context", "context_gain"].value == pytest.approx(gain)
     assert task.headline == Headline(bits, "4x-context")
     assert task.max_eval_tokens == 64
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        ({16: 0.5, 32: 0.58, 64: 0.4}, 64),
+        ({16: 0.5, 32: 0.6, 64: 0.4}, 16),
+        ({4: 9.0, 16: 0.5, 32: 0.5, 64: 0.6}, 32),
+        ({16: 50.0, 32: 50.0, 64: 50.0}, 0),  # worse than a trigram table, though flat
+    ],
+)
+def test_effective_length(context: TaskContext, curve: dict[int, float], expected: int) -> None:
+    task = Perplexity(context)
+    rows = [
+        Measurement("context", "bits_per_byte", value, 15, length=length)
+        for length, value in curve.items()
+    ]
+    summary = task.summarize(rows)
+    (found,) = [row for row in summary if row.metric == "effective_length"]
+    learned: Status = "ranked" if expected else "not_learned"
+    assert (found.value, found.status) == (expected, learned)
+    (headline,) = [row for row in summary if (row.subset, row.metric) == HEADLINE]
+    assert (headline.value, headline.status) == (curve[64], learned)
 
 
 def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from pe_bench.api import (
     Metric,
     Place,
     Preset,
+    Status,
     Task,
     TaskContext,
     TokenIds,
@@ -67,6 +68,7 @@ TOKENS_PER_FORWARD = 16_384
 CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are right
 RESAMPLES = 1000
 HELD_OUT = 0.05  # of the training tokens, where learning rates are chosen
+KEPT = 0.85  # of the score at the trained length, up to the effective length
 CONTEXT_AXIS = "context, tokens, with those that count"
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # tokens and targets (B, T) -> nats (B, T)
@@ -127,10 +129,14 @@ class Perplexity(Task):
     version = 2
     headline = Headline("bits_per_byte", "4x-context")
     all_subsets = ("test",)
-    metrics = {"context_gain": Metric("gain over 1x-context, bits per byte", higher_is_better=True)}
+    metrics = {
+        "context_gain": Metric("gain over 1x-context, bits per byte", higher_is_better=True),
+        "effective_length": Metric("effective length", "tokens", higher_is_better=True),
+    }
     views = (
         Column("1x-context", "bits_per_byte"),
         Column("4x-context", "context_gain"),
+        Column("4x-context", "effective_length", "context"),
         Column("4x-key-tokens", "bits_per_byte"),
         Column("test", "bits_per_byte", "whole windows"),
         Curve(
@@ -150,7 +156,7 @@ class Perplexity(Task):
     check_options = {"windows": 8}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1000, batch_size=16, length=128, lr=5e-3, beta2=0.95),
+            TrainConfig(steps=1500, batch_size=16, length=128, lr=5e-3, beta2=0.95),
             TINY.changed(init_std=0.02),
             {"windows": 512},
         ),
@@ -239,22 +245,46 @@ class Perplexity(Task):
 
     def references(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""
-        found = {}
-        for order, name in enumerate(NAMES, start=1):
-            losses = partial(self._tables.token_losses, order=order)
-            nats = [self._nats(losses, *part, consistent=True) for part in self._slices()]
-            rows = [_row(cell) for cell in self._items(np.concatenate(nats))]
-            found[name] = [*rows, *self.summarize(rows)]
-        return found
+        tables = self._references.items()
+        return {name: [*rows, *self.summarize(rows)] for name, rows in tables}
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return what the table shows of the context curves, the headline among it."""
+        """Return what the table shows of the context curves, the headline among it.
+
+        A model that is no better than a trigram table after as much context as in training has not
+        learned to use it: what it makes of more is "not_learned", and its effective length is 0.
+        """
+        curve = _context_curve(measured)
+        if self.length not in curve:
+            return []
+        best = _context_curve(self._references[NAMES[-1]])[self.length]
+        learned = curve[self.length].value < best.value
+        status: Status = "ranked" if learned else "not_learned"
         rows = []
         for row in measured:
             name = self._summary(row.subset, row.metric, row.length)
             if name:
-                rows.append(replace(row, subset=name, length=None))
-        return rows
+                trained = row.length == self.length
+                shown: Status = "ranked" if trained else status
+                rows.append(replace(row, subset=name, length=None, status=shown))
+        longest = self._effective_length(curve) if learned else 0
+        n = sum(row.n for row in curve.values())
+        effective = Measurement("4x-context", "effective_length", longest, n, status=status)
+        return [*rows, effective]
+
+    def _effective_length(self, curve: Mapping[int, Measurement]) -> int:
+        """Return the longest context up to which the loss grows to 1 / 0.85 at most.
+
+        RULER (Hsieh et al. 2024, arXiv 2404.06654) asks for a fixed score at every length; this is
+        relative to the model's own loss at the trained length.
+        """
+        most = curve[self.length].value / KEPT
+        longest = 0
+        for length in sorted(n for n in curve if n >= self.length):
+            if curve[length].value > most:
+                break
+            longest = length
+        return longest
 
     def _summary(self, subset: str, metric: str, length: int | None) -> str:
         """Return the subset under which a row is shown once more; empty: it is not."""
@@ -401,6 +431,16 @@ class Perplexity(Task):
         return np.stack(columns, axis=1)
 
     @cached_property
+    def _references(self) -> dict[str, list[Measurement]]:
+        """The rows of each table of n-grams, without a summary."""
+        found = {}
+        for order, name in enumerate(NAMES, start=1):
+            losses = partial(self._tables.token_losses, order=order)
+            nats = [self._nats(losses, *part, consistent=True) for part in self._slices()]
+            found[name] = [_row(cell) for cell in self._items(np.concatenate(nats))]
+        return found
+
+    @cached_property
     def _tables(self) -> NgramTables:
         text = self.tokens.train[0]()
         ids = text.read(0, min(len(text.ids), MAX_TOKENS))
@@ -488,6 +528,15 @@ class Perplexity(Task):
             f"{self._keys.sum()} of these {self._keys.size} are key tokens, which can be copied "
             f"from the window but not from its last {self.length} tokens"
         )
+
+
+def _context_curve(measured: list[Measurement]) -> dict[int, Measurement]:
+    """Return the loss of the same tokens by the length of their context."""
+    curve = {}
+    for row in measured:
+        if (row.subset, row.metric) == ("context", "bits_per_byte"):
+            curve[row.length or 0] = row
+    return curve
 
 
 def _row(cell: Items) -> Measurement:

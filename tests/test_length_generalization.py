@@ -139,7 +139,7 @@ def test_where_subsets_are_trained_one_by_one_those_of_the_run_are_all(tmp_path:
 def test_lengths_follow_from_cells(tmp_path: Path) -> None:
     task = make_task(Echo, tmp_path)
     assert (task.max_train_axis, task.train_length, task.max_eval_tokens) == (2, 6, 10)
-    assert (task.data_label, task.fingerprint) == ("echo-v1", "echo-v1")
+    assert (task.data_label, task.fingerprint) == ("echo-v2", "echo-v2")
 
 
 def test_views_follow_from_cells(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class LengthGeneralizationTask(Task):
     """Metrics of every cell and mean, see `item_scores`; the gate is on the first."""
 
     all_subsets: tuple[str, ...] = ("cells",)
+    version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
     takes_data: ClassVar[bool] = False
     """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""

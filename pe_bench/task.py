@@ -167,6 +167,9 @@ class Task:
     trains_each_subset: ClassVar[bool] = False
     """Whether every subset has a training phase of its own, each from the same start."""
 
+    gate: float | None = None
+    """Per cent in distribution from which on what was trained counts as learned; None: no gate."""
+
     def __init__(self, context: TaskContext) -> None:
         self.context = context
         # `SelectiveCopy` is selective-copy, in labels and messages.

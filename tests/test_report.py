@@ -30,6 +30,7 @@ from pe_bench.reporting.report import write_report
 from pe_bench.reporting.styles import TABLE, styles
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results import reading
+from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
 from pe_bench.results.reading import read_measurements
@@ -42,11 +43,14 @@ Rows = Sequence[Measurement]
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
 SCORE = Measurement("all", "bits_per_byte", 1.0, 9)
 CURVE = [
-    Measurement("test", "bits_per_byte", 2 + length / 64, 9, 0.25, length) for length in (8, 16, 32)
+    Measurement("test", "bits_per_byte", 2 + n / 64, 9, 0.25, n, "", 1.51 + n / 64, 2.49 + n / 64)
+    for n in (8, 16, 32)
 ]
 TEST: tuple[View, ...] = (Column("test", "bits_per_byte"), Curve("test", "bits_per_byte"))
 SHOWN = {"near": "f1", "close": "em", "far": "rgm"}
-PARTS = [Measurement(s, m, 23.451, 9, 1.256, len(s) ** 2 // 2 + 4) for s, m in SHOWN.items()]
+PARTS = [
+    Measurement(s, m, 23.451, 9, 1.256, len(s) ** 2 // 2 + 4, "", 21, 26) for s, m in SHOWN.items()
+]
 PART_COLUMNS = tuple(Column(subset, metric) for subset, metric in SHOWN.items())
 HEADING = "all (bits per byte ↓)"
 
@@ -95,7 +99,7 @@ def cells(text: str) -> list[dict[str, str]]:
         cells = [cell.strip() for cell in line.split(" | ")]
         if cells[0] == "encoding":
             head = cells
-        elif cells[0] != "---":
+        elif cells[0] != "---" and "verdict at 5 %" not in head:
             found.append(dict(zip(head, cells, strict=True)))
     return found
 
@@ -106,9 +110,11 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
         put(tmp_path, "rope", [score], seed)
     text, csv = report(tmp_path)
     (row,) = csv.to_dict("records")
-    assert (row["mean"], row["stderr"], row["seeds"], row["n"]) == (2.5, 0.5, 3, 27)
-    assert (row["ci_low"], row["status"]) == (1.5, "ranked")
+    assert (row["mean"], row["seeds"], row["n"], row["status"]) == (2.5, 3, 9, "ranked")
     assert row["sd"] == pytest.approx(math.sqrt((1.5**2 + 0.5**2 + 2**2) / 2), rel=1e-5)
+    half = 4.302653 * row["sd"] / 3**0.5  # Student's t with two degrees of freedom
+    assert row["ci_low"] == pytest.approx(2.5 - half, rel=1e-4)
+    assert row["ci_high"] == pytest.approx(2.5 + half, rel=1e-4)
     line = {"encoding": "rope", HEADING: "2.500 ± 1.803", "seeds": "3", "parameters": "1,234"}
     assert cells(text) == [line]
     assert "## lm · quick · strict · data=builtin\n" in text
@@ -117,37 +123,87 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert list(row.values())[:5] == ["lm", "quick", "strict", "builtin", "5e77"]
 
 
-def test_seeds_that_have_not_learned_are_not_ranked(tmp_path: Path) -> None:
+def test_all_seeds_are_ranked_and_those_that_learned_stand_beside(tmp_path: Path) -> None:
     statuses: list[Status] = ["ranked", "ranked", "not_learned"]
     for seed, status in enumerate(statuses):
-        put(tmp_path, "rope", [replace(SCORE, value=seed + 1.0, status=status)], seed)
-        put(tmp_path, "alibi", [replace(SCORE, value=9.0)], seed)
-    put(tmp_path, "0", [replace(SCORE, status="not_learned")])
+        rope = [replace(SCORE, value=seed + 1.0, status=status)]
+        put(tmp_path, "rope", rope, seed, gate=95.0)
+        put(tmp_path, "alibi", [replace(SCORE, value=1.8)], seed, gate=95.0)
+        put(tmp_path, "0", [replace(SCORE, value=9, status="not_learned")], seed, gate=95.0)
     text, csv = report(tmp_path)
-    common = {"parameters": "1,234"}
-    assert cells(text) == [
-        {"encoding": "rope", HEADING: "1.500 ± 0.707 (2 of 3)",
-         "not learned ↓": "[3.000 (1 of 3)]", "seeds learned": "2 of 3", **common},
-        {"encoding": "alibi", HEADING: "9.000 ± 0.000", "not learned ↓": "–",
-         "seeds learned": "3 of 3", **common},
-        {"encoding": "0", HEADING: "–", "not learned ↓": "[1.000]",
-         "seeds learned": "0 of 1", **common},
-    ]  # fmt: skip
-    assert [*cells(text)[0]][1:3] == [HEADING, "not learned ↓"]  # whoever was read first
-    assert "an encoding with none that did comes last" in text
+    lines = cells(text)
+    assert [line["encoding"] for line in lines] == ["alibi", "rope", "0"]  # 1.5 among the learned
+    assert [line[HEADING] for line in lines] == ["1.800 ± 0.000", "2.000 ± 1.000", "9.000 ± 0.000"]
+    shares = [line["seeds that learned"] for line in lines]
+    assert shares == ["3 of 3 (44 to 100 %)", "2 of 3 (21 to 94 %)", "0 of 3 (0 to 56 %)"]
+    beside = [line["their mean, not ranked"] for line in lines]
+    assert beside == ["1.800 ± 0.000", "1.500 ± 0.707", "–"]
+    assert [line["seeds"] for line in lines] == ["3"] * 3
+    assert "A seed has learned what was trained with at least 95 % in distribution." in text
+    assert csv["learned"].tolist() == [3, 2, 0] or set(csv["learned"]) == {0, 2, 3}
     assert set(csv["metric"]) == {"bits_per_byte"}  # a verdict is no part of a name
 
 
-def test_a_column_of_seeds_that_have_not_learned_says_so(tmp_path: Path) -> None:
-    near = Measurement("near", "f1", 5.0, 9)
-    views = (Column("near", "f1"),)
-    statuses: list[Status] = ["ranked", "not_learned"]
-    for seed, status in enumerate(statuses):
-        put(tmp_path, "rope", [replace(near, value=seed, status=status)], seed, views=views)
-        put(tmp_path, "fire", [replace(near, status="not_learned")], seed, views=views)
-    fire, rope = cells(report(tmp_path)[0])
-    assert fire["near (F1, % ↑)"] == "[5.00 ± 0.00]"
-    assert rope["near (F1, % ↑)"] == "0.00 (1 of 2)"
+def test_the_training_loss_is_shown(tmp_path: Path) -> None:
+    for seed, loss in enumerate((0.5, 0.25, 3.0)):
+        costs = {
+            part: {"training": {"loss": loss * factor}} for part, factor in (("a", 0), ("b", 2))
+        }
+        put(tmp_path, "rope", [SCORE], seed, costs=costs)
+    put(tmp_path, "fire", [SCORE])
+    text, _ = report(tmp_path)
+    assert {line["encoding"]: line["training loss"] for line in cells(text)} == {
+        "rope": "0.5", "fire": "–",
+    }  # fmt: skip
+    assert "median over seeds" in text
+
+
+def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
+    """Write runs whose headline is the mean of twenty items, a little easier or harder each."""
+    for seed, value in enumerate(values):
+        folder = put(root, encoding, [replace(SCORE, metric="f1", value=value)], seed,
+                     headline=Headline("f1", "all"))  # fmt: skip
+        each = value + np.linspace(-9, 9, 20)
+        write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
+
+
+def test_what_can_be_told_apart(tmp_path: Path) -> None:
+    put_seeds(tmp_path, "rope", [50, 51, 49, 50.5, 52])
+    put_seeds(tmp_path, "near", [50.2, 51, 49, 50, 52.5])
+    put_seeds(tmp_path, "far", [20, 22, 19, 20.5, 22])
+    text, _ = report(tmp_path)
+    ranks = {line["encoding"]: line["rank"] for line in cells(text)}
+    assert ranks == {"near": "1 to 2 (a)", "rope": "1 to 2 (a)", "far": "3 (b)"}
+    (near,) = re.findall(r"^\| near +\| +\+0\.04 \| .*$", text, re.MULTILINE)
+    assert "| not told apart |" in near and " to +" in near
+    (far,) = re.findall(r"^\| far +\| +-29\.80 \| .*$", text, re.MULTILINE)
+    assert "| worse " in far and " 0.016 |" in far
+    assert "minus rope" in text and "over seeds and items" in text
+    differences = pd.read_csv(tmp_path / "comparisons.csv")
+    assert differences["told_apart"].tolist() == [False, True, True, False, True]
+    assert set(differences["family"]) == {"all pairs", "to rope"}
+    write_report(tmp_path, "far")
+    assert "minus far" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    write_report(tmp_path, "absent")
+    assert "minus" not in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+
+
+def test_three_seeds_tell_nothing_apart_and_the_report_says_so(tmp_path: Path) -> None:
+    put_seeds(tmp_path, "rope", [50, 51, 49])
+    put_seeds(tmp_path, "far", [20, 22, 19])
+    text, _ = report(tmp_path)
+    assert {line["rank"] for line in cells(text)} == {"1 to 2 (a)"} and "not told apart" in text
+    assert (
+        "no p-value below 0.1: to stand the correction for 1 pairs of encodings, it takes 4 seeds."
+        in text
+    )
+
+
+def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:
+    put_seeds(tmp_path, "rope", [50])
+    put_seeds(tmp_path, "far", [20])
+    text, _ = report(tmp_path)
+    assert "rank" not in cells(text)[0] and "nothing can be said about differences" in text
 
 
 @pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
@@ -227,7 +283,7 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert len(set(headings)) == 2
     assert sorted(line[HEADING] for line in cells(text)) == ["1.000", "3.000"]
-    assert [line["test at 32 ↓"] for line in cells(text)] == ["2.500 ± 0.250"] * 2
+    assert [line["test at 32 ↓"] for line in cells(text)] == ["2.500 (2.010 to 2.990)"] * 2
     assert len(list((tmp_path / "plots").iterdir())) == 2
 
 
@@ -238,7 +294,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     skipped = put(tmp_path, "learned", [], 3, status="skipped", reason="it has 8 positions")
     text, csv = report(tmp_path)
     listed = [line["encoding"] for line in cells(text)]
-    assert sorted(listed) == sorted(csv["encoding"]) == ["nope", "rope"]
+    assert sorted(listed) == sorted(set(csv["encoding"])) == ["nope", "rope"]
     assert "- fire on lm, seed 0: failed, ZeroDivisionError: by zero\n" in text
     assert "- learned on lm, seed 3: skipped, it has 8 positions\n" in text
     brief = summarize(tmp_path, [rope, skipped])  # of these two alone
@@ -254,7 +310,7 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     text, _ = report(tmp_path)
     rope, alibi = cells(text)  # who has no score comes last
     columns = ("near (F1, % ↑)", "far (ROUGE geometric mean, % ↑)", HEADING, "partial ↓")
-    error = "23.45 ± 1.26"  # over items, there being one seed
+    error = "23.45 (21.00 to 26.00)"  # over items, there being one seed
     assert [rope[column] for column in columns] == [error, error, "1.000", "–"]
     assert [alibi[column] for column in columns] == [error, "–", "–", "1.000"]
     assert "Missing: far (no file far.jsonl)." in text
@@ -328,7 +384,7 @@ def test_curves(tmp_path: Path) -> None:
 
 
 def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
-    rows = [Measurement("s", "accuracy", 95.0, 9, 20.0, length) for length in (5, 7)]
+    rows = [Measurement("s", "accuracy", 95.0, 9, 9.0, n, "", 75.0, 100.0) for n in (5, 7)]
     view = Curve("s", "accuracy", "The panel", "blanks", chance=50.0, log_x=False)
     table = put_many(tmp_path, rows, (view,))
     (axis,) = draw_curves(table).axes

@@ -181,6 +181,12 @@ def make_parser() -> Parser:
         description="Write leaderboard.csv, leaderboard.md and plots/ from the runs.",
     )
     _results_option(report)
+    report.add_argument(
+        "--reference",
+        default="rope",
+        metavar="ENCODING",
+        help="encoding that others are compared with (default: rope)",
+    )
 
     check = commands.add_parser(
         "check",

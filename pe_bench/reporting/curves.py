@@ -43,7 +43,7 @@ def draw_curves(table: Table) -> Figure:
                 look = _look(table, encoding, chosen[encoding])
                 # Later curves are thinner, so that those below can be seen where they coincide.
                 look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
-                bars = _bars(curve, percent=_is_percent(table, view))
+                bars = _bars(table, curve, percent=_is_percent(table, view))
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
         _set_x(axis, view, numbers, table.axis("length"))
         axis.set_ylabel(table.label(view.metric))
@@ -84,7 +84,7 @@ def draw_scores(table: Table) -> Figure:
             numbers = table.numbers(view.subset, view.metric)
             number = numbers[numbers["encoding"] == encoding]
             if not number.empty:
-                bars = _bars(number, percent=_is_percent(table, view))
+                bars = _bars(table, number, percent=_is_percent(table, view))
                 x = [place + shift] * len(number)
                 handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
     for place, view in enumerate(views):
@@ -132,15 +132,26 @@ def _share_percent_range(axes: list[Axes]) -> None:
         axis.set_ylim(max(low, PERCENT_RANGE[0]), min(high, PERCENT_RANGE[1]))
 
 
-def _bars(numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:
-    """Return the lengths of error bars down and up (2, N), within 0 and 100 for percentages."""
-    spread = numbers["sd"].where(numbers["seeds"] > 1, numbers["stderr"])
-    down = spread
-    up = spread
-    if percent:
-        down = spread.clip(upper=numbers["mean"].clip(lower=0))
-        up = spread.clip(upper=(100 - numbers["mean"]).clip(lower=0))
+def _bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:
+    """Return the lengths of error bars down and up (2, N), within 0 and 100 for percentages.
+
+    They are standard deviations over seeds, or, where no encoding has two, 95 % intervals over
+    items: one meaning in a picture.
+    """
+    if _has_seeds(table):
+        down = numbers["sd"]
+        up = numbers["sd"]
+        if percent:
+            down = down.clip(upper=numbers["mean"].clip(lower=0))
+            up = up.clip(upper=(100 - numbers["mean"]).clip(lower=0))
+    else:
+        down = numbers["mean"] - numbers["ci_low"]
+        up = numbers["ci_high"] - numbers["mean"]
     return pd.DataFrame([down, up])
+
+
+def _has_seeds(table: Table) -> bool:
+    return bool(table.scores["seeds"].max() > 1)
 
 
 def _look(table: Table, encoding: str, style: Style) -> dict[str, Any]:
@@ -213,7 +224,7 @@ def _legend_width(table: Table) -> float:
 
 def _add_legend(figure: Figure, table: Table, handles: Mapping[str, Any]) -> None:
     """Name the encodings on the right of all panels."""
-    bars = "sd over seeds" if table.scores["seeds"].max() > 1 else "standard error"
+    bars = "sd over seeds" if _has_seeds(table) else "95 % interval over items"
     figure.legend(
         list(handles.values()),
         [table.describe(encoding) for encoding in handles],

@@ -6,10 +6,11 @@ from pathlib import Path
 import pandas as pd
 
 from pe_bench.errors import InputError
+from pe_bench.results.comparison import student_quantile
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 
-# What tells the numbers of a run apart; the status is part of it, as a mean never mixes two.
+# What tells the numbers of a run apart.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
 
 TEXT_COLUMNS = ("task", "encoding", "preset", "protocol", "data", "subset", "second_axis")
@@ -76,20 +77,40 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
 
 
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per encoding and number.
+    """Return one row per encoding and number, over all of its seeds.
 
     Returns:
-        Columns: encoding, those of `NUMBER`, mean, sd (over seeds), stderr and the ends of the
-        95 % interval (over items, averaged over seeds), seeds, n (items, summed over seeds).
+        Columns: encoding, those of `NUMBER` (the status is "partial" or "ranked"), and
+
+        mean, sd: over all seeds; sd is nan for one.
+        ci_low, ci_high: 95 % interval of the mean: over seeds (Student's t); with one seed over
+            its items.
+        seeds: number of seeds.
+        learned: number of seeds whose status is not "not_learned".
+        learned_mean, learned_sd: over these alone.
+        n: items of one seed.
     """
-    groups = rows.groupby(["encoding", *NUMBER], dropna=False, sort=False)
+    learned = rows["status"] != "not_learned"
+    told = rows.assign(
+        status=rows["status"].where(learned, "ranked"),
+        learned=learned.astype(int),
+        learned_value=rows["value"].where(learned),
+    )
+    groups = told.groupby(["encoding", *NUMBER], dropna=False, sort=False)
     scores = groups.agg(
         mean=("value", "mean"),
         sd=("value", "std"),
-        stderr=("stderr", "mean"),
-        ci_low=("ci_low", "mean"),
-        ci_high=("ci_high", "mean"),
+        ci_low=("ci_low", "first"),
+        ci_high=("ci_high", "first"),
         seeds=("seed", "nunique"),
-        n=("n", "sum"),
-    )
-    return scores.reset_index()
+        learned=("learned", "sum"),
+        learned_mean=("learned_value", "mean"),
+        learned_sd=("learned_value", "std"),
+        n=("n", "first"),
+    ).reset_index()
+    several = scores["seeds"] > 1
+    quantiles = {n: student_quantile(n - 1) for n in set(scores["seeds"][several])}
+    half = scores["seeds"].map(quantiles) * scores["sd"] / scores["seeds"] ** 0.5
+    scores["ci_low"] = scores["ci_low"].where(~several, scores["mean"] - half)
+    scores["ci_high"] = scores["ci_high"].where(~several, scores["mean"] + half)
+    return scores

@@ -7,14 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
+from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
-
-# Headings of the headline's means that are not ranked.
-UNRANKED = {"not_learned": "not learned", "partial": "partial"}
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,48 @@ def summarize(results: Path, folders: Iterable[Path]) -> str:
     """
     wanted = {folder.resolve() for folder in folders}
     records = [r for r in read_records(results) if r.folder and r.folder.resolve() in wanted]
-    parts = [f"{table.heading}\n\n{ranked_table(table)}" for table in make_tables(records)]
+    parts = []
+    for table in make_tables(records):
+        parts.append(f"{table.heading}\n\n{ranked_table(table, compare_table(table))}")
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
 
 
-def ranked_table(table: Table) -> str:
+def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
     columns = list_columns(table)
-    gated = any(table.learned(encoding) < table.seeds(encoding) for encoding in table.encodings)
+    percent = columns[0].percent
+    compared = any(difference.seeds > 1 for difference in comparison.pairs)
+    losses = {encoding: table.training_loss(encoding) for encoding in table.encodings}
+    has_losses = any(loss == loss for loss in losses.values())
     rows = []
     for encoding in table.ranking():
-        seeds = table.seeds(encoding)
         record = next(r for r in table.records if r.encoding == encoding)
-        cells = [_cell(column, encoding, seeds) for column in columns]
-        learned = f"{table.learned(encoding)} of {seeds}" if gated else str(seeds)
-        parameters = ABSENT if record.parameters is None else f"{record.parameters:,}"
-        rows.append([encoding, *cells, learned, parameters])
-    headings = [column.heading for column in columns]
-    header = ["encoding", *headings, "seeds learned" if gated else "seeds", "parameters"]
+        seeds = table.seeds(encoding)
+        row = [encoding]
+        if compared:
+            row.append(_rank(comparison, encoding))
+        row.append(_cell(columns[0], encoding, seeds))
+        if table.is_gated:
+            row += [_share(table.learned(encoding), seeds), _learned_mean(columns[0], encoding)]
+        row += [_cell(column, encoding, seeds) for column in columns[1:]]
+        if has_losses:
+            row.append(
+                ABSENT if losses[encoding] != losses[encoding] else f"{losses[encoding]:.3g}"
+            )
+        row.append(str(seeds))
+        row.append(ABSENT if record.parameters is None else f"{record.parameters:,}")
+        rows.append(row)
+    header = ["encoding"]
+    if compared:
+        header.append("rank")
+    header.append(columns[0].heading)
+    if table.is_gated:
+        unit = " %" if percent else ""
+        header += ["seeds that learned", f"their mean{unit}, not ranked"]
+    header += [column.heading for column in columns[1:]]
+    if has_losses:
+        header.append("training loss")
+    header += ["seeds", "parameters"]
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
 
@@ -68,10 +91,9 @@ def list_columns(table: Table) -> list[NumberColumn]:
     numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
     ranked = numbers[numbers["status"] == "ranked"]
     columns = [_column(table, headline.subset, headline.metric, ranked, first=True)]
-    for status, name in UNRANKED.items():
-        part = numbers[numbers["status"] == status]
-        if not part.empty:
-            columns.append(_column(table, name, headline.metric, part))
+    partial = numbers[numbers["status"] == "partial"]
+    if not partial.empty:
+        columns.append(_column(table, "partial", headline.metric, partial))
     for view in table.views(Column):
         if (view.subset, view.metric) == (headline.subset, headline.metric):
             continue
@@ -95,18 +117,27 @@ def write_notes(table: Table) -> str:
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
-    lines.append(
-        f"Ranked by the first column. Columns without a metric: {table.title_of(headline.metric)}. "
-        "↑: higher is better, ↓: lower is better; ID, OOD: in and out of distribution. ±: standard "
-        "deviation over seeds, with one seed the standard error over items. (2 of 3): the mean of "
-        "two of three seeds."
+    several = bool((table.scores["seeds"] > 1).any())
+    spread = (
+        "±: standard deviation over seeds"
+        if several
+        else "(a to b): 95 % interval over items, for this one trained model"
     )
-    if (table.scores["status"] == "not_learned").any():
+    lines.append(
+        "Ranked by the first column of scores. All columns are means over all seeds. Columns "
+        f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
+        f"better; ID, OOD: in and out of distribution. {spread}."
+    )
+    if table.is_gated:
+        gate = table.about.gate
+        reached = "" if gate is None else f" at least {gate:g} % in distribution"
         lines.append(
-            "The first column is the mean over the seeds that learned what was trained, and ranks "
-            "them; the others are in the next one, and an encoding with none that did comes last. "
-            "[ ]: of seeds that did not learn."
+            f"A seed has learned what was trained with{reached or ' its gate passed'}. The share "
+            "of seeds that did has Wilson's 95 % interval; their mean stands beside it and ranks "
+            "nothing."
         )
+    if any(table.training_loss(name) == table.training_loss(name) for name in table.encodings):
+        lines.append("Training loss: at the end, median over seeds.")
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _chances(table)
@@ -170,19 +201,46 @@ def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(column: NumberColumn, encoding: str, seeds: int) -> str:
+    """Return a mean over seeds with its deviation, or one seed's number with its interval."""
     found = column.numbers[column.numbers["encoding"] == encoding]
     if found.empty:
         return ABSENT
-    ranked = found[found["status"] == "ranked"]
-    number = (found if ranked.empty else ranked).iloc[0]
-    digits = 2 if column.percent or column.numbers["mean"].abs().max() >= 10 else 3
+    number = found.iloc[0]
+    digits = _digits(column)
     text = f"{number['mean']:.{digits}f}"
-    spread = number["sd"] if number["seeds"] > 1 else number["stderr"]
-    if pd.notna(spread):
-        text += f" ± {spread:.{digits}f}"
-    if number["seeds"] != seeds:
-        text += f" ({number['seeds']} of {seeds})"
-    return f"[{text}]" if number["status"] == "not_learned" else text
+    if number["seeds"] > 1:
+        text += f" ± {number['sd']:.{digits}f}"
+    elif column.numbers["seeds"].max() == 1 and pd.notna(number["ci_low"]):
+        text += f" ({number['ci_low']:.{digits}f} to {number['ci_high']:.{digits}f})"
+    return text if number["seeds"] == seeds else f"{text} ({number['seeds']} of {seeds})"
+
+
+def _digits(column: NumberColumn) -> int:
+    return 2 if column.percent or column.numbers["mean"].abs().max() >= 10 else 3
+
+
+def _learned_mean(column: NumberColumn, encoding: str) -> str:
+    """Return the mean over the seeds that learned."""
+    found = column.numbers[column.numbers["encoding"] == encoding]
+    if found.empty or not found.iloc[0]["learned"]:
+        return ABSENT
+    number = found.iloc[0]
+    text = f"{number['learned_mean']:.{_digits(column)}f}"
+    return f"{text} ± {number['learned_sd']:.{_digits(column)}f}" if number["learned"] > 1 else text
+
+
+def _share(learned: int, seeds: int) -> str:
+    low, high = wilson(learned / seeds, seeds)
+    return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def _rank(comparison: Comparison, encoding: str) -> str:
+    """Return the ranks that are possible and the letters of groups that cannot be told apart."""
+    if encoding not in comparison.ranks:
+        return ABSENT
+    best, worst = comparison.ranks[encoding]
+    ranks = str(best) if best == worst else f"{best} to {worst}"
+    return f"{ranks} ({comparison.letters[encoding]})"
 
 
 def _chances(table: Table) -> list[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from pe_bench.errors import InputError
-from pe_bench.reporting import published
+from pe_bench.reporting import paired, published
 from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
+from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.results.reading import read_records
@@ -19,8 +20,12 @@ from pe_bench.results.record import RunRecord
 from pe_bench.system.files import write_atomic
 
 
-def write_report(results: Path) -> list[Path]:
-    """Write leaderboard.csv, leaderboard.md and plots/ into a results folder.
+def write_report(results: Path, reference: str = paired.DEFAULT_REFERENCE) -> list[Path]:
+    """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/ into a results folder.
+
+    Args:
+        results: the folder.
+        reference: encoding that others are compared with.
 
     Returns:
         The files written.
@@ -37,26 +42,35 @@ def write_report(results: Path) -> list[Path]:
     folder = _make_folder(results / "plots")
     pictures = [save_pictures(table, folder) for table in tables]
 
+    comparisons = [paired.compare_table(table, reference) for table in tables]
     leaderboard_csv = results / "leaderboard.csv"
+    comparisons_csv = results / "comparisons.csv"
     leaderboard_md = results / "leaderboard.md"
     frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
     scores = pd.concat(frames)
     write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
-    write_atomic(leaderboard_md, compose(tables, pictures, records))
+    pairs = [paired.flatten(table, found) for table, found in zip(tables, comparisons, strict=True)]
+    differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
+    write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
+    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records))
 
     overviews = [path for drawn in pictures for path in drawn.overviews]
     singles = [path for drawn in pictures for path in drawn.all_singles()]
-    return [leaderboard_csv, leaderboard_md, *overviews, *singles]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, *overviews, *singles]
 
 
 def compose(
-    tables: Sequence[Table], pictures: Sequence[Pictures], records: Sequence[RunRecord]
+    tables: Sequence[Table],
+    comparisons: Sequence[Comparison],
+    pictures: Sequence[Pictures],
+    records: Sequence[RunRecord],
 ) -> str:
     """Return leaderboard.md: a section for each table, and the runs that are in none."""
     last = {table.task_name: table for table in tables}
     sections = ["# Leaderboard"]
-    for table, drawn in zip(tables, pictures, strict=True):
-        sections += [f"## {table.heading}", write_notes(table), ranked_table(table)]
+    for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
+        sections += [f"## {table.heading}", write_notes(table), ranked_table(table, comparison)]
+        sections.append(paired.describe(table, comparison))
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
         if last[table.task_name] is table:  # once for a task, below all that was measured
             sections.append(published.markdown(table.task_name))

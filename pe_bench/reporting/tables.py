@@ -1,5 +1,7 @@
 """Runs under equal settings, gathered into tables and ranked."""
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,11 +30,13 @@ class Table:
 
     Attributes:
         records: one per encoding and seed.
+        rows: the numbers of each of them.
         scores: one row per encoding and number, see `frames.mean_over_seeds`.
         differences: settings that tell it from other tables of the same title.
     """
 
     records: tuple[RunRecord, ...]
+    rows: pd.DataFrame
     scores: pd.DataFrame
     differences: Mapping[str, Any] = field(default_factory=dict)
 
@@ -122,16 +126,24 @@ class Table:
         return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
 
     def ranking(self) -> list[str]:
-        """Return the encodings from best to worst.
+        """Return the encodings from best to worst, by the mean of the headline over all seeds.
 
-        They are sorted by the mean of the headline over the seeds whose headline is ranked. Those
-        without such a seed come last, in alphabetical order.
+        Those without a headline, or with one over some of the parts only, come last, in
+        alphabetical order.
         """
+        best = self.ranked()
+        return [*best, *(name for name in self.encodings if name not in best)]
+
+    def ranked(self) -> list[str]:
+        """Return the encodings that have a whole headline, from best to worst."""
         scores = self.numbers(self.headline.subset, self.headline.metric)
         means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
-        lower_is_better = not self.metric(self.headline.metric).higher_is_better
-        best = means.sort_values(ascending=lower_is_better, kind="stable").index
-        return [*best, *(name for name in self.encodings if name not in best)]
+        return list(means.sort_values(ascending=not self.higher_is_better, kind="stable").index)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Direction of the headline."""
+        return bool(self.metric(self.headline.metric).higher_is_better)
 
     def seeds(self, encoding: str) -> int:
         """Return how many seeds an encoding was run with."""
@@ -140,8 +152,26 @@ class Table:
     def learned(self, encoding: str) -> int:
         """Return with how many seeds an encoding learned what was trained."""
         scores = self.numbers(self.headline.subset, self.headline.metric)
-        failed = scores[(scores["encoding"] == encoding) & (scores["status"] == "not_learned")]
-        return self.seeds(encoding) - int(failed["seeds"].sum())
+        own = scores[scores["encoding"] == encoding]
+        return self.seeds(encoding) - int((own["seeds"] - own["learned"]).sum())
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the task says which seeds have learned."""
+        return self.about.gate is not None or bool((self.rows["status"] == "not_learned").any())
+
+    def training_loss(self, encoding: str) -> float:
+        """Return the median over seeds of the loss at the end of training, nan if it is not known.
+
+        Where subsets are trained one by one, a seed's loss is the mean over them.
+        """
+        losses = []
+        for record in self.records:
+            if record.encoding == encoding:
+                costs = [cost.get("training", {}) for cost in record.costs.values()]
+                known = [cost["loss"] for cost in costs if cost.get("loss") is not None]
+                losses += [statistics.fmean(known)] if known else []
+        return statistics.median(losses) if losses else math.nan
 
     def describe(self, encoding: str) -> str:
         """Return the label of an encoding, and in words if not all of its seeds learned."""
@@ -173,7 +203,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     tables = []
     for group in groups.values():
         rows = pd.concat([read_rows(record) for record in group], ignore_index=True)
-        tables.append(Table(tuple(group), mean_over_seeds(rows)))
+        tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]
 

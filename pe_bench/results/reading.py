@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pe_bench.errors import InputError
+from pe_bench.results.items import Items, read_items
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.system.files import slug, write_atomic
@@ -71,3 +72,14 @@ def read_records(results: Path) -> list[RunRecord]:
                 f"{path} is not the record of a run ({error}): remove that run's folder"
             ) from None
     return records
+
+
+def read_run_items(record: RunRecord) -> list[Items]:
+    """Return the scores of single items of a run; none where it has kept none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    assert record.folder is not None
+    path = record.folder / "items.parquet"
+    return read_items(path) if path.exists() else []

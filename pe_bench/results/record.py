@@ -30,6 +30,7 @@ class RunRecord:
         views: columns, panels and maps of the report.
         metrics: the task's own metrics, beside those that are known.
         axes: meaning of the columns `length` and `second_axis`, by "length" and "second".
+        gate: per cent in distribution from which on what was trained counts as learned; None: any.
         max_train_axis: largest value of the axis `length` in training.
         train_length: tokens of the longest training sequence.
         fine_tune_length: the same of the second phase where the task starts from another one.
@@ -63,6 +64,7 @@ class RunRecord:
     views: tuple[View, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
+    gate: float | None = None
     max_train_axis: float | None = None
     train_length: int | None = None
     fine_tune_length: int | None = None

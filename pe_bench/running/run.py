@@ -284,6 +284,7 @@ class Run:
             views=task.views,
             metrics=dict(task.metrics),
             axes=dict(task.axes),
+            gate=task.gate,
             max_train_axis=task.max_train_axis,
             train_length=self.resolved.model.train_length,
             fine_tune_length=self.resolved.train.length if self.resolved.start else None,

@@ -1,0 +1,180 @@
+"""The paired comparison of a table: what may be said of differences between its encodings."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.reporting.tables import Table
+from pe_bench.results import comparison
+from pe_bench.results.comparison import Difference, Scores
+from pe_bench.results.items import Items
+from pe_bench.results.reading import read_run_items
+
+DEFAULT_REFERENCE = "rope"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences between the encodings of a table.
+
+    Attributes:
+        reference: the encoding that others are compared with; empty: the table lacks it.
+        to_reference: the difference of each other encoding to it, the best encoding first.
+        pairs: the differences of all pairs.
+        ranks: best and worst rank of each encoding.
+        letters: of each encoding; those that share one cannot be told apart.
+        with_items: whether the items are known, so that their choice is part of the uncertainty.
+    """
+
+    reference: str
+    to_reference: list[Difference]
+    pairs: list[Difference]
+    ranks: dict[str, tuple[int, int]]
+    letters: dict[str, str]
+    with_items: bool
+
+
+def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Comparison:
+    """Return the comparison of the encodings that a table ranks."""
+    ranking = table.ranked()
+    scores = _scores(table, ranking)
+    others = [name for name in ranking if name != reference] if reference in ranking else []
+    pairs = comparison.compare_all(scores)
+    direction = table.higher_is_better
+    return Comparison(
+        reference if reference in ranking else "",
+        comparison.compare(scores, [(name, reference) for name in others]),
+        pairs,
+        comparison.rank_intervals(ranking, pairs, higher_is_better=direction),
+        comparison.letters(ranking, pairs),
+        scores.resampled is not None,
+    )
+
+
+def describe(table: Table, found: Comparison) -> str:
+    """Return the differences to the reference in Markdown, and what they rest on."""
+    if not found.pairs:
+        return ""
+    if not any(difference.seeds > 1 for difference in found.to_reference):
+        return _rests_on(found)
+    percent = table.metric(table.headline.metric).unit == "%"
+    digits = 2 if percent else 3
+    rows = []
+    for difference in found.to_reference:
+        interval = ABSENT
+        if difference.low == difference.low:
+            interval = f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}"
+        p_value = f"{difference.p_value:.3f}" if difference.seeds > 1 else ABSENT
+        rows.append(
+            [
+                difference.first,
+                f"{difference.value:+.{digits}f}",
+                interval,
+                p_value,
+                _verdict(table, difference),
+                str(difference.seeds),
+            ]
+        )
+    heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
+    header = ["encoding", heading, "95 % interval", "p (Holm)", "verdict at 5 %", "seeds"]
+    return "\n\n".join([markdown_table(header, rows, "lrrrlr"), _rests_on(found)])
+
+
+def flatten(table: Table, found: Comparison) -> pd.DataFrame:
+    """Return all differences of a table, as comparisons.csv holds them."""
+    families = {"all pairs": found.pairs, f"to {found.reference}": found.to_reference}
+    rows = []
+    for family, differences in families.items():
+        for difference in differences:
+            rows.append(
+                {
+                    "task": table.about.task,
+                    "settings": table.about.settings_digest,
+                    "subset": table.headline.subset,
+                    "metric": table.headline.metric,
+                    "family": family,
+                    "first": difference.first,
+                    "second": difference.second,
+                    "difference": difference.value,
+                    "ci_low": difference.low,
+                    "ci_high": difference.high,
+                    "p_holm": difference.p_value,
+                    "told_apart": difference.told_apart,
+                    "seeds": difference.seeds,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _verdict(table: Table, difference: Difference) -> str:
+    if not difference.told_apart:
+        return "not told apart"
+    return "better" if (difference.value > 0) == table.higher_is_better else "worse"
+
+
+def _rests_on(found: Comparison) -> str:
+    """Return how the comparison was made, and how many seeds a claim would take."""
+    seeds = max(difference.seeds for difference in found.pairs)
+    source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
+    if seeds < 2:
+        return "With one seed nothing can be said about differences between encodings."
+    lines = [
+        "Differences are paired by seed and item; intervals (each by itself) and p-values are "
+        f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
+        "counts if a permutation of the seeds agrees. Encodings that share a letter cannot be told "
+        "apart, and ranks run from the best to the worst that is possible."
+    ]
+    for count, what in (
+        (len(found.to_reference), f"comparisons with {found.reference}"),
+        (len(found.pairs), "pairs of encodings"),
+    ):
+        needed = comparison.seeds_needed(count) if count else 0
+        if seeds < needed:
+            smallest = comparison.smallest_p(seeds)
+            possible = smallest <= comparison.LEVEL
+            until = "; until then claims rest on the t-test" if possible else ""
+            lines.append(
+                f"Permuting {seeds} seeds can give no p-value below {smallest:.2g}: to stand the "
+                f"correction for {count} {what}, it takes {needed} seeds{until}."
+            )
+    return "\n".join(lines)
+
+
+def _scores(table: Table, encodings: list[str]) -> Scores:
+    """Return the headline of each run, and on resampled items where these are known."""
+    headline = table.headline
+    rows = table.rows
+    rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
+    seeds = sorted(rows["seed"].unique())
+    values = np.full((len(encodings), len(seeds)), np.nan)
+    runs: list[list[Items]] = []
+    places: list[tuple[int, int]] = []
+    for record in table.records:
+        own = rows[(rows["encoding"] == record.encoding) & (rows["seed"] == record.seed)]
+        if record.encoding in encodings and not own.empty:
+            place = (encodings.index(record.encoding), seeds.index(record.seed))
+            values[place] = own["value"].iloc[0]
+            places.append(place)
+            runs.append(_headline_cells(table, read_run_items(record)))
+    found = comparison.resample_items(runs)
+    if found is None:
+        return Scores(encodings, values)
+    drawn, clusters = found
+    resampled: npt.NDArray[np.float64] = np.full((len(drawn), *values.shape), np.nan)
+    for run, (encoding, seed) in enumerate(places):
+        resampled[:, encoding, seed] = drawn[:, run]
+    return Scores(encodings, values, resampled, clusters)
+
+
+def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
+    """Return the cells that the headline is the mean of, in one order."""
+    wanted = (table.headline.subset, table.headline.metric)
+    cells = []
+    for cell in items:
+        named = {(place.subset, place.metric or cell.metric) for place in cell.groups}
+        if wanted in named or wanted == (cell.subset, cell.metric):
+            cells.append(cell)
+    return sorted(cells, key=lambda cell: (cell.subset, cell.length or 0, cell.second_axis))

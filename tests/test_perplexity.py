@@ -19,6 +19,7 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
+from pe_bench.results.items import Place, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.views import Headline
@@ -318,6 +319,17 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     assert summary["4x-context", "context_gain"].value == pytest.approx(gain)
     assert task.headline == Headline(bits, "4x-context")
     assert task.max_eval_tokens == 64
+
+
+def test_rows_and_summaries_follow_from_the_items(context: TaskContext, tmp_path: Path) -> None:
+    task = Perplexity(context)
+    with torch.inference_mode():
+        rows, _, items = task.evaluate(decoder(task), "test", 0, Journal(tmp_path / "journal"))
+    summary = [row for row in task.summarize(rows) if row.metric != "effective_length"]
+    found = {place: pytest.approx(value) for place, value in recompute(items).items()}
+    every = [*rows, *summary]
+    places = [Place(row.subset, row.metric, row.length) for row in every]
+    assert dict(zip(places, [row.value for row in every], strict=True)) == found
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ class Perplexity(Task):
     @cached_property
     def _tables(self) -> NgramTables:
         text = self.tokens.train[0]()
-        ids = text.read(0, min(len(text.ids), MAX_TOKENS))
+        ids = text.read(0, min(self._border(text), MAX_TOKENS))
         return NgramTables(ids, self.tokenizer.vocab_size)
 
     @cached_property

@@ -18,7 +18,7 @@ RECORD = RunRecord(
     settings={"options": {"base": 2.0}},
     headline=Headline("score", "all"),
     views=(
-        Column("a", "score", "A", chance=50.0),
+        Column("a", "score", "A"),
         Curve("a", "score", log_x=False),
         Heatmap("grid", "score", "Title", (None, 16.0)),
         Gallery("logit", "mean_logit", "Title", "mean logit"),

@@ -316,15 +316,13 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     assert "Missing: far (no file far.jsonl)." in text
 
 
-def test_columns_without_rows_are_left_out_and_chance_is_named(tmp_path: Path) -> None:
-    absent = Column("absent", "f1", chance=1.0)
-    views = (Column("near", "f1", chance=25.0), Column("close", "em", "index ID"), absent)
+def test_columns_without_rows_are_left_out(tmp_path: Path) -> None:
+    views = (Column("near", "f1"), Column("close", "em", "index ID"), Column("absent", "f1"))
     put(tmp_path, "rope", [*PARTS, SCORE], views=views)
     text, _ = report(tmp_path)
     (line,) = cells(text)
     expected = ["encoding", HEADING, "near (F1, % ↑)", "index ID (exact match, % ↑)"]
     assert [*line][:4] == expected and "absent" not in text
-    assert "Guessing gives 25.\n" in text
 
 
 def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: Path) -> None:
@@ -385,12 +383,11 @@ def test_curves(tmp_path: Path) -> None:
 
 def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
     rows = [Measurement("s", "accuracy", 95.0, 9, 9.0, n, "", 75.0, 100.0) for n in (5, 7)]
-    view = Curve("s", "accuracy", "The panel", "blanks", chance=50.0, log_x=False)
+    view = Curve("s", "accuracy", "The panel", "blanks", log_x=False)
     table = put_many(tmp_path, rows, (view,))
     (axis,) = draw_curves(table).axes
     assert (axis.get_title(loc="left"), axis.get_xlabel()) == ("The panel", "blanks")
     assert (axis.get_ylabel(), axis.get_xscale()) == ("accuracy, % ↑", "linear")
-    assert "chance 50" in [text.get_text() for text in axis.texts]
     ends = [np.asarray(path.vertices)[:, 1] for c in axis.collections for path in c.get_paths()]
     assert min(map(min, ends)) == 75 and max(map(max, ends)) == 100  # bars end at 100
     assert axis.get_ylim()[1] <= 103
@@ -420,14 +417,12 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
 
 
 def test_scores_of_parts(tmp_path: Path) -> None:
-    views = (*PART_COLUMNS[:2], replace(PART_COLUMNS[2], chance=12.5))
-    figure = draw_scores(put_many(tmp_path, PARTS, views))
+    figure = draw_scores(put_many(tmp_path, PARTS, PART_COLUMNS))
     (axis,) = figure.axes
     labels = [label for label in axis.get_xticklabels() if label.get_text()]
     expected = ("far ROUGE geometric mean 8", "near F1 12", "close exact match 16")
     for label, words in zip(labels, expected, strict=True):
         assert sorted(label.get_text().split()) == sorted(words.split())
-    assert [2.5, 2.5] in [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in labels]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

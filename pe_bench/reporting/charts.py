@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +100,14 @@ def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> Non
     )
 
 
-def mark_chance(
-    axis: Axes, value: float, left: float | None = None, right: float | None = None
-) -> None:
-    """Draw a dotted line at what guessing gives, across the panel or from `left` to `right`."""
-    if left is None or right is None:
-        axis.axhline(value, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
-    else:
-        axis.hlines(value, left, right, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+def draw_reference(axis: Axes, name: str, x: Iterable[float], y: Iterable[float]) -> None:
+    """Draw a thin grey line that is labelled at its right end: what is no model reaches."""
+    places = list(x)
+    values = list(y)
+    axis.plot(places, values, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
     axis.annotate(
-        f"chance {value:.3g}",
-        (1.0 if right is None else right, value),
-        xycoords=("axes fraction" if right is None else "data", "data"),
+        name,
+        (places[-1], values[-1]),
         xytext=(-2, 2),
         textcoords="offset points",
         ha="right",

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.styles import Style, styles
-from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
 PANELS_PER_ROW = 4
@@ -51,8 +51,8 @@ def draw_curves(table: Table) -> Figure:
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
         for length, label in _trained_lengths(table).items():
             charts.mark_trained(axis, length, label)
-        if view.chance is not None:
-            charts.mark_chance(axis, view.chance)
+        for name, line in _references(table, view).items():
+            charts.draw_reference(axis, name, line["length"], line["mean"])
         if _is_percent(table, view):
             percentages.append(axis)
     _share_percent_range(percentages)
@@ -88,8 +88,9 @@ def draw_scores(table: Table) -> Figure:
                 x = [place + shift] * len(number)
                 handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
     for place, view in enumerate(views):
-        if view.chance is not None:
-            charts.mark_chance(axis, view.chance, place - 0.45, place + 0.45)
+        for name, line in _references(table, view).items():
+            value = line["mean"].iloc[0]
+            charts.draw_reference(axis, name, [place - 0.45, place + 0.45], [value, value])
     ticks = [_describe(table, view) for view in views]
     axis.set_xticks(range(len(views)), ticks)
     axis.tick_params(axis="x", labelsize=8)
@@ -102,6 +103,20 @@ def draw_scores(table: Table) -> Figure:
     _add_legend(figure, table, handles)
     charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
+
+
+def _references(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
+    """Return the best reference by its name, with its scores by ascending length."""
+    if table.references is None:
+        return {}
+    scores = select(table.references, view.subset, view.metric).sort_values("length")
+    if isinstance(view, Curve):
+        scores = scores[scores["length"].notna()]
+    means = scores.groupby("encoding", sort=False)["mean"].mean()
+    if means.empty:
+        return {}
+    best = means.idxmax() if table.metric(view.metric).higher_is_better else means.idxmin()
+    return {str(best): scores[scores["encoding"] == best]}
 
 
 def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:

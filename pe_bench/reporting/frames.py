@@ -7,7 +7,7 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.results.comparison import student_quantile
-from pe_bench.results.reading import read_records
+from pe_bench.results.reading import read_records, references_path
 from pe_bench.results.record import RunRecord
 
 # What tells the numbers of a run apart.
@@ -63,7 +63,22 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
         InputError: the file is missing or not of this form.
     """
     assert record.folder is not None
-    path = record.folder / "rows.csv"
+    return _read(record.folder / "rows.csv")
+
+
+def read_references(record: RunRecord) -> pd.DataFrame:
+    """Return the rows of the references under a run's settings, none where there are none.
+
+    Raises:
+        InputError: the file is not of this form.
+    """
+    assert record.folder is not None
+    results = record.folder.parents[3]  # runs/<task>/<encoding>/seed<seed>-<hash>
+    path = references_path(results, record.task, record.settings_digest)
+    return _read(path) if path.exists() else pd.DataFrame()
+
+
+def _read(path: Path) -> pd.DataFrame:
     try:
         rows = pd.read_csv(
             path,
@@ -73,7 +88,7 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
         )
         return rows.astype(dict.fromkeys(FLOAT_COLUMNS, float))
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"cannot read {path} ({error}): remove that run's folder") from None
+        raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
 
 
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:

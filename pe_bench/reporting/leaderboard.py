@@ -1,7 +1,7 @@
 """The leaderboard: a ranked table for each combination of settings, with its notes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +14,8 @@ from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
+
+BELOW = "†"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def summarize(results: Path, folders: Iterable[Path]) -> str:
 def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
     columns = list_columns(table)
+    below = table.below_references()
     percent = columns[0].percent
     compared = any(difference.seeds > 1 for difference in comparison.pairs)
     losses = {encoding: table.training_loss(encoding) for encoding in table.encodings}
@@ -82,6 +85,10 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     if has_losses:
         header.append("training loss")
     header += ["seeds", "parameters"]
+    for row in rows:
+        if row[0] in below:
+            row[0] = f"{row[0]} {BELOW}"
+    rows += _reference_rows(table, header)
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
 
@@ -140,7 +147,7 @@ def write_notes(table: Table) -> str:
         lines.append("Training loss: at the end, median over seeds.")
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
-    lines += _chances(table)
+    lines += _describe_references(table)
     lines += describe_tuning(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     names = {str(record.environment.get("device")) for record in table.records}
@@ -243,15 +250,35 @@ def _rank(comparison: Comparison, encoding: str) -> str:
     return f"{ranks} ({comparison.letters[encoding]})"
 
 
-def _chances(table: Table) -> list[str]:
-    """Return a line on what guessing gives, if the task says it."""
-    views = [view for view in table.views(Column) if view.chance is not None]
-    if not views:
+def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
+    """Return a row of the Markdown table for each reference, in italics."""
+    if table.references is None:
         return []
-    if len({view.chance for view in views}) == 1:
-        return [f"Guessing gives {views[0].chance:.3g}."]
-    parts = [f"{shorten(view.title or view.subset)} {view.chance:.3g}" for view in views]
-    return [f"Guessing gives: {', '.join(parts)}."]
+    columns = {c.heading: c for c in list_columns(replace(table, scores=table.references))}
+    rows = []
+    for name in dict.fromkeys(table.references["encoding"]):
+        row = [f"*{name}*"]
+        for heading in header[1:]:
+            column = columns.get(heading)
+            found = None if column is None else column.numbers
+            own = None if found is None else found[found["encoding"] == name]
+            if column is None or own is None or own.empty:
+                row.append(ABSENT)
+            else:
+                row.append(f"{own.iloc[0]['mean']:.{_digits(column)}f}")
+        rows.append(row)
+    return rows
+
+
+def _describe_references(table: Table) -> list[str]:
+    """Return what the rows of references are, and which encodings are not above them."""
+    if table.references is None:
+        return []
+    line = "In italics: what is no model and knows training batches only, not ranked."
+    below = table.below_references()
+    if below:
+        line += f" {BELOW}: not better than the best of these."
+    return [line]
 
 
 def _commit(record: RunRecord) -> str:

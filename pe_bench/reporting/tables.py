@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.errors import InputError
-from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_rows
+from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
@@ -33,12 +33,14 @@ class Table:
         rows: the numbers of each of them.
         scores: one row per encoding and number, see `frames.mean_over_seeds`.
         differences: settings that tell it from other tables of the same title.
+        references: scores of guessing and the like, as those of encodings; None: there are none.
     """
 
     records: tuple[RunRecord, ...]
     rows: pd.DataFrame
     scores: pd.DataFrame
     differences: Mapping[str, Any] = field(default_factory=dict)
+    references: pd.DataFrame | None = None
 
     @property
     def about(self) -> RunRecord:
@@ -122,8 +124,7 @@ class Table:
 
     def numbers(self, subset: str, metric: str) -> pd.DataFrame:
         """Return the scores of one metric of one subset."""
-        scores = self.scores
-        return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
+        return select(self.scores, subset, metric)
 
     def ranking(self) -> list[str]:
         """Return the encodings from best to worst, by the mean of the headline over all seeds.
@@ -144,6 +145,25 @@ class Table:
     def higher_is_better(self) -> bool:
         """Direction of the headline."""
         return bool(self.metric(self.headline.metric).higher_is_better)
+
+    def best_reference(self) -> float | None:
+        """Return the best score of a reference in the headline; None: there are none."""
+        if self.references is None:
+            return None
+        scores = select(self.references, self.headline.subset, self.headline.metric)
+        means = scores["mean"][scores["length"].isna()]
+        if means.empty:
+            return None
+        return float(means.max() if self.higher_is_better else means.min())
+
+    def below_references(self) -> list[str]:
+        """Return the encodings whose headline is not better than that of every reference."""
+        best = self.best_reference()
+        if best is None:
+            return []
+        scores = self.numbers(self.headline.subset, self.headline.metric)
+        worse = scores["mean"] <= best if self.higher_is_better else scores["mean"] >= best
+        return list(scores["encoding"][worse])
 
     def seeds(self, encoding: str) -> int:
         """Return how many seeds an encoding was run with."""
@@ -181,6 +201,11 @@ class Table:
         return f"{encoding} ({f'{learned} of {seeds}' if learned else 'not'} learned)"
 
 
+def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
+    """Return the scores of one metric of one subset."""
+    return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
+
+
 def read_tables(results: Path | str) -> list[Table]:
     """Return the tables of a results folder, see `make_tables`."""
     return make_tables(read_records(Path(results)))
@@ -205,7 +230,14 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         rows = pd.concat([read_rows(record) for record in group], ignore_index=True)
         tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
-    return [replace(table, differences=_differences(table, tables)) for table in tables]
+    return [_complete(table, tables) for table in tables]
+
+
+def _complete(table: Table, tables: list[Table]) -> Table:
+    """Return a table with its references and what tells it from others."""
+    rows = read_references(table.about)
+    references = None if rows.empty else mean_over_seeds(rows)
+    return replace(table, differences=_differences(table, tables), references=references)
 
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -23,13 +23,11 @@ class Column:
     Attributes:
         subset, metric: the rows.
         title: heading; empty: made from subset and metric.
-        chance: value that guessing reaches.
     """
 
     subset: str
     metric: str
     title: str = ""
-    chance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class Curve:
         subset, metric: the rows.
         title: of the panel; empty: the subset.
         x: label of the axis; empty: that of the task's lengths.
-        chance: value that guessing reaches.
         log_x: whether the axis is logarithmic.
     """
 
@@ -48,7 +45,6 @@ class Curve:
     metric: str
     title: str = ""
     x: str = ""
-    chance: float | None = None
     log_x: bool = True
 
 
@@ -101,7 +97,9 @@ def to_json(view: View) -> dict[str, Any]:
 
 def from_json(record: Mapping[str, Any]) -> View:
     """Return the view that `to_json` has written."""
-    fields = {name: value for name, value in record.items() if name != "kind"}
-    if "trained" in fields:
-        fields["trained"] = tuple(fields["trained"])
-    return KINDS[record["kind"]](**fields)
+    kind = KINDS[record["kind"]]
+    known = {field.name for field in fields(kind)}  # earlier versions wrote more
+    given = {name: value for name, value in record.items() if name in known}
+    if "trained" in given:
+        given["trained"] = tuple(given["trained"])
+    return kind(**given)

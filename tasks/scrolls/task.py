@@ -70,7 +70,6 @@ SUBSETS = {
     "summ_screen_fd": Subset("rgm", "screenplay", True, Sampling(top_k=3)),
     "gov_report": Subset("rgm", "report", True, Sampling(top_k=50)),
 }
-CHANCE = {"contract_nli": 100 / 3, "quality": 25.0}  # of one of three labels, of four options
 
 
 class Scrolls(Task):
@@ -100,7 +99,7 @@ class Scrolls(Task):
 
     headline = Headline("score", "all")
     all_subsets = tuple(SUBSETS)
-    views = tuple(Column(n, subset.metric, chance=CHANCE.get(n)) for n, subset in SUBSETS.items())
+    views = tuple(Column(n, subset.metric) for n, subset in SUBSETS.items())
     axes = {"length": "median tokens of the whole inputs", "second": ""}
     protocols = ("strict", "paper")
     check_options = {"items": 4}

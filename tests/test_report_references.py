@@ -1,0 +1,73 @@
+"""Guessing and the like in the report: rows that are not ranked, grey lines, marks."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from test_report import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, report
+
+from pe_bench.reporting.curves import draw_curves, draw_scores
+from pe_bench.reporting.tables import read_tables
+from pe_bench.results.reading import references_path, write_rows
+from pe_bench.results.schema import CSV_COLUMNS, Measurement
+
+
+def put_references(root: Path, rows: dict[str, list[Measurement]]) -> None:
+    path = references_path(root, "lm", "5e77")
+    path.parent.mkdir()
+    written = []
+    for name, some in rows.items():
+        written += [{"encoding": name, "seed": 0} | asdict(row) for row in some]
+    write_rows(path, written, CSV_COLUMNS)
+
+
+def scaled(rows: list[Measurement], factor: float) -> list[Measurement]:
+    return [replace(row, value=factor * row.value) for row in rows]
+
+
+def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
+    put(tmp_path, "alibi", [SCORE, *CURVE])
+    put_references(tmp_path, {"guessing": scaled([SCORE], 20), "bigram table": scaled([SCORE], 9)})
+    text, csv = report(tmp_path)
+    rows = cells(text)
+    names = [row["encoding"] for row in rows]
+    assert names == ["alibi", "rope †", "*guessing*", "*bigram table*"]  # 9 is not below 9
+    assert [row[HEADING] for row in rows[2:]] == ["20.00", "9.00"]
+    assert {row["parameters"] for row in rows[2:]} == {"–"}
+    assert "In italics: what is no model" in text and "†: not better" in text
+    assert set(csv["encoding"]) == {"rope", "alibi"}
+
+
+def test_without_them_nothing_is_said(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE, *CURVE])
+    put_references(tmp_path, {"guessing": scaled([SCORE], 20)})
+    assert "†" not in report(tmp_path)[0]
+    references_path(tmp_path, "lm", "5e77").unlink()
+    assert "italics" not in report(tmp_path)[0]
+
+
+def lines(axis: Axes) -> list[list[float]]:
+    return [np.asarray(line.get_ydata()).tolist() for line in axis.lines]
+
+
+def test_the_best_is_a_labelled_line(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE, *CURVE])
+    rows = {"guessing": scaled(CURVE, 3), "bigram table": scaled(CURVE, 2)}
+    put_references(tmp_path, rows)
+    (table,) = read_tables(tmp_path)
+    (axis,) = draw_curves(table).axes
+    best = [row.value for row in rows["bigram table"]]
+    assert best in lines(axis) and [3 * row.value for row in CURVE] not in lines(axis)
+    assert "bigram table" in [text.get_text() for text in axis.texts]
+
+
+def test_parts_have_a_line_each(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE, *PARTS], views=PART_COLUMNS)
+    put_references(tmp_path, {"guessing": scaled(PARTS, 0.5)})
+    (table,) = read_tables(tmp_path)
+    (axis,) = draw_scores(table).axes
+    halves = [values for values in lines(axis) if values == pytest.approx([PARTS[0].value / 2] * 2)]
+    assert len(halves) == 3

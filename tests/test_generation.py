@@ -12,6 +12,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
+from pe_bench.sequences.rows import Turn, collate
+from pe_bench.sequences.scoring import exact_match
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8]]
 NO_END = -1
@@ -156,3 +158,28 @@ def test_log_likelihoods_are_those_of_each_continuation_alone() -> None:
         places = range(len(prompt) - 1, len(prompt) + len(continuation) - 1)
         alone = sum(float(logits[p, t]) for p, t in zip(places, continuation, strict=True))
         assert found == pytest.approx(alone, abs=1e-9)
+
+
+@torch.no_grad()
+def test_logits_do_not_tie_in_bfloat16() -> None:
+    """Of tokens that bfloat16 cannot tell apart the likeliest is written, not the smallest id."""
+    model = decoder()[0].float()
+    rows = collate([[Turn(PROMPTS[0], [7])]])
+    tokens = torch.tensor([PROMPTS[0]])
+    for kind in ("autocast", "bfloat16"):
+        model = model.bfloat16() if kind == "bfloat16" else model
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            last = model.hidden(tokens)[0, -1]
+            model.lm_head.weight.zero_()
+            model.lm_head.weight[3] = last
+            model.lm_head.weight[7] = last
+            place = int(last.abs().argmin())
+            model.lm_head.weight[7, place] *= 1.25  # by less than the products are rounded by
+            assert model.lm_head(last)[3] == model.lm_head(last)[7]
+            assert generate(model, [PROMPTS[0]], max_new_tokens=1, end=NO_END) == [[7]]
+            assert exact_match(model, rows).exact.all()
+            losses = []
+            for target in (3, 7):
+                targets = torch.full_like(tokens, target)
+                losses.append(model.token_losses(tokens, targets)[0, -1])
+            assert losses[1] < losses[0]

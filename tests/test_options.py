@@ -58,6 +58,8 @@ ENCODINGS = [
     ("rope:base=1", "greater than 1, not 1.0"),
     ("rope:beta_slow=2", "beta_slow has no effect with scaling=none"),
     ("rope:factor=2", "factor has no effect with scaling=none"),
+    ("rope:eval_positions=contiguous", "no effect without train_positions=random"),
+    ("randpe:eval_positions=contiguous", "no effect without train_positions=random"),
     ("rope:max_train_position=99", "max_train_position has no effect without train_positions"),
     ("rope:proportional=0.1", "too few of 8 planes"),
     ("rope:rotary=0", "rotary=0.0 and proportional=1.0 are shares"),

@@ -37,6 +37,7 @@ class RandPE(RoPE):
             all layers.
     """
 
+    version = 2  # 1 drew ids for the tokens so far
     shift_invariant = True
     needs_final_length = True
     variants: ClassVar[tuple[str, ...]] = ("max=512,evaluation=even", "per_layer=true,count=2")

@@ -83,7 +83,8 @@ def right_in_training(model: Decoder, items: Sequences, draw: int) -> Tensor:
     tokens, targets = items.batch()
     torch.manual_seed(draw)
     predicted = model.train()(tokens).argmax(-1)
-    return ((predicted == targets) | (targets == IGNORE)).all(1)
+    right: Tensor = (predicted == targets) | (targets == IGNORE)
+    return right.all(1)
 
 
 def right_in_evaluation(model: Decoder, items: Sequences, draw: int) -> Tensor:

@@ -11,7 +11,7 @@ import pytest
 
 import pe_bench
 from pe_bench.cli import main
-from pe_bench.config import show_rate
+from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.running import phases
@@ -274,3 +274,37 @@ def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="too few to hold a twentieth back"):
         few = replace(options, train={"length": 2000}, tune=Tuning())
         resolve(few, "perplexity").task.batch(None, 0, 0)
+
+
+def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
+    for split, n in (("train", 100), ("validation", 4)):
+        lines = []
+        for i in range(n):
+            document = f"{i // 10:02}" * 600  # ten questions on each
+            record = {"id": f"{split}{i}", "input": f"Q {i}?\n\n{document}", "output": f"{i:03}"}
+            lines.append(json.dumps(record) + "\n")
+        (tmp_path / "qasper").mkdir(exist_ok=True)
+        (tmp_path / "qasper" / f"{split}.jsonl").write_text("".join(lines))
+    options = RunOptions(
+        cache=tmp_path / "cache",
+        data={"scrolls": tmp_path},
+        subsets=("qasper",),
+        train={"batch_size": 10, "length": 512},
+    )
+    task = resolve(replace(options, tune=Tuning()), "scrolls").task
+    tokenizer: Any = task.vocabulary
+
+    def answers(batches: list[Any]) -> set[str]:
+        found = [row[row != IGNORE].tolist() for batch in batches for row in batch.targets]
+        return {tokenizer.decode(ids) for ids in found}
+
+    def all_of(stop: int) -> set[str]:
+        return {f"{i:03}" for i in range(stop)}
+
+    trained = answers([task.batch("qasper", 0, step) for step in range(9)])
+    held_out = answers([task.held_out_batch("qasper", step) for step in range(3)])
+    # A twentieth would begin at 95, in the middle of a document whose questions stay together.
+    assert held_out and not trained & held_out and trained | held_out == all_of(100)
+    assert held_out == all_of(100) - all_of(90)
+    plain = resolve(options, "scrolls").task
+    assert answers([plain.batch("qasper", 0, step) for step in range(10)]) == all_of(100)

@@ -46,6 +46,8 @@ from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
 TOKENS_PER_FORWARD = 65_536
+HELD_OUT = 0.05  # of the training examples, where learning rates are chosen
+TAIL = 1000  # characters by which inputs with one document are known
 DOCUMENT_END = 1000  # characters of an input, whose end is the document, that tell documents apart
 
 Scores = npt.NDArray[np.float64]
@@ -157,6 +159,7 @@ class Scrolls(Task):
         self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
         self.data_label = "builtin" if self._builtin else f"scrolls-{self.fingerprint[:8]}"
         self._encoded = lru_cache(maxsize=1024)(self._encode)
+        self._border = lru_cache(maxsize=None)(self._find_border)
 
     @property
     def _builtin(self) -> bool:
@@ -208,12 +211,45 @@ class Scrolls(Task):
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every subset is trained on its own
-        size, total = self.train.batch_size, len(self.data[subset][0])
+        size, total = self.train.batch_size, self._border(subset)
         rows = []
         for position in range(step * size, (step + 1) * size):
             epoch, place = divmod(position, total)
             index = int(_order(total, seed, epoch)[place])
             rows.append(self._encoded(subset, index, epoch + index))  # references take turns
+        return self._padded(rows)
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return examples of the last training documents, which `batch` leaves out."""
+        assert subset is not None
+        border = self._border(subset)
+        size, total = self.train.batch_size, len(self.data[subset][0]) - border
+        rows = []
+        for position in range(step * size, (step + 1) * size):
+            epoch, place = divmod(position, total)
+            rows.append(self._encoded(subset, border + place, epoch + border + place))
+        return self._padded(rows)
+
+    def _find_border(self, subset: str) -> int:
+        """Return the place of the first held-out training example; their number: there are none.
+
+        Those of one document stand together in the files, and are held out together.
+        """
+        records = self.data[subset][0]
+        if not self.context.hold_out:
+            return len(records)
+        border = min(int((1 - HELD_OUT) * len(records)), len(records) - 1)
+        while border and records[border - 1].input[-TAIL:] == records[border].input[-TAIL:]:
+            border -= 1
+        if not border:
+            raise InputError(
+                f"the training examples of {subset} are all of one document, so that none can be "
+                "held back: leave out --tune or give more documents"
+            )
+        return border
+
+    def _padded(self, rows: list[tuple[list[int], list[int]]]) -> Batch:
+        size = len(rows)
         longest = max(len(prompt) + len(output) for prompt, output in rows) - 1
         tokens = torch.full((size, longest), self.tokenizer.pad)
         targets = torch.full((size, longest), IGNORE)

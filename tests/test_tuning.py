@@ -73,10 +73,12 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
 
     monkeypatch.setattr(phases, "train", noting)
 
-    def run(*more: str, encodings: tuple[str, ...] = ("nope",)) -> tuple[int, list[str]]:
+    def run(
+        *more: str, encodings: tuple[str, ...] = ("nope",), task: str = "./toy.py"
+    ) -> tuple[int, list[str]]:
         (tmp_path / "log").write_text("")
         trained.clear()
-        code = main(["run", "--encoding", *encodings, "--task", "./toy.py", *more])
+        code = main(["run", "--encoding", *encodings, "--task", task, *more])
         return code, [*trained]
 
     return run
@@ -101,6 +103,8 @@ def kept(tmp_path: Path, encoding: str = "nope") -> dict[str, Any]:
         (1e-4, ["3e-5", "1e-4", "3e-4"]),
         (1e-2, ["3e-3", "1e-2", "3e-2"]),
         (2e-3, ["7e-4", "2e-3", "6e-3"]),
+        (5e-3, ["2e-3", "5e-3", "2e-2"]),
+        (2.5e-3, ["8e-4", "2.5e-3", "8e-3"]),
     ],
 )
 def test_default_rates(lr: float, rates: list[str]) -> None:
@@ -308,3 +312,39 @@ def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
     assert held_out == all_of(100) - all_of(90)
     plain = resolve(options, "scrolls").task
     assert answers([plain.batch("qasper", 0, step) for step in range(10)]) == all_of(100)
+
+
+def test_what_a_task_starts_from_is_tuned_first(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("train", "test"):
+        (tmp_path / "text" / part).mkdir(parents=True)
+        lines = "".join(f"Line {i}: {i * i % 997}.\n" for i in range(3000))
+        (tmp_path / "text" / part / "a.txt").write_text(lines)
+    for split in ("train", "validation"):
+        (tmp_path / "records" / "quality").mkdir(parents=True, exist_ok=True)
+        lines = "".join(
+            json.dumps({"id": f"{i}", "input": f"Q?\n\n{split} {i}", "output": f"{i}"}) + "\n"
+            for i in range(30)
+        )
+        (tmp_path / "records" / "quality" / f"{split}.jsonl").write_text(lines)
+    start_lr = plugins.load("task", "perplexity").cls.presets["quick"].train.lr
+    small = ["--model.layers", "1", "--model.width", "8", "--model.mlp_width", "8"]
+    steps = ["--train.steps", "2", "--pretrain.steps", "2", "--pretrain.batch_size", "2"]
+    data = ["--data", "scrolls=records", "perplexity=text"]
+    _, trained = toy("--tune", "--tune.lr", "1e-4", "1e-3", *small, *steps, *data, task="scrolls")
+    chosen = records(tmp_path)[0]["tuning"]
+    rate = show_rate(chosen["start"]["lr"]["all"])
+    grid = list(map(show_rate, chosen["start"]["rates"]))
+    assert grid == list(map(show_rate, default_rates(start_lr)))
+    assert list(map(show_rate, chosen["task"]["rates"])) == ["1e-4", "1e-3"]
+    fine_tuned = show_rate(chosen["task"]["lr"]["quality"])
+    assert [*trained] == [
+        *[f"{lr} 1000" for lr in grid],  # the start, of which the best is kept
+        *["1e-4 1000", "1e-3 1000"],
+        *[f"{rate} 0", f"{fine_tuned} 0"],
+    ]
+    assert main(["report"]) == 0
+    text = (tmp_path / "results/leaderboard.md").read_text()
+    assert f"Learning rate of the pre-training: tuned for every encoding, of {grid[0]}," in text
+    assert f"nope {fine_tuned}." in text

@@ -62,8 +62,7 @@ def default_rates(lr: float) -> tuple[float, ...]:
 
 
 def _round(lr: float) -> float:
-    """Return a number with one significant digit; 9 becomes 10, as 3, 10, 30 have equal steps."""
-    rounded = f"{lr:.0e}"
-    if rounded.startswith("9"):
-        rounded = f"{float('10' + rounded[1:]):.0e}"
-    return float(rounded)
+    """Return a number with one significant digit; 9 becomes 10, as 1, 3, 10 have equal steps."""
+    digits, _, exponent = f"{lr:.3e}".partition("e")
+    digit = int(float(digits) + 0.5)
+    return float(f"{10 if digit == 9 else digit}e{exponent}")

@@ -33,7 +33,7 @@ from pe_bench.results import reading
 from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
-from pe_bench.results.reading import read_measurements
+from pe_bench.results.reading import read_measurements, references_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
@@ -336,6 +336,42 @@ def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="another version of pe-bench") as caught:
         write_report(tmp_path)
     assert str(folder) in str(caught.value)
+
+
+def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
+    runs = tmp_path / "elsewhere"
+    put_seeds(runs, "rope", [50, 51, 49, 50.5, 52])
+    put_seeds(runs, "far", [20, 22, 19, 20.5, 22])
+    put(runs, "rope", [SCORE], settings_digest="d1")
+    put(runs, "fire", [SCORE], status="failed")
+    path = references_path(runs, "lm", "5e77")
+    path.parent.mkdir(parents=True)
+    write_rows(path, [SCORE], task="lm", encoding="guessing")
+    export = tmp_path / "results" / "quick"
+    written = write_report(runs, export=export)
+    assert {export / "rows.csv", export / "items.parquet", export / "records.json"} < {*written}
+    assert references_path(export, "lm", "5e77").read_text() == path.read_text()
+    write_report(runs)
+    for name in ("leaderboard.csv", "comparisons.csv"):
+        assert (export / name).read_text() == (runs / name).read_text()
+    text = (export / "leaderboard.md").read_text(encoding="utf-8")
+    write_report(export)  # from these files alone
+    again = (export / "leaderboard.md").read_text(encoding="utf-8")
+    assert again.replace("\n\n\n", "\n\n") == text.partition("Not in a table:")[0].rstrip() + "\n"
+    # A new run appears beside what was exported into a folder of its results folder.
+    put_seeds(tmp_path / "results", "mine", [60, 62, 61, 60.5, 59])
+    text, _ = report(tmp_path / "results")
+    ranks = {line["encoding"]: line["rank"] for line in cells(text) if "rank" in line}
+    assert ranks == {"mine": "1 (a)", "rope": "2 (b)", "far": "3 (c)"}
+    assert len(read_results(tmp_path / "results")) == 16
+    # An export can be exported again, with what is new.
+    write_report(tmp_path / "results", export=tmp_path / "more")
+    assert len(read_results(tmp_path / "more")) == 16
+    with pytest.raises(InputError, match="is the results folder"):
+        write_report(export, export=export)
+    (export / "records.json").write_text('{"tables": [{}]}')
+    with pytest.raises(InputError, match="is not an export of runs"):
+        write_report(export)
 
 
 def read_table(root: Path) -> Table:

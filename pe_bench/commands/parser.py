@@ -187,6 +187,12 @@ def make_parser() -> Parser:
         metavar="ENCODING",
         help="encoding that others are compared with (default: rope)",
     )
+    report.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="write there instead, with all runs in small files that can be committed",
+    )
 
     check = commands.add_parser(
         "check",

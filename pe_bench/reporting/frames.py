@@ -1,13 +1,14 @@
 """Rows of finished runs as pandas frames."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.results.comparison import student_quantile
-from pe_bench.results.reading import read_records, references_path
+from pe_bench.results.reading import key_of, read_records, references_path, results_of
 from pe_bench.results.record import RunRecord
 
 # What tells the numbers of a run apart.
@@ -63,7 +64,13 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
         InputError: the file is missing or not of this form.
     """
     assert record.folder is not None
-    return _read(record.folder / "rows.csv")
+    path = record.folder / "rows.csv"
+    if not record.exported:
+        return _read(path)
+    rows = _read_once(path, path.stat().st_mtime_ns if path.exists() else 0)
+    task, encoding, name = key_of(record)
+    own = (rows["task"] == task) & (rows["encoding"] == encoding) & (rows["run"] == name)
+    return rows[own].copy()
 
 
 def read_references(record: RunRecord) -> pd.DataFrame:
@@ -72,10 +79,14 @@ def read_references(record: RunRecord) -> pd.DataFrame:
     Raises:
         InputError: the file is not of this form.
     """
-    assert record.folder is not None
-    results = record.folder.parents[3]  # runs/<task>/<encoding>/seed<seed>-<hash>
-    path = references_path(results, record.task, record.settings_digest)
+    path = references_path(results_of(record), record.task, record.settings_digest)
     return _read(path) if path.exists() else pd.DataFrame()
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: Path, changed: int) -> pd.DataFrame:
+    """Return the rows of a file; `changed` is the time of its last change."""
+    return _read(path)
 
 
 def _read(path: Path) -> pd.DataFrame:

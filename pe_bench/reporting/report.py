@@ -11,21 +11,27 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.reporting import paired, published
+from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.results.export import write_export
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import write_atomic
 
 
-def write_report(results: Path, reference: str = paired.DEFAULT_REFERENCE) -> list[Path]:
-    """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/ into a results folder.
+def write_report(
+    results: Path, reference: str = paired.DEFAULT_REFERENCE, export: Path | None = None
+) -> list[Path]:
+    """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/.
 
     Args:
-        results: the folder.
+        results: the folder with the runs.
         reference: encoding that others are compared with.
+        export: another folder to write to, with all runs in small files that can be committed and
+            reported on again; None: the results folder, and no such files.
 
     Returns:
         The files written.
@@ -38,14 +44,17 @@ def write_report(results: Path, reference: str = paired.DEFAULT_REFERENCE) -> li
         raise InputError(
             f"there are no runs in {results}: use pe-bench run first, or give --results"
         )
+    if export is not None and export.resolve() == results.resolve():
+        raise InputError(f"--export {export} is the results folder: give another folder")
+    target = results if export is None else export
     tables = make_tables(records)
-    folder = _make_folder(results / "plots")
+    folder = _make_folder(target / "plots")
     pictures = [save_pictures(table, folder) for table in tables]
 
     comparisons = [paired.compare_table(table, reference) for table in tables]
-    leaderboard_csv = results / "leaderboard.csv"
-    comparisons_csv = results / "comparisons.csv"
-    leaderboard_md = results / "leaderboard.md"
+    leaderboard_csv = target / "leaderboard.csv"
+    comparisons_csv = target / "comparisons.csv"
+    leaderboard_md = target / "leaderboard.md"
     frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
     scores = pd.concat(frames)
     write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
@@ -56,7 +65,8 @@ def write_report(results: Path, reference: str = paired.DEFAULT_REFERENCE) -> li
 
     overviews = [path for drawn in pictures for path in drawn.overviews]
     singles = [path for drawn in pictures for path in drawn.all_singles()]
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, *overviews, *singles]
+    exported = [] if export is None else write_export(export, finished_runs(records))
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, *overviews, *singles, *exported]
 
 
 def compose(
@@ -92,7 +102,7 @@ def _embed(table: Table, drawn: Pictures, overview: Path) -> str:
 
 def _make_folder(folder: Path) -> Path:
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot write to {folder} ({error.strerror}): move what is in the way"

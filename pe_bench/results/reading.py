@@ -1,17 +1,22 @@
 """Write rows of runs, read rows and records."""
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items, read_items
+from pe_bench.results.items import Items, read_items, read_labelled_items
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.system.files import slug, write_atomic
+
+EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -59,19 +64,51 @@ def _status(text: str) -> Status:
 def read_records(results: Path) -> list[RunRecord]:
     """Return the records of all runs in a results folder, each with its folder.
 
+    Runs that were exported into this folder, or into a folder in it, are among them.
+
     Raises:
         InputError: a file that is not the record of a run.
     """
     records = []
     for path in sorted((results / "runs").glob("*/*/*/run.json")):
-        try:
+        with _naming(path, "the record of a run: remove that run's folder"):
             content = json.loads(path.read_text(encoding="utf-8"))
             records.append(RunRecord.from_json(content, path.parent))
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                f"{path} is not the record of a run ({error}): remove that run's folder"
-            ) from None
+    for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
+        if path.exists():
+            with _naming(path, "an export of runs: write it again or remove it"):
+                records += _exported(json.loads(path.read_text(encoding="utf-8")), path.parent)
     return records
+
+
+def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
+    """Return the records of an export."""
+    records = []
+    for table in content["tables"]:
+        for run in table["runs"]:
+            record = RunRecord.from_json({**table["shared"], **run}, folder)
+            records.append(replace(record, name=run["run"], exported=True))
+    return records
+
+
+@contextlib.contextmanager
+def _naming(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        kind, _, remedy = what.partition(": ")
+        raise InputError(f"{path} is not {kind} ({error}): {remedy}") from None
+
+
+def results_of(record: RunRecord) -> Path:
+    """Return the results folder that a run is in; of an exported run the folder of the export."""
+    assert record.folder is not None
+    return record.folder if record.exported else record.folder.parents[3]
+
+
+def key_of(record: RunRecord) -> tuple[str, str, str]:
+    """Return task, encoding and name, which tell a run among those of an export."""
+    return record.task, record.encoding, record.name
 
 
 def read_run_items(record: RunRecord) -> list[Items]:
@@ -82,4 +119,23 @@ def read_run_items(record: RunRecord) -> list[Items]:
     """
     assert record.folder is not None
     path = record.folder / "items.parquet"
-    return read_items(path) if path.exists() else []
+    if not path.exists():
+        return []
+    if not record.exported:
+        return read_items(path)
+    return _items_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
+
+
+@lru_cache(maxsize=8)
+def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[Items]]:
+    """Return the items of an export by run.
+
+    Args:
+        path: of the file.
+        changed: time of its last change, so that another content is read again.
+    """
+    found: dict[tuple[str, str, str], list[Items]] = {}
+    for items, labels in read_labelled_items(path):
+        key = (labels["task"], labels["encoding"], labels["run"])
+        found.setdefault(key, []).append(items)
+    return found

@@ -10,6 +10,8 @@ from pe_bench.results.views import Headline, View, from_json, to_json
 
 Status = Literal["done", "skipped", "failed"]
 
+NOT_IN_FILE = ("folder", "name", "exported")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
@@ -46,7 +48,9 @@ class RunRecord:
         peak_memory_bytes: most memory in use.
         pretraining: cost of the phase that the task starts from.
         costs: by subset, cost of its training and evaluation.
-        folder: of the run; not part of the file.
+        folder: of the run, or of the export that it is in; like what follows no part of the file.
+        name: of the run, that of its own folder.
+        exported: whether other runs lie in the same files.
     """
 
     status: Status
@@ -82,13 +86,14 @@ class RunRecord:
     pretraining: Mapping[str, Any] | None = None
     costs: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    name: str = ""
+    exported: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of run.json."""
         content = asdict(self)
         content["views"] = [to_json(view) for view in self.views]
-        del content["folder"]
-        return content
+        return {name: value for name, value in content.items() if name not in NOT_IN_FILE}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> "RunRecord":
@@ -99,7 +104,7 @@ class RunRecord:
         """
         if not isinstance(content, Mapping):
             raise ValueError("it is not a JSON object")
-        known = {f.name: f for f in fields(cls) if f.name != "folder"}
+        known = {f.name: f for f in fields(cls) if f.name not in NOT_IN_FILE}
         absent = [n for n, f in known.items() if _is_required(f) and n not in content]
         if absent:
             raise ValueError(f"it lacks {', '.join(absent)}")
@@ -111,7 +116,7 @@ class RunRecord:
         given["metrics"] = {name: Metric(**metric) for name, metric in metrics.items()}
         given["subsets"] = tuple(given.get("subsets", ()))
         given["notes"] = tuple(given.get("notes", ()))
-        return cls(**given, folder=folder)
+        return cls(**given, folder=folder, name=folder.name if folder else "")
 
 
 def _is_required(one: Any) -> bool:

@@ -1,0 +1,84 @@
+"""Results to commit: the runs of a results folder in three small files, whole for every seed.
+
+    records.json    how the runs came about: what all runs of a table share, and what they do not
+    rows.csv        the rows of all runs
+    items.parquet   the scores of single items of all runs, a line for each cell
+    references/     as in the results folder
+
+A report works from these as from the folders of runs, see `pe_bench.results.reading`.
+"""
+
+import csv
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pe_bench.results.items import Items, write_items
+from pe_bench.results.reading import (
+    EXPORTED,
+    key_of,
+    read_run_items,
+    references_path,
+    results_of,
+    write_rows,
+)
+from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.system.files import write_json
+
+DROPPED = ("traceback", "pretraining", "peak_memory_bytes", "notes")
+
+
+def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
+    """Write finished runs into a folder and return its files.
+
+    Args:
+        folder: where to; another one than the results folder that the runs are from.
+        records: of the runs.
+    """
+    items: list[Items] = []
+    labels: dict[str, list[str]] = {"task": [], "encoding": [], "run": []}
+    for record in records:
+        own = read_run_items(record)
+        items += own
+        for name, value in zip(labels, key_of(record), strict=True):
+            labels[name] += [value] * len(own)
+    files = [folder / EXPORTED, folder / "rows.csv", folder / "items.parquet"]
+    rows = [row for record in records for row in _rows(record)]
+    write_json(files[0], _shared(records))
+    write_rows(files[1], rows, CSV_COLUMNS)
+    write_items(files[2], items, labels)
+    for record in records:
+        path = references_path(results_of(record), record.task, record.settings_digest)
+        target = references_path(folder, record.task, record.settings_digest)
+        if path.exists() and path != target and target not in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            files.append(target)
+    return files
+
+
+def _rows(record: RunRecord) -> Iterable[dict[str, Any]]:
+    assert record.folder is not None
+    with (record.folder / "rows.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            own = (row["task"], row["encoding"], row["run"]) == key_of(record)
+            if own or not record.exported:
+                yield {**row, "run": record.name}
+
+
+def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Return the records, with what all runs under equal settings share written once."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        content = {name: v for name, v in record.to_json().items() if name not in DROPPED}
+        groups.setdefault(record.settings_digest, []).append({"run": record.name, **content})
+    tables = []
+    for contents in groups.values():
+        first = contents[0]
+        same = {n: v for n, v in first.items() if all(other[n] == v for other in contents)}
+        same.pop("run", None)
+        runs = [{n: v for n, v in one.items() if n not in same} for one in contents]
+        tables.append({"shared": same, "runs": runs})
+    return {"tables": tables}

@@ -10,8 +10,10 @@ from test_report import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, 
 
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.tables import read_tables
+from pe_bench.results.metrics import Metric
 from pe_bench.results.reading import references_path, write_rows
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.views import Column
 
 
 def put_references(root: Path, rows: dict[str, list[Measurement]]) -> None:
@@ -71,3 +73,12 @@ def test_parts_have_a_line_each(tmp_path: Path) -> None:
     (axis,) = draw_scores(table).axes
     halves = [values for values in lines(axis) if values == pytest.approx([PARTS[0].value / 2] * 2)]
     assert len(halves) == 3
+
+
+def test_a_column_called_like_its_metric_says_it_once(tmp_path: Path) -> None:
+    metrics = {"span": Metric("effective length", "tokens", higher_is_better=True)}
+    rows = [SCORE, Measurement("all", "span", 64.0, 9)]
+    views = (Column("all", "span", "effective length"),)
+    put(tmp_path, "rope", rows, views=views, metrics=metrics)
+    (row,) = cells(report(tmp_path)[0])
+    assert row["effective length (tokens ↑)"] == "64.00"

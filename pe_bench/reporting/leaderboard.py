@@ -195,10 +195,13 @@ def _column(
     table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
 ) -> NumberColumn:
     """Return a column whose heading names the metric, unless it is that of the first column."""
+    about = table.metric(metric)
     heading = f"{shorten(name)} ({table.label(metric)})"
+    if name == about.title:
+        heading = f"{name} ({about.unit} {table.arrow(metric)})"
     if metric == table.headline.metric and not first:
         heading = f"{shorten(name)} {table.arrow(metric)}".strip()
-    return NumberColumn(heading, numbers, table.metric(metric).unit == "%")
+    return NumberColumn(heading, numbers, about.unit == "%")
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:

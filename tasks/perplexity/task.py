@@ -69,7 +69,7 @@ CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are 
 RESAMPLES = 1000
 HELD_OUT = 0.05  # of the training tokens, where learning rates are chosen
 KEPT = 0.85  # of the score at the trained length, up to the effective length
-CONTEXT_AXIS = "context, tokens, with those that count"
+CONTEXT_AXIS = "context, tokens (those that count among them)"
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # tokens and targets (B, T) -> nats (B, T)
 Nats = npt.NDArray[np.float64]
@@ -92,8 +92,9 @@ class Perplexity(Task):
     tokens under as much context as in training, and `context_gain` the difference. Text, initial
     weights, batches and targets are equal for all encodings, so what differs is what they make of
     context. The gain alone does not rank: a model that ignores its context gains and loses nothing,
-    and would be above one that predicts far better at either length. `test` compares encodings at
-    one length; over lengths it mixes length and content, as longer windows have other text.
+    and would be above one that predicts far better at either length. `1x-window` and `4x-window`
+    are `test` at two lengths: they compare encodings at either, but over lengths they mix length
+    and content, as longer windows have other text.
 
     Key tokens follow LongPPL (Fang et al. 2024), with an evaluator that has no weights: see
     `key_tokens.py`. References are tables of 1, 2 and 3 tokens, counted in the training text.
@@ -126,7 +127,7 @@ class Perplexity(Task):
         train_files: number of files of a public corpus' train split, used one after the other.
     """
 
-    version = 2
+    version = 3
     headline = Headline("bits_per_byte", "4x-context")
     all_subsets = ("test",)
     metrics = {
@@ -138,11 +139,10 @@ class Perplexity(Task):
         Column("4x-context", "context_gain"),
         Column("4x-context", "effective_length", "context"),
         Column("4x-key-tokens", "bits_per_byte"),
-        Column("test", "bits_per_byte", "whole windows"),
-        Curve(
-            "context", "bits_per_byte", "the same tokens under more context", x="context, tokens"
-        ),
-        Curve("key-tokens", "bits_per_byte", "key tokens among them", x="context, tokens"),
+        Column("1x-window", "bits_per_byte"),
+        Column("4x-window", "bits_per_byte"),
+        Curve("context", "bits_per_byte", "the same tokens under more context", CONTEXT_AXIS),
+        Curve("key-tokens", "bits_per_byte", "the key tokens among them", CONTEXT_AXIS),
         Curve(
             "test",
             "bits_per_byte",
@@ -293,6 +293,8 @@ class Perplexity(Task):
             ("context", "bits_per_byte", self.max_eval_tokens): "4x-context",
             ("context", "context_gain", self.max_eval_tokens): "4x-context",
             ("key-tokens", "bits_per_byte", self.max_eval_tokens): "4x-key-tokens",
+            ("test", "bits_per_byte", self.length): "1x-window",
+            ("test", "bits_per_byte", self.max_eval_tokens): "4x-window",
         }
         return shown.get((subset, metric, length or 0), "")
 

@@ -1,4 +1,8 @@
-"""Numbers from papers, to stand beside measured ones and never among them. No torch needed."""
+"""Numbers from papers, to stand beside measured ones and never among them. No torch needed.
+
+Numbers of tasks that this suite lacks, and those whose source is still to be read, wait in
+docs/published-waiting.csv.
+"""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +15,7 @@ from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.results.metrics import describe_metric
 
 TABLE = Path(__file__).with_name("published.csv")
-Evidence = Literal["published", "second-hand", "from memory"]
+Evidence = Literal["published", "second-hand"]
 NONE_KNOWN = "none"
 
 
@@ -27,8 +31,7 @@ class Published:
         spread: the number behind its "±"; None: not given.
         unit: of value and spread; empty: a plain number.
         source: paper, arXiv number, place in it.
-        evidence: "published": read in the paper or its result files; "second-hand": read elsewhere;
-            "from memory": to be checked before it is quoted.
+        evidence: "published": read in the paper or its result files; "second-hand": read elsewhere.
         known_problems: known errors of the number or its protocol; empty: none.
     """
 

@@ -158,7 +158,7 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("passkey", {"tokenizer": "bpe:400"}, "--tokenizer bpe:400 has no effect on a vocabulary of"),
     ("passkey", {"train": {"length": 64}}, r"64 tokens \(words\) has no room .*--train\.length 65"),
     ("passkey:vocabulary=tokenizer", {}, r"128 tokens \(bytes\) has no room"),
-    ("perplexity:stride=0", {}, "stride must be from 1 to 64, the shortest window, not 0"),
+    ("perplexity:stride=0", {}, "stride must be from 1 to 32, the shortest window, not 0"),
     ("perplexity:train_files=0", {}, "train_files must be at least 1, not 0"),
     ("perplexity:windows=-1", {}, "windows must not be negative .*, not -1"),
     ("probes:max_train_symbols=15", {}, "max_train_symbols must be from 16 to 4096, not 15"),

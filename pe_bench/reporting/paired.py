@@ -56,8 +56,8 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
 
 def describe(table: Table, found: Comparison) -> str:
     """Return the differences to the reference in Markdown, and what they rest on."""
-    if not found.pairs:
-        return ""
+    if all(difference.low != difference.low for difference in found.pairs):
+        return ""  # a single encoding, or numbers of one seed and without items
     if not any(difference.seeds > 1 for difference in found.to_reference):
         return _rests_on(found)
     percent = table.metric(table.headline.metric).unit == "%"

@@ -16,6 +16,7 @@ permutation of the seeds' numbers agrees, see `compare`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -300,12 +301,17 @@ def _permutation(scores: Scores, first: str, second: str) -> float:
         return 1.0
     pooled = np.concatenate([scores.values[one][both], scores.values[other][both]])  # (2 S,)
     observed = abs(pooled[:seeds].mean() - pooled[seeds:].mean())
-    if seeds <= 8:
-        chosen = np.array(list(combinations(range(2 * seeds), seeds)))
-    else:
-        rng = np.random.default_rng(BOOTSTRAP_SEED)
-        chosen = rng.random((20_000, 2 * seeds)).argsort(1)[:, :seeds]
-        chosen[0] = np.arange(seeds)  # what was observed is one of them
-    means = pooled[chosen].mean(1)
+    means = pooled[_divisions(seeds)].mean(1)
     gaps = np.abs(2 * (means - pooled.mean()))
     return float((gaps >= observed * (1 - 1e-9)).mean())
+
+
+@lru_cache(maxsize=8)
+def _divisions(seeds: int) -> npt.NDArray[np.int64]:
+    """Return which of twice as many numbers go to the first of two encodings, (D, seeds)."""
+    if seeds <= 8:
+        return np.array(list(combinations(range(2 * seeds), seeds)))
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    chosen = rng.random((20_000, 2 * seeds)).argsort(1)[:, :seeds]
+    chosen[0] = np.arange(seeds)  # what was observed is one of them
+    return chosen

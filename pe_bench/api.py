@@ -49,6 +49,7 @@ from pe_bench.task import (
 )
 from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
+from pe_bench.text.word_tokenizer import WordTokenizer
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 __all__ = [
@@ -103,6 +104,7 @@ __all__ = [
     "TrainConfig",
     "Turn",
     "Vocabulary",
+    "WordTokenizer",
     "Wrapper",
     "collate",
     "concatenate",

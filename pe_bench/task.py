@@ -72,11 +72,14 @@ class Preset:
         train: its training phase. `length` is None where the task's options decide it.
         model: the decoder's shape; None where the task starts from another task's model.
         options: values for the task's own options, which a spec may override.
+        starts_from: spec of the task whose trained model this one fine-tunes; None: trained from
+            scratch.
     """
 
     train: TrainConfig
     model: ModelConfig | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    starts_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Task:
         context: what the run decides.
     """
 
-    headline: ClassVar[Headline]
+    headline: Headline
     presets: ClassVar[Mapping[str, Preset]]
 
     metrics: Mapping[str, Metric] = {}
@@ -161,10 +164,7 @@ class Task:
     """Raise it when items, batches or scores change. Results of a parent's other version are other
     results too."""
 
-    starts_from: ClassVar[str | None] = None
-    """Task whose trained model this one fine-tunes; None: trained from scratch."""
-
-    trains_each_subset: ClassVar[bool] = False
+    trains_each_subset: bool = False
     """Whether every subset has a training phase of its own, each from the same start."""
 
     gate: float | None = None
@@ -174,9 +174,19 @@ class Task:
         self.context = context
         # `SelectiveCopy` is selective-copy, in labels and messages.
         self.name = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(self).__name__).lower()
-        self.train = context.train or self.presets[context.preset].train
+        self.train = context.train or self.preset(context.preset, context.data).train
         self.unavailable: Mapping[str, str] = {}
         """Subsets that cannot be evaluated, each with the reason in one sentence."""
+
+    @classmethod
+    def preset(cls, name: str, data: Path | None) -> Preset:
+        """Return what a preset stands for.
+
+        Args:
+            name: one of `presets`.
+            data: folder given by the user; a task may train on it in another way than on its own.
+        """
+        return cls.presets[name]
 
     @classmethod
     def make(cls, context: TaskContext | None = None, **options: Any) -> Self:
@@ -187,7 +197,8 @@ class Task:
             **options: values that differ from the preset's.
         """
         context = context or TaskContext()
-        return cls(context, **{**cls.presets[context.preset].options, **options})
+        preset = cls.preset(context.preset, context.data)
+        return cls(context, **{**preset.options, **options})
 
     def check_range(self, **ranges: tuple[int, int, int]) -> None:
         """Check options.

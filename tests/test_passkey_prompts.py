@@ -16,9 +16,9 @@ from pe_bench.tasks.passkey.prompts import (
     distinct,
     nonsense_names,
 )
-from pe_bench.tasks.passkey.word_tokenizer import WordTokenizer
 from pe_bench.text.corpus import folder_corpus
 from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
+from pe_bench.text.word_tokenizer import WordTokenizer
 
 MAX_LENGTH = 1600
 

@@ -1,8 +1,9 @@
 """The seven subsets: formats, batches, scores, resume, and the real documents."""
 
 import dataclasses
-import hashlib
 import json
+import shutil
+import statistics
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import check_items
+from helpers import Oracle, check_items, measure
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.generation import generate
@@ -22,7 +23,10 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.sequences.length_generalization import ID, OOD
+from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls import task as scrolls
+from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.task import SUBSETS
 from pe_bench.text.tokenizer import ByteTokenizer
@@ -44,10 +48,17 @@ def stage(cache_folder: Path) -> Stage:
     return make
 
 
-def source(cache: Path, records: Any) -> bytes:
-    """The file that records of the miniature were read from."""
-    files = [path.read_bytes() for path in cache.glob("builtin/*/*/*.jsonl")]
-    return next(file for file in files if hashlib.sha256(file).hexdigest() == records.sha256)
+@pytest.fixture(scope="session")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents in the official layout, as a user gives them."""
+    folder = tmp_path_factory.mktemp("given")
+    for name, subset in SUBSETS.items():
+        for split, n in (("train", 40), ("validation", 8)):
+            records = miniature.rows(subset.miniature, split, n, 100, questions=2)
+            if name == "narrative_qa":  # a second reference
+                records += [{**row, "output": f"the old {row['output']}"} for row in records]
+            write_split(folder / name / f"{split}.jsonl", records)
+    return folder
 
 
 def untrained(stage: ResolvedTask) -> Decoder:
@@ -91,11 +102,11 @@ def test_first_words_and_tokens() -> None:
 @pytest.mark.parametrize("protocol", ["strict", "paper"])
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_loss_falls_on_the_output_and_on_nothing_else(
-    stage: Stage, subset: str, protocol: str
+    stage: Stage, given: Path, subset: str, protocol: str
 ) -> None:
-    task = stage(protocol=protocol).task
+    task = stage(protocol=protocol, data={"": given}).task
     batch = task.batch(subset, seed=1, step=3)
-    outputs = {o for record in task.data[subset][0] for o in record.outputs}
+    outputs = {o for record in task.data[subset]["train"] for o in record.outputs}
     assert batch.tokens.shape == batch.targets.shape
     assert batch.tokens.shape[1] < task.length
     for tokens, targets in zip(batch.tokens, batch.targets, strict=True):
@@ -109,28 +120,28 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
         assert torch.equal(tokens[first + 1 : last + 1], targets[first:last])  # next tokens
 
 
-def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage) -> None:
-    task = stage().task
+def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, given: Path) -> None:
+    task = stage(data={"": given}).task
     again = task.batch("qasper", 0, 7)
     assert torch.equal(task.batch("qasper", 0, 7).tokens, again.tokens)
     assert not torch.equal(task.batch("qasper", 1, 7).tokens[:, :80], again.tokens[:, :80])
-    total = len(task.data["qasper"][0])
+    total = len(task.data["qasper"]["train"])
     order = np.concatenate([scrolls._order(total, 0, 0), scrolls._order(total, 0, 1)])
     assert sorted(order) == sorted([*range(total)] * 2)
 
 
-def test_references_take_turns(stage: Stage) -> None:
-    task = stage().task
-    record = task.data["narrative_qa"][0][4]
+def test_references_take_turns(stage: Stage, given: Path) -> None:
+    task = stage(data={"": given}).task
+    record = task.data["narrative_qa"]["train"][4]
     assert len(set(record.outputs)) == 2
     seen = {TOKENS.decode(task._encode("narrative_qa", 4, 4 + epoch)[1]) for epoch in range(2)}
     assert seen == set(record.outputs)
 
 
 def test_evaluation_is_scored_and_resumed_item_by_item(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = stage("scrolls:items=6,answer_tokens=4")
+    made = stage("scrolls:items=6,answer_tokens=4", data={"": given})
     model, task = untrained(made), made.task
     monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.length)  # two at a time
     whole = task.evaluate(model, "quality", 0, Journal(tmp_path / "whole.jsonl"))
@@ -153,22 +164,23 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
     assert [(row.metric, row.n) for row in whole.rows] == [
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
-    assert whole.rows[0].length > 200
+    inputs = [len(r.input) for r in made.task._evaluated("quality", "validation")]
+    assert whole.rows[0].length == round(statistics.median(inputs))  # they are read whole
     check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
 
 
-def test_errors_are_over_documents(stage: Stage, tmp_path: Path) -> None:
-    made = stage("scrolls:items=6,summary_tokens=4")
+def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) -> None:
+    made = stage("scrolls:items=6,summary_tokens=4", data={"": given})
     found = made.task.evaluate(untrained(made), "qmsum", 0, Journal(tmp_path / "j"))
     check_items([*found.rows, *made.task.summarize(found.rows)], list(found.items), tmp_path)
-    documents = {record.input[-1000:] for record in made.task._evaluated("qmsum")}
+    documents = {record.input[-1000:] for record in made.task._evaluated("qmsum", "validation")}
     for items in found.items:
         assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
 
 @torch.no_grad()
-def test_the_likeliest_option_is_found(stage: Stage) -> None:
-    made = stage("scrolls:items=8")
+def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
+    made = stage("scrolls:items=8", data={"": given})
     task, model = made.task, untrained(made)
     prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
     chosen = task._likeliest(model, prompt, options, 32)
@@ -182,8 +194,8 @@ def test_the_likeliest_option_is_found(stage: Stage) -> None:
     assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
 
 
-def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage) -> None:
-    task = stage().task
+def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage, given: Path) -> None:
+    task = stage(data={"": given}).task
     rows = [Measurement(n, s.metric, 10.0 * i, 5, 3.0) for i, (n, s) in enumerate(SUBSETS.items())]
     rows.insert(0, Measurement("quality", "accuracy", 99.0, 5, 3.0))
     (score,) = task.summarize(rows)
@@ -195,7 +207,7 @@ def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage) ->
 
 
 def test_paper_protocol_samples_summaries_and_nothing_else(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stage: Stage, given: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen: dict[str, Any] = {}
 
@@ -205,7 +217,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
 
     monkeypatch.setattr(scrolls, "generate", note)
     for protocol in ("strict", "paper"):
-        made = stage("scrolls:items=2", protocol=protocol)
+        made = stage("scrolls:items=2", protocol=protocol, data={"": given})
         for name, subset in SUBSETS.items():
             if name == "quality" and protocol == "strict":
                 continue  # it asks the model for the likeliest option, and there is no model
@@ -215,14 +227,10 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
 
 
 def test_a_broken_subset_is_named_and_the_others_stay(
-    stage: Stage, tmp_path: Path, cache_folder: Path
+    stage: Stage, given: Path, tmp_path: Path
 ) -> None:
-    built = stage().task
     for name in ("qasper", "quality", "qmsum"):
-        for split, records in zip(("train", "validation"), built.data[name], strict=True):
-            target = tmp_path / name / f"{split}.jsonl"
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(source(cache_folder, records))
+        shutil.copytree(given / name, tmp_path / name)
     broken = tmp_path / "quality" / "train.jsonl"
     broken.write_text(broken.read_text().replace('"output"', "output", 1))
     (tmp_path / "qmsum" / "validation.jsonl").write_text("")
@@ -232,7 +240,7 @@ def test_a_broken_subset_is_named_and_the_others_stay(
     assert "validation.jsonl" in task.unavailable["qmsum"]
     assert "expected" in task.unavailable["gov_report"]
     assert task.data_label.startswith("scrolls-")
-    assert task.fingerprint != built.fingerprint
+    assert task.fingerprint != stage(data={"": given}).task.fingerprint
 
 
 def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,21 +263,136 @@ def test_real_documents(stage: Stage, real_documents: Path) -> None:
 
 
 def test_other_presets_read_the_archives_of_the_hub(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+    stage: Stage, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = stage().task
-
     def fetch(repository: str, name: str, *, cache: Path) -> Path:
         assert repository == "tau/scrolls"
         subset = name.removesuffix(".zip")
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
-            for split, records in zip(("train", "validation"), built.data[subset], strict=True):
-                archive.writestr(f"{subset}/{split}.jsonl", source(cache_folder, records))
+            for split in ("train", "validation"):
+                archive.write(given / subset / f"{split}.jsonl", f"{subset}/{split}.jsonl")
         return tmp_path / name
 
     monkeypatch.setattr(scrolls, "hub_file", fetch)
     task = stage(preset="small", cache=tmp_path / "cache").task
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
-    assert task.fingerprint == built.fingerprint  # the same documents
+    assert task.fingerprint == stage(data={"": given}).task.fingerprint  # the same documents
     assert task.batch("qmsum", 0, 0).tokens.shape[0] == 16
+    assert task.trains_each_subset and task.context.start is not None
+
+
+def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
+    made = stage()
+    task = made.task
+    assert made.start is None and not task.trains_each_subset
+    eos = task.tokenizer.eos
+    batch = task.batch(None, seed=1, step=3)
+    assert batch.tokens.shape[1] < task.length
+    kinds = set()
+    for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+        end = tokens.index(eos)
+        document = task.tokenizer.decode(tokens[:end])
+        kinds.add(document.split()[0])
+        assert targets[:end] == [IGNORE] * end
+        # The first question is asked as evaluation asks it.
+        start = next(i for i, target in enumerate(targets) if target != IGNORE)
+        first, *later = task.tokenizer.decode(tokens[end + 1 : start + 1]).split("\n", 1)
+        if not later:
+            asked = f"{first.strip()}\n\n{document}" if first else document
+            assert task.format.prompt(asked, 0, False, False) == tokens[: start + 1]
+        ends = [i for i, target in enumerate(targets) if target == eos]
+        assert all(targets[i - 1] != IGNORE for i in ends) and len(ends) >= 1
+    assert len(kinds) == 7
+
+
+def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path: Path) -> None:
+    made = stage("scrolls:items=12")
+    task = made.task
+    answers = {}
+    for splits in task.data.values():
+        for split in [name for name in splits if name != "train"]:
+            for record in splits[split]:
+                prompt = task.format.prompt(record.input, 0, False, False)
+                answers[tuple(prompt)] = [*prompt[1:], *task.format.output(record.outputs[0], 99)]
+
+    def answer(given: list[int]) -> list[int]:
+        return next(
+            full for prompt, full in answers.items() if tuple(given[: len(prompt)]) == prompt
+        )
+
+    oracle = Oracle(answer, vocab_size=task.vocabulary.vocab_size, prefix_consistent=False)
+    rows = measure(task, oracle, tmp_path)
+    assert {row.length for row in rows} == {128, 256, 512}
+    assert max(shape[1] for shape in oracle.seen) <= task.max_eval_tokens
+    whole = [*rows, *task.summarize(rows)]
+    assert all(row.value == pytest.approx(100) for row in whole)
+    assert [(r.subset, r.length) for r in whole if r.metric == "score"] == [
+        ("all", 128), ("all", 256), ("all", 512), (ID, None), (OOD, None),
+    ]  # fmt: skip
+
+
+def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage) -> None:
+    task = stage("scrolls:gate=50").task
+    for inside, status in ((49.0, "not_learned"), (50.0, "ranked")):
+        rows = []
+        for name, subset in SUBSETS.items():
+            for length in task.lengths:
+                value = inside if length == task.length else 30.0
+                rows.append(Measurement(name, subset.metric, value, 5, 3.0, length))
+        score = {r.subset: r for r in task.summarize(rows) if r.length is None}
+        assert score[OOD].status == status and score[OOD].value == pytest.approx(30)
+        assert score[ID].status == "ranked" and score["quality-out-of-distribution"].value == 30
+        fewer = [row for row in rows if row.subset != "quality"]
+        found = {row.subset: row.status for row in task.summarize(fewer)}
+        assert found[OOD] == ("partial" if status == "ranked" else status)
+
+
+def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) -> None:
+    task = stage().task
+    rows: dict[str, dict[Any, Measurement]] = {}
+    for name, found in task.references().items():
+        main = [row for row in found if row.metric in ("em", "f1", "rgm", "score")]
+        rows[name] = {(row.subset, row.length): row for row in main}
+    assert list(rows) == ["constant answer", "guessing"]
+    for name in task.subsets:
+        limit = {"contract_nli": 33.4, "quality": 15}.get(name, 15)
+        assert all(rows["constant answer"][name, length].value <= limit for length in task.lengths)
+    guessing = rows["guessing"]
+    assert guessing["quality", 512].value == pytest.approx(25, abs=6)
+    assert guessing["contract_nli", 512].value == pytest.approx(33.3, abs=6)
+    assert guessing[OOD, None].value < 15 > rows["constant answer"][OOD, None].value
+
+
+def test_real_data_have_references_too(stage: Stage, given: Path) -> None:
+    references = stage(data={"": given}).task.references()
+    for rows in references.values():
+        assert [row.subset for row in rows if row.metric == "score"] == ["all"]
+        assert {row.subset for row in rows} == {*SUBSETS, "all"}
+
+
+def test_titles_say_how_much_is_read_and_what_can_be_scored(stage: Stage, given: Path) -> None:
+    whole = stage(data={"": given}, train={"length": 2000}).task
+    assert {view.title for view in whole.views} == {""}
+    task = stage("scrolls:answer_tokens=4", data={"": given}, train={"length": 140}).task
+    titles = {view.subset: view.title for view in task.views}
+    inputs = [len(r.input.encode()) for r in task.data["quality"]["validation"]]
+    median = round(statistics.median(inputs))
+    assert titles["quality"] == f"quality: reads 134 of {median} tokens, at most 0.0"
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "message"),
+    [
+        ("scrolls", {"protocol": "paper"}, "about the published documents: give them as --data"),
+        ("scrolls", {"tokenizer": "bpe:500"}, "no effect on the built-in documents"),
+        ("scrolls:items=0", {}, "no end of built-in documents: give scrolls:items 1 or more"),
+        ("scrolls:gate=101", {}, "gate is a percentage, not 101.0"),
+        ("scrolls", {"train": {"length": 55}}, "--train.length 55 is too short"),
+    ],
+)
+def test_what_built_in_documents_refuse(
+    stage: Stage, spec: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        stage(spec, **changes)

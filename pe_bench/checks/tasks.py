@@ -118,7 +118,8 @@ def _make(plugin: Plugin, cache: Path) -> Task:
     cls: type[Task] = plugin.cls
     _refuse_missing(plugin.label, cls, ("headline", "presets"))
     preset = next(iter(cls.presets))
-    start = _make(plugins.load("task", cls.starts_from, preset), cache) if cls.starts_from else None
+    base = cls.presets[preset].starts_from
+    start = _make(plugins.load("task", base, preset), cache) if base else None
     context = TaskContext(preset=preset, cache=cache, start=start)
     task = cls.make(context, **{**cls.check_options, **plugin.options})
     _refuse_missing(plugin.label, task, ("vocabulary", "all_subsets"))

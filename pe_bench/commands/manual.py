@@ -95,8 +95,9 @@ def _presets(cls: type[Any], where: str) -> str:
             ]
         )
     lines = ["Presets:", align(rows)]
-    if cls.starts_from:
-        lines.append(f"The model is that of the task {cls.starts_from}, trained before.")
+    for name, preset in cls.presets.items():
+        if preset.starts_from:
+            lines.append(f"{name} starts from the model of the task {preset.starts_from}.")
     lines.append(f"Protocols: {', '.join(cls.protocols)}.")
     if quick:
         lines.append(f"Subsets: {', '.join(quick.task.all_subsets)}.")
@@ -113,6 +114,7 @@ def _resolved(where: str, preset: str) -> ResolvedTask | None:
 
 def _model(cls: type[Any], preset: str, quick: ResolvedTask | None) -> ModelConfig:
     """Return a preset's shape with the vocabulary of preset quick."""
-    start = plugins.load("task", cls.starts_from).cls if cls.starts_from else cls
+    base = cls.presets[preset].starts_from
+    start = plugins.load("task", base).cls if base else cls
     model: ModelConfig = start.presets[preset].model or ModelConfig()
     return replace(model, vocab_size=quick.model.vocab_size) if quick else model

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = _preset(options, plugin, asked)
-    start = _start(options, plugin.cls)
+    start = resolve(options, preset.starts_from, asked=False) if preset.starts_from else None
     context = _context(options, plugin, preset, asked, start)
     task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
@@ -166,8 +167,8 @@ def _untrained(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _preset_of(task: ResolvedTask) -> Preset:
-    preset: Preset = type(task.task).presets[task.task.context.preset]
-    return preset
+    context = task.task.context
+    return task.task.preset(context.preset, context.data)
 
 
 def _preset(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
@@ -188,11 +189,13 @@ def _preset(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
             f"{suggest(options.protocol, list(cls.protocols))}; there is "
             f"{', '.join(cls.protocols)}"
         )
-    return cls.presets[options.preset]
+    return cls.preset(options.preset, _data(options, plugin, asked))
 
 
-def _start(options: RunOptions, cls: type[Task]) -> ResolvedTask | None:
-    return resolve(options, cls.starts_from, asked=False) if cls.starts_from else None
+def _data(options: RunOptions, plugin: Plugin, asked: bool) -> Path | None:
+    """Return the folder that the user gave for a task, if any."""
+    name = plugin.label.partition(":")[0]
+    return options.data.get(name, options.data.get("") if asked else None)
 
 
 def _context(
@@ -200,7 +203,6 @@ def _context(
 ) -> TaskContext:
     """Return what a task is constructed with."""
     overrides = dict(options.train if asked else options.pretrain)
-    name = plugin.label.partition(":")[0]
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
         raise InputError(
@@ -217,7 +219,7 @@ def _context(
         preset=options.preset,
         protocol=options.protocol if asked else "strict",
         train=train,
-        data=options.data.get(name, options.data.get("") if asked else None),
+        data=_data(options, plugin, asked),
         tokenizer=options.tokenizer,
         cache=options.cache,
         subsets=options.subsets if asked else None,

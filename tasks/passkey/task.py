@@ -27,13 +27,13 @@ from pe_bench.api import (
     TaskContext,
     Tokenizer,
     TrainConfig,
+    WordTokenizer,
     collate,
     folder_corpus,
     load_tokenizer,
     stdlib_corpus,
 )
 from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_names
-from pe_bench.tasks.passkey.word_tokenizer import WordTokenizer
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 DEPTHS = [tenth / 10 for tenth in range(11)]

@@ -1,139 +1,304 @@
-"""A built-in miniature of a seven-part long-document benchmark, for use without a download.
+"""Seven built-in kinds of short documents that stand for those of SCROLLS, without a download.
 
-Each part has the record layout and the kind of answer of the part it stands for (Shaham et al.
-2022, arXiv:2201.03533), in a language small enough for a byte-level model to learn in minutes. A
-document is a pile of facts of one form, "Ada hid the lantern in the barn."; only the name and the
-thing tell the one that is asked for from the others, so retrieval decides and not a prior.
+Each kind has the record layout and the kind of answer of the subset that it stands for (Shaham et
+al. 2022, arXiv:2201.03533). A document is a pile of facts of one form, "The barn hid jars." No
+thing has two facts in a document, so the thing that a question ends in, or a marker where nothing
+is asked, identifies one fact; its answer is a value drawn evenly for that fact alone. No answer can
+be told without finding its fact. Longer documents have no more facts, but other sentences between
+them: what differs is how far away a fact is.
 """
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
-from pe_bench.api import InputError
+from pe_bench.api import InputError, WordTokenizer
 
-Row = dict[str, str]
-LENGTHS = (300, 4000)
+LEAST_SHARE = 0.3  # of a training row that a document takes
+MOST_FACTS = 12  # of a document; what is longer has more sentences that are none
+ASIDES = 0.1  # share of the sentences that are no facts
+Item = TypeVar("Item")
+
 SPLITS = ("train", "validation")
-
-# Within a vocabulary the initials differ: the first byte of a word settles the rest.
-_NAMES = "Ada, Ben, Cleo, Dan, Eve, Finn, Gus, Hana, Ivo, Jill, Kai, Lena"
-_OBJECTS = "lantern, kettle, ring, mirror, basket, saw, drum, hammer, violin, clock, apron, jar"
-_PLACES = "barn, cellar, garden, tower, mill, oven, well, harbour"
+LEAST_SIZE = 56
+PERIOD = 24  # questions after which classes of answers begin again
+UNANSWERABLE_EVERY = 12  # paper questions, of which one asks for a thing without a fact
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A query on the fact {a} {b} {c}, a wrong value {w}, an unstated pair {x} {y}, {options}."""
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_NAMES = _words("Ada Ben Cleo Dan Eve Finn Gus Hana Ivo Jill Kai Lena Max Nora Otto Pia")
+_THINGS = _words(
+    "anchors baskets candles drums feathers flags gloves hammers jars keys ladders mirrors pillows "
+    "ropes spoons violins"
+)
+_PLACES = _words(
+    "barn cellar garden tower mill harbour attic bakery bridge cabin castle cave chapel forest "
+    "kitchen library market meadow orchard pantry stable tunnel valley wharf"
+)
+_PEOPLE = _words(
+    "baker smith miller tailor doctor farmer judge nurse pilot sailor weaver potter painter hunter "
+    "cook singer dancer teacher lawyer barber gardener mason butcher banker"
+)
+_METHODS = _words(
+    "dropout pooling caching voting hashing masking sorting tagging pruning scaling mixing padding "
+    "tiling boosting warping parsing cropping blending folding ranking rounding shifting splitting "
+    "merging"
+)
+_COLOURS = _words(
+    "red blue green white black grey brown yellow pink purple orange golden silver beige violet "
+    "scarlet"
+)
+_MATERIALS = _words(
+    "oak pine steel copper brass clay cotton silk wool leather paper marble granite ivory rubber "
+    "velvet"
+)
+
+
+class Question(NamedTuple):
+    """A question, empty where the whole document is to be summed up, and its answer."""
 
     query: str
-    outputs: tuple[str, ...]  # the references
-    value: str = ""  # forces {c}, where the answer depends on it
+    answer: str
+
+
+class Document(NamedTuple):
+    """A text and questions about it."""
+
+    text: str
+    questions: list[Question]
 
 
 @dataclass(frozen=True)
 class _Style:
-    """A genre: facts are a name {a}, one of the things {b} and one of the values {c}."""
+    """A kind of document.
 
-    headings: tuple[str, ...]
+    Attributes:
+        heading: first line.
+        fact: of a name {a}, a thing {b}, and the values {c} and {d}.
+        aside: a sentence without a fact, of a name.
+        query: about the fact of the thing {b}.
+        answer: of the fact's values.
+        values: what {c} and {d} are drawn from.
+        joiner: between sentences.
+        marked: where there is no query: other forms of `fact`, one for each fact to be summed up.
+        unknown: answer to a question about a thing without a fact; empty: there is none.
+    """
+
+    heading: str
     fact: str
     aside: str
-    things: str
-    values: str
-    cases: tuple[_Case, ...]
+    answer: str
+    values: tuple[Sequence[str], ...]
+    query: str = ""
     joiner: str = " "
-    asked: str = ""  # where there is no query: the wording that marks the two facts to sum up
+    marked: tuple[str, ...] = ()
+    unknown: str = ""
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Tokens of the parts, the same for every document: each word is one."""
+        words = {"a": "Ada", "b": "keys", "c": "red", "d": "barn"}
+        words["options"] = _options(["red"] * 4)
+        parts = {"heading": self.heading, "query": self.query, "answer": self.answer}
+        parts |= {"fact": self.joiner + self.fact, "aside": self.joiner + self.aside}
+        parts["marked"] = "".join(self.joiner + form for form in self.marked)
+        sizes = {name: len(tokens(part.format(**words))) for name, part in parts.items()}
+        sizes["answer"] = max(sizes["answer"], len(tokens(self.unknown)))
+        return sizes
 
 
 _STYLES = {
     "paper question": _Style(
-        headings=("Paper {number}\nIntroduction", "Method", "Results"),
-        fact="The {a} model uses {c} on {b} data.",
-        aside="We thank {a} for advice.",
-        things="news, law, chess, music, sport, film, opera, trade, radio, garden, ice, jazz",
-        values="dropout, pooling, caching, voting, hashing, masking, sorting, tagging",
-        cases=(
-            *[_Case("What does the {a} model use on {b} data?", ("{c}",))] * 3,
-            _Case("Does the {a} model use {c} on {b} data?", ("Yes",)),
-            _Case("Does the {a} model use {w} on {b} data?", ("No",)),
-            _Case("What does the {x} model use on {y} data?", ("Unanswerable",)),
-        ),
+        heading="Method.",
+        fact="We use {c} on {b}.",
+        aside="We thank {a}.",
+        query="Method for {b}",
+        answer="{c}",
+        values=(_METHODS,),
+        unknown="Unanswerable",
     ),
     "inference": _Style(
-        headings=("AGREEMENT No. {number}\nThe parties agree as follows.",),
-        fact="{a} {c} disclose the {b}.",
-        aside="{a} signs in good faith.",
-        things="plans, notes, maps, deeds, songs, codes, terms, files, logs, ideas, books, rules",
-        values="shall, shall not",
-        cases=(
-            _Case("{a} shall disclose the {b}.", ("Entailment",), value="shall"),
-            _Case("{a} shall disclose the {b}.", ("Contradiction",), value="shall not"),
-            _Case("{x} shall disclose the {y}.", ("Not mentioned",)),
-        ),
-        joiner="\n",
+        heading="AGREEMENT.",
+        fact="They {c} {b}.",
+        aside="{a} signs.",
+        query="Permission for {b}",
+        answer="{c}",
+        values=(("permit", "forbid"),),
+        unknown="Not mentioned",
     ),
     "story question": _Style(
-        headings=("THE VALLEY, BOOK {number}\n\nCHAPTER I", "CHAPTER II"),
-        fact="{a} hid the {b} in the {c}.",
-        aside="{a} could not sleep.",
-        things=_OBJECTS,
-        values=_PLACES,
-        cases=(_Case("Where did {a} hide the {b}?", ("in the {c}", "the {c}")),),
+        heading="CHAPTER ONE.",
+        fact="The {c} hid {b}.",
+        aside="{a} slept.",
+        query="Place of {b}",
+        answer="{c}",
+        values=(_PLACES,),
     ),
     "multiple choice": _Style(
-        headings=("The Market, Part {number}",),
-        fact="{a} sold the {b} to the {c}.",
+        heading="The Market.",
+        fact="The {c} bought {b}.",
         aside="{a} laughed.",
-        things=_OBJECTS,
-        values="baker, smith, miller, tailor, doctor, farmer, judge, nurse",
-        cases=(_Case("To whom did {a} sell the {b}?\n\n{options}", ("the {c}",)),),
+        query="Buyer of {b}\n\n{options}",
+        answer="the {c}",
+        values=(_PEOPLE,),
     ),
     "meeting query": _Style(
-        headings=("Chair: Welcome to meeting {number}.",),
-        fact="{a}: I choose {c} for the {b}.",
+        heading="Chair: Welcome.",
+        fact="We want {c} {d} for {b}.",
         aside="{a}: Um, okay.",
-        things="antenna, button, cover, dial, engine, frame, gear, handle, knob, lamp, motor, plug",
-        values="red, blue, green, white, yellow, orange, pink, silver",
-        cases=(_Case("Summarize what {a} decided on the {b}.", ("{a} chose {c} for the {b}.",)),),
+        query="Decision on {b}",
+        answer="{c} {d}",
+        values=(_COLOURS, _MATERIALS),
         joiner="\n",
     ),
     "screenplay": _Style(
-        headings=("Episode {number}\nSCENE ONE", "SCENE TWO"),
-        fact="{a}: I lost the {b} in the {c}.",
-        asked="[{a} finds the {b} in the {c}.]",
+        heading="SCENE ONE.",
+        fact="The {c} has {b}.",
         aside="{a}: Are you sure?",
-        things=_OBJECTS,
-        values=_PLACES,
-        cases=(_Case("", ("{a} finds the {b} in the {c}.",)),),
+        answer="{c}",
+        values=(_PLACES,),
         joiner="\n",
+        marked=("[The {c} reveals {b}.]", "[The {c} conceals {b}.]"),
     ),
     "report": _Style(
-        headings=("Report {number}\nBackground", "Discussion"),
-        fact="{a} County asked for {c} million for {b}.",
-        asked="We found that {a} County spent {c} million on {b}.",
-        aside="{a} County agreed.",
-        things="roads, banks, schools, parks, trams, canals, dams, lakes, wells, farms, mines, art",
-        values="2, 3, 4, 5, 6, 7, 8, 9",
-        cases=(_Case("", ("{a} County spent {c} million on {b}.",)),),
+        heading="Background.",
+        fact="The {c} had {b}.",
+        aside="{a} agreed.",
+        answer="{c}",
+        values=(_PEOPLE,),
+        marked=("The {c} needed {b}.", "The {c} deserved {b}."),
     ),
 }
+_LABELS = {"permit": "Entailment", "forbid": "Contradiction"}
 
 STYLES: tuple[str, ...] = tuple(_STYLES)
 
 
-def rows(style: str, split: str, n: int, *, seed: int = 0, length: int = 480) -> list[Row]:
-    """Generates `n` examples of one style, the same on every platform and Python.
+def tokens(text: str) -> list[bytes]:
+    """Return the words, digits and other characters of a text, each a token of `tokenizer`."""
+    return WordTokenizer.pieces(text)
+
+
+def tokenizer() -> WordTokenizer:
+    """Return a vocabulary in which every word of the documents is one token."""
+    texts = [*_NAMES, *_THINGS, *_PLACES, *_PEOPLE, *_METHODS, *_COLOURS, *_MATERIALS]
+    texts += [*_LABELS, *_LABELS.values(), _options(_PEOPLE[:4])]
+    for style in _STYLES.values():
+        texts += [style.heading, *style.marked, style.fact, style.aside, style.query, style.unknown]
+    plain = [re.sub(r" ?\{\w+\}", "", text) for text in texts]
+    return WordTokenizer([*plain, *(f" {text}" for text in plain)])
+
+
+def draw(
+    style: str, rng: random.Random, size: int, questions: int | None = None, first: int = 0
+) -> Document:
+    """Return a document and questions about different facts of it.
 
     Args:
         style: one of `STYLES`.
-        split: one of `SPLITS`; they share no document, whatever the seeds.
-        n: number of examples, each with its own document; a larger `n` only appends.
+        rng: decides on everything.
+        size: most tokens of a document together with its questions and answers.
+        questions: how many; None: as many as have room beside the document, whose own share of the
+            tokens is then drawn between `LEAST_SHARE` and all.
+        first: number of the first question; classes of answers take turns from question to
+            question.
+    """
+    form = _STYLES[style]
+    sizes = form.sizes
+    answers = max(1, len(form.marked))
+    each = sizes["query"] + answers * (sizes["answer"] + 1) - 1 + SPECIAL
+    room = size - 2 - sizes["heading"] - sizes["marked"]  # BOS and EOS
+    if questions is None:
+        longest = room - each
+        share = LEAST_SHARE + (1 - LEAST_SHARE) * rng.random() ** 2
+        room = max(int(longest * share), min(longest, 2 * sizes["fact"]))
+        asked = (longest - room) // each + 1
+    else:
+        asked = questions
+        room -= asked * each
+    things = _shuffled(rng, _THINGS)
+    facts: list[dict[str, str]] = []
+    lines: list[str] = []
+    for marked in form.marked:
+        facts.append(_fact(form, rng, things.pop(), len(facts)))
+        lines.append(marked.format(**facts[-1]))
+    while True:
+        is_aside = len(facts) == MOST_FACTS or (bool(facts) and rng.random() < ASIDES)
+        room -= sizes["aside" if is_aside else "fact"]
+        if room < 0:
+            break
+        fact = _fact(form, rng, things[-1], len(facts))
+        if is_aside:
+            lines.append(form.aside.format(**fact))
+            continue
+        things.pop()
+        facts.append(fact)
+        lines.append(form.fact.format(**fact))
+    text = f"{form.heading}{form.joiner}{form.joiner.join(_shuffled(rng, lines))}"
+    if form.marked:
+        answer = ", ".join(form.answer.format(**fact) for fact in facts[: len(form.marked)])
+        return Document(text, [Question("", answer)])
+    return Document(text, list(_questions(form, rng, facts, things, asked, first)))
+
+
+SPECIAL = 1  # EOS of an answer
+
+
+def _questions(
+    form: _Style,
+    rng: random.Random,
+    facts: list[dict[str, str]],
+    things: list[str],
+    count: int,
+    first: int,
+) -> Iterator[Question]:
+    """Yield questions of all kinds in turn, about different facts, fewer where they run out."""
+    all_facts = facts
+    if form is _STYLES["inference"]:
+        kinds = [*_LABELS, ""]
+    else:
+        kinds = ["known"] * (UNANSWERABLE_EVERY - 1) + ["" if form.unknown else "known"]
+    for number in range(first, first + count):
+        kind = kinds[number % len(kinds)]
+        if not kind:
+            yield Question(form.query.format(b=_pick(rng, things)), form.unknown)
+            continue
+        fitting = [fact for fact in facts if kind in ("known", fact["c"])]
+        if not fitting:
+            continue
+        fact = _pick(rng, fitting)
+        facts = [other for other in facts if other is not fact]
+        options = ""
+        if "{options}" in form.query:
+            stated = _shuffled(rng, [other["c"] for other in all_facts])
+            others = dict.fromkeys([*stated, *_shuffled(rng, form.values[0])])
+            del others[fact["c"]]
+            options = _options(_shuffled(rng, [fact["c"], *[*others][:3]]))
+        answer = _LABELS.get(fact["c"]) or form.answer.format(**fact)
+        yield Question(form.query.format(**fact, options=options), answer)
+
+
+def rows(
+    style: str, split: str, n: int, size: int, *, seed: int = 0, questions: int = 1
+) -> list[dict[str, str]]:
+    """Return `n` documents with their questions as records, the same on every platform.
+
+    Args:
+        style: one of `STYLES`.
+        split: one of `SPLITS`; they share no document.
+        n: number of documents; a larger `n` only appends.
+        size: most tokens of a document together with a question and its answer.
         seed: which documents.
-        length: characters of query and document together, kept within 15 %; see `LENGTHS`.
+        questions: about each document.
 
     Returns:
-        Records of `id`, `pid`, `input` and `output`, one for each reference: those of one example
-        share its `id`, so a style with two references returns 2 * `n`.
+        Records of `id`, `pid`, `input` and `output`.
 
     Raises:
         InputError: an argument is out of its range.
@@ -144,56 +309,35 @@ def rows(style: str, split: str, n: int, *, seed: int = 0, length: int = 480) ->
         raise InputError(f"unknown split {split!r}; choose one of: {', '.join(SPLITS)}.")
     if n < 1:
         raise InputError(f"n={n} asks for no example; give 1 or more.")
-    if not LENGTHS[0] <= length <= LENGTHS[1]:
-        raise InputError(f"length={length} is not in {LENGTHS[0]} to {LENGTHS[1]} characters.")
     records = []
     for index in range(n):
-        name = f"{style.replace(' ', '-')}-{split}-{seed}-{index}"
-        number = 2 * index + SPLITS.index(split)  # odd or even, which keeps the splits apart
-        text, outputs = _example(_STYLES[style], random.Random(name), number, length)
-        for i, output in enumerate(outputs):
-            records.append({"id": name, "pid": f"{name}_{i}", "input": text, "output": output})
+        name = f"{style.replace(' ', '-')}-{split}-{size}-{seed}-{index}"
+        document = draw(style, random.Random(name), size, questions, index * questions)
+        for i, (query, answer) in enumerate(document.questions):
+            text = f"{query}\n\n{document.text}" if query else document.text
+            record = {"id": f"{name}-{i}", "pid": f"{name}-{i}_0", "input": text, "output": answer}
+            records.append(record)
     return records
 
 
-def _example(style: _Style, rng: random.Random, number: int, length: int) -> tuple[str, list[str]]:
-    """The input and its references."""
-    case = style.cases[number // 2 % len(style.cases)]  # in turn, so that the classes balance
-    names, things = _shuffled(rng, _NAMES.split(", ")), _shuffled(rng, style.things.split(", "))
-    values = style.values.split(", ")
-    # A Latin square: the name or the thing alone identifies a fact until the document gets long.
-    facts = [
-        {"a": name, "b": things[(i + lap) % len(things)], "c": _shuffled(rng, values)[0]}
-        for lap in range(len(things))
-        for i, name in enumerate(names)
-    ]
-    unstated = facts.pop()
-    asked = facts[: 2 if style.asked else 1]
-    asked[0]["c"] = value = case.value or asked[0]["c"]
-    wrong = _shuffled(rng, [other for other in values if other != value])
-    choices = zip("ABCD", _shuffled(rng, [value, *wrong[:3]]), strict=False)
-    options = "\n".join(f" ({letter}) the {choice}" for letter, choice in choices)
-    extra = {"w": wrong[0], "x": unstated["a"], "y": unstated["b"], "options": options}
-    query = case.query.format(**asked[0], **extra)
-    headings = [heading.format(number=number) for heading in style.headings]
-
-    room = length - len(query) - sum(len(heading) + 2 for heading in headings)
-    told = style.asked or style.fact
-    lines = [told.format(**fact) for fact in asked]
-    for fact in facts[len(asked) :]:
-        line = (style.fact if rng.random() < 0.8 else style.aside).format(**fact)
-        if sum(len(other) + 1 for other in lines) + len(line) / 2 > room:
-            break
-        lines.append(line)
-    lines = _shuffled(rng, lines)
-    per_section = -(-len(lines) // len(headings))
-    sections = [lines[i * per_section :][:per_section] for i in range(len(headings))]
-    parts = [f"{h}\n{style.joiner.join(s)}" for h, s in zip(headings, sections, strict=True)]
-    asked.sort(key=lambda fact: lines.index(told.format(**fact)))
-    outputs = [" ".join(output.format(**fact) for fact in asked) for output in case.outputs]
-    return "\n\n".join([query, *parts] if query else parts), outputs
+def _fact(form: _Style, rng: random.Random, thing: str, number: int) -> dict[str, str]:
+    fact = {"a": _pick(rng, _NAMES), "b": thing}
+    for slot, values in zip("cd", form.values, strict=False):
+        fact[slot] = _pick(rng, values)
+    if fact["c"] in _LABELS:
+        fact["c"] = [*_LABELS][number % 2]  # so that there is something of either label
+    return fact
 
 
-def _shuffled(rng: random.Random, items: Sequence[str]) -> list[str]:
-    """A shuffled copy, built on the one method that Python promises to keep: `random()`."""
+def _pick(rng: random.Random, items: Sequence[Item]) -> Item:
+    return items[int(rng.random() * len(items))]
+
+
+def _options(choices: Sequence[str]) -> str:
+    lettered = zip("ABCD", choices, strict=False)
+    return "\n".join(f" ({letter}) the {choice}" for letter, choice in lettered)
+
+
+def _shuffled(rng: random.Random, items: Sequence[Item]) -> list[Item]:
+    """Return a shuffled copy, built on the one method that Python promises to keep: `random()`."""
     return sorted(items, key=lambda _: rng.random())

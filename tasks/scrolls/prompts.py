@@ -43,6 +43,39 @@ class PaperFormat:
         return [*ids[:limit], self.tokenizer.eos]
 
 
+@dataclass(frozen=True)
+class QuestionLastFormat:
+    """BOS document EOS options EOS question answer EOS: paragraphs of the input, the last first.
+
+    A row of training goes on with more questions about its document, question answer EOS each, so
+    that most of its tokens do not serve one answer alone.
+    """
+
+    tokenizer: Tokenizer
+
+    def prompt(self, text: str, room: int, summary: bool, training: bool) -> list[int]:
+        question, _, document = text.rpartition("\n\n")
+        return [*self.document(document), *self.question(question)]
+
+    def document(self, text: str) -> list[int]:
+        """Return the beginning of a row."""
+        return [self.tokenizer.bos, *self.tokenizer.encode(text).tolist(), self.tokenizer.eos]
+
+    def question(self, text: str) -> list[int]:
+        """Return what comes before an answer; nothing where the document is to be summed up."""
+        ids: list[int] = []
+        for paragraph in reversed(text.split("\n\n") if text else []):
+            ids += [self.tokenizer.eos] if ids else []
+            # After a space, so that a word has the id that it has inside a text.
+            ids += self.tokenizer.encode(f" {paragraph.strip()}").tolist()
+        return ids
+
+    def output(self, text: str, limit: int) -> list[int]:
+        """At most `limit` ids, the last one EOS."""
+        ids: list[int] = self.tokenizer.encode(f" {text}")[: limit - 1].tolist()
+        return [*ids, self.tokenizer.eos]
+
+
 def first_words(text: str, count: int) -> str:
     """The text up to its `count`-th space-separated word."""
     words = text.split(" ", count)

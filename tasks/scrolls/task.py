@@ -1,11 +1,13 @@
 """SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham 2022, 2201.03533)."""
 
 import hashlib
+import random
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +16,12 @@ import numpy.typing as npt
 import torch
 
 from pe_bench.api import (
-    IGNORE,
+    ID,
+    OOD,
+    TINY,
     Batch,
     Column,
+    Curve,
     DataError,
     Decoder,
     Evaluation,
@@ -28,26 +33,31 @@ from pe_bench.api import (
     Place,
     Preset,
     Sampling,
+    Status,
     Task,
     TaskContext,
     Tokenizer,
     TrainConfig,
+    Turn,
+    collate,
     generate,
     log_likelihoods,
     mean_of,
     progress,
 )
+from pe_bench.results.statistics import average
+from pe_bench.results.views import View
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
-from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
-from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric
+from pe_bench.tasks.scrolls.prompts import PaperFormat, QuestionLastFormat, StrictFormat
+from pe_bench.tasks.scrolls.references import constant_answer, guesses
+from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric, score
 from pe_bench.text.arrow import quiet_library
 from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
 TOKENS_PER_FORWARD = 65_536
 HELD_OUT = 0.05  # of the training examples, where learning rates are chosen
-TAIL = 1000  # characters by which inputs with one document are known
 DOCUMENT_END = 1000  # characters of an input, whose end is the document, that tell documents apart
 
 Scores = npt.NDArray[np.float64]
@@ -73,19 +83,49 @@ SUBSETS = {
     "gov_report": Subset("rgm", "report", True, Sampling(top_k=50)),
 }
 
+# Of built-in documents.
+EVAL_LENGTH_FACTORS = (1, 2, 4)
+TRAIN_SHARES = (0.5, 0.5, 0.75, 1.0)
+"""Length of the rows of a step, in turn: retrieval is learned sooner from short documents."""
+TRAIN_SUBSETS = (
+    *("qasper", "contract_nli", "narrative_qa", "qmsum", "quality"),
+    *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report"),
+)
+"""Subsets of the rows of a batch, in turn: those with many short questions come twice."""
+BUILTIN_TOKENS_PER_FORWARD = 8192
+
+# Of the reference rows, and of limits that follow the references.
+REFERENCE_RECORDS = 1000
+LIMIT_RECORDS = 200
+CANDIDATES = 50
+LONG_CANDIDATES = 8
+GUESSES = 10
+
 
 class Scrolls(Task):
-    """Fine-tunes the language model of `perplexity` on each subset, from the same checkpoint.
+    """Fine-tunes a language model on each subset; or trains one on built-in documents.
 
     Scores are for the validation split, whose labels are public: token F1 (qasper, narrative_qa),
     exact match (contract_nli, quality) and the geometric mean of ROUGE-1, 2 and L (the rest), as
-    the official script computes them. The SCROLLS score is their mean.
+    the official script computes them. The SCROLLS score is their mean. Standard errors are over
+    documents.
 
-    A row is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on what follows
-    SEP. quality also has the accuracy of the likeliest option (`accuracy`, and `accuracy_per_byte`
-    with log-likelihoods divided by length): an exact match of free text below chance says little.
+    | | built-in documents (preset quick without --data) | others |
+    |---|---|---|
+    | model | trained from scratch | that of the task `perplexity`, fine-tuned |
+    | trained | on all seven subsets together | on each subset, from the same start |
+    | a row | document, question, answer, more of both | input, output |
+    | measured on | documents of 1, 2 and 4 times the trained length | the input, cut to fit |
+    | headline | score beyond the trained length, where `gate` is passed at it | score |
 
-    | | protocol strict | protocol paper (the recipe of the TAPE paper) |
+    Built-in documents are piles of facts; an answer is a word or two that only one of them tells.
+    A row of real data is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on
+    what follows SEP. There, quality also has the accuracy of the likeliest option (`accuracy`, and
+    `accuracy_per_byte` with log-likelihoods divided by length): an exact match of free text below
+    chance says little. Titles of columns say how much of an input is read, and what the references
+    themselves would score, cut to the longest output.
+
+    | real data | protocol strict | protocol paper (the recipe of the TAPE paper) |
     |---|---|---|
     | before the output | SEP | a second BOS |
     | summaries | as the others | framed by an instruction, its tail appended in any case |
@@ -94,27 +134,31 @@ class Scrolls(Task):
     | precision | the same for all | as strict (published: baselines had another one) |
 
     Args:
-        answer_tokens: longest answer.
-        summary_tokens: longest summary.
-        items: number of validation examples of each subset, spread evenly; 0: all.
+        answer_tokens: longest answer; 0: as the training references need, but at most a quarter of
+            `train.length`.
+        summary_tokens: longest summary; 0: likewise.
+        items: validation examples of each subset (and length), spread evenly; 0: all.
+        gate: score at the trained length from which on the headline is ranked; built-in documents
+            only.
     """
 
     headline = Headline("score", "all")
     all_subsets = tuple(SUBSETS)
-    views = tuple(Column(n, subset.metric) for n, subset in SUBSETS.items())
-    axes = {"length": "median tokens of the whole inputs", "second": ""}
     protocols = ("strict", "paper")
     check_options = {"items": 4}
-    starts_from = "perplexity"
-    trains_each_subset = True
+    version = 2
     presets = {
         "quick": Preset(
-            TrainConfig(steps=120, batch_size=4, length=416, lr=1e-3, warmup=0.1),
-            options={"answer_tokens": 32, "summary_tokens": 96, "items": 24},
+            TrainConfig(
+                steps=4500, batch_size=16, length=128, lr=3e-3, schedule="linear", beta2=0.95
+            ),
+            TINY.changed(layers=2, init_std=0.05),
+            {"answer_tokens": 0, "summary_tokens": 0, "items": 120, "gate": 70.0},
         ),
         "small": Preset(
             TrainConfig(steps=300, batch_size=16, length=4096, lr=1e-4, warmup=0.1, micro_batch=8),
-            options={"answer_tokens": 128, "summary_tokens": 512, "items": 200},
+            options={"answer_tokens": 0, "summary_tokens": 0, "items": 200},
+            starts_from="perplexity",
         ),
         "paper": Preset(
             TrainConfig(
@@ -127,8 +171,16 @@ class Scrolls(Task):
                 warmup=0.1,
             ),
             options={"answer_tokens": 200, "summary_tokens": 1000},
+            starts_from="perplexity",
         ),
     }
+
+    @classmethod
+    def preset(cls, name: str, data: Path | None) -> Preset:
+        if name != "quick" or data is None:
+            return cls.presets[name]
+        train = TrainConfig(steps=120, batch_size=4, length=416, lr=1e-3, warmup=0.1)
+        return Preset(train, options=cls.presets[name].options, starts_from="perplexity")
 
     def __init__(
         self,
@@ -137,43 +189,89 @@ class Scrolls(Task):
         answer_tokens: int = 200,
         summary_tokens: int = 1000,
         items: int = 0,
+        gate: float = 70.0,
     ) -> None:
         super().__init__(context)
-        assert context.start is not None  # there is a `starts_from`
-        assert isinstance(context.start.vocabulary, Tokenizer)
-        self.vocabulary = self.tokenizer = context.start.vocabulary
-        self.limits = {True: summary_tokens, False: answer_tokens}
+        self.check_range(items=(items, 0, 100_000))
+        if not 0 <= gate <= 100:
+            raise InputError(f"scrolls:gate is a percentage, not {gate}")
         self.items = items
+        self.builtin = context.data is None and context.preset == "quick"
+        self.gate = gate if self.builtin else None
+        self.trains_each_subset = not self.builtin
+        self.tokenizer = self._tokenizer()
+        self.vocabulary = self.tokenizer
+        self.format = self._format()
+        self.lengths = [self.length]
+        if self.builtin:
+            self._check_builtin()
+            self.headline = Headline("score", OOD)
+            self.lengths = [factor * self.length for factor in EVAL_LENGTH_FACTORS]
+            self.axes = {"length": "tokens of document, question and answer", "second": ""}
+        else:
+            self.axes = {"length": "tokens read of each input, median", "second": ""}
+        self.data = self._open(self.subsets)
+        self.subsets = tuple(self.data)
+        self.limits = self._limits(answer_tokens, summary_tokens)
         for limit in self.limits.values():
-            if not 0 < limit < self.length - 64:
+            if not self.builtin and not 0 < limit < self.length - 64:
                 raise InputError(
                     f"an output of {limit} tokens leaves too little of --train.length "
                     f"{self.length} for the input: ask for less output or train longer sequences"
                 )
-        self.format = (StrictFormat if context.protocol == "strict" else PaperFormat)(
-            self.tokenizer
-        )
-        self.data = self._open(self.subsets)
-        self.subsets = tuple(self.data)
-        texts = "".join(r.sha256 for pair in self.data.values() for r in pair)
-        self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
-        self.data_label = "builtin" if self._builtin else f"scrolls-{self.fingerprint[:8]}"
+        self.data_label = f"builtin-v{self.version}"
+        self.fingerprint = self.data_label
+        if not self.builtin:
+            texts = "".join(r.sha256 for pair in self.data.values() for r in pair.values())
+            self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
+            self.data_label = f"scrolls-{self.fingerprint[:8]}"
         self._encoded = lru_cache(maxsize=1024)(self._encode)
         self._border = lru_cache(maxsize=None)(self._find_border)
 
-    @property
-    def _builtin(self) -> bool:
-        return self.context.data is None and self.context.preset == "quick"
+    def _tokenizer(self) -> Tokenizer:
+        if not self.builtin:
+            assert self.context.start is not None  # the preset names one
+            assert isinstance(self.context.start.vocabulary, Tokenizer)
+            return self.context.start.vocabulary
+        if self.context.tokenizer != "bytes":
+            raise InputError(
+                f"--tokenizer {self.context.tokenizer} has no effect on the built-in documents, "
+                "whose words are tokens: give it with --data"
+            )
+        return miniature.tokenizer()
 
-    def _open(self, chosen: tuple[str, ...]) -> dict[str, tuple[Records, Records]]:
-        opened, unavailable = {}, {}
-        folders = {name: self.context.data or self._fetch(name) for name in chosen}
-        for name, folder in folders.items():
+    def _format(self) -> StrictFormat | PaperFormat | QuestionLastFormat:
+        if self.builtin:
+            return QuestionLastFormat(self.tokenizer)
+        if self.context.protocol == "strict":
+            return StrictFormat(self.tokenizer)
+        return PaperFormat(self.tokenizer)
+
+    def _check_builtin(self) -> None:
+        """Refuse what has no effect on the built-in documents."""
+        if self.context.protocol != "strict":
+            raise InputError("protocol paper is about the published documents: give them as --data")
+        if not self.items:
+            raise InputError("there is no end of built-in documents: give scrolls:items 1 or more")
+        if self.length < miniature.LEAST_SIZE:
+            raise InputError(
+                f"--train.length {self.length} is too short for a built-in document with a "
+                f"question: give {miniature.LEAST_SIZE} or more"
+            )
+
+    def _open(self, chosen: tuple[str, ...]) -> dict[str, dict[str, Records]]:
+        """Return the splits of each subset that can be read."""
+        opened: dict[str, dict[str, Records]] = {}
+        unavailable = {}
+        for name in chosen:
+            folder = self.context.data or self._fetch(name)
+            splits = ["train", "validation"]
+            if self.builtin:
+                splits = ["train", *(f"validation-{length}" for length in self.lengths)]
             try:
-                opened[name] = (
-                    open_split(folder, name, "train", self.context.cache),
-                    open_split(folder, name, "validation", self.context.cache),
-                )
+                opened[name] = {
+                    split: open_split(folder, name, split, self.context.cache) for split in splits
+                }
             except InputError as error:
                 unavailable[name] = str(error)
         if not opened:
@@ -182,27 +280,98 @@ class Scrolls(Task):
         return opened
 
     def _fetch(self, name: str) -> Path:
-        """The folder with a subset where the user gave none."""
-        if not self._builtin:
+        """Return the folder with a subset where the user gave none."""
+        if not self.builtin:
             return hub_file(HUB_REPOSITORY, f"{name}.zip", cache=self.context.cache / "hub").parent
-        # Written in the official layout, so that nothing after this differs from real data.
-        length = max(300, min(4000, self.length - self.limits[SUBSETS[name].summary] - 8))
+        # Written in the official layout, so that evaluation does not differ from real data.
         version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
-        folder = self.context.cache / "builtin" / f"{version}-{length}"
-        for split, n in (("train", 600), ("validation", 24)):
+        folder = self.context.cache / "builtin" / f"{version}-{self.length}-{self.items}"
+        for split, (part, size) in self._builtin_splits().items():
             path = folder / name / f"{split}.jsonl"
             if not path.exists():
-                rows = miniature.rows(SUBSETS[name].miniature, split, n, length=length)
-                write_split(path, rows)
+                style = SUBSETS[name].miniature
+                write_split(path, miniature.rows(style, part, self.items, size))
         return folder
 
-    def _limit(self, name: str) -> int:
-        return self.limits[SUBSETS[name].summary]
+    def _builtin_splits(self) -> dict[str, tuple[str, int]]:
+        """Return the files of built-in documents, each with its split and the documents' size."""
+        files = {"train": ("train", self.length)}
+        for length in self.lengths:
+            files[f"validation-{length}"] = ("validation", length)
+        return files
+
+    def _limits(self, answer: int, summary: int) -> dict[str, int]:
+        """Return the longest output of each subset, in tokens with EOS."""
+        limits = {}
+        for name, splits in self.data.items():
+            limit = summary if SUBSETS[name].summary else answer
+            if not limit:
+                some = splits["train"][:LIMIT_RECORDS]
+                outputs = [output for record in some for output in record.outputs]
+                needed = max(len(self.format.output(output, self.length)) for output in outputs)
+                limit = min(needed, self.length // 4)
+            limits[name] = limit
+        return limits
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        if not self.builtin:
+            return self.train_length
+        return self.lengths[-1] + max(self.limits.values())
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """A column for each subset; curves over the length of built-in documents."""
+        if not self.builtin:
+            return tuple(
+                Column(name, SUBSETS[name].metric, self._reading(name)) for name in self.subsets
+            )
+        views: list[View] = [Column(ID, "score")]
+        curves: list[View] = [Curve("all", "score", "all seven subsets")]
+        for name, subset in SUBSETS.items():
+            views.append(Column(f"{name}-{OOD}", subset.metric))
+            curves.append(Curve(name, subset.metric))
+        return (*views, *curves)
+
+    def _reading(self, name: str) -> str:
+        """Return the title of a subset, with how much of an input is read and what can be scored.
+
+        Empty where inputs and references are used whole.
+        """
+        read, whole = self._median_tokens[name]
+        ceiling = self._ceiling(name)
+        parts = []
+        if read < whole:
+            parts.append(f"reads {read:,} of {whole:,} tokens")
+        if ceiling < 99.95:
+            parts.append(f"at most {ceiling:.1f}")
+        return f"{name}: {', '.join(parts)}" if parts else ""
+
+    @cached_property
+    def _median_tokens(self) -> dict[str, tuple[int, int]]:
+        """Tokens of an input that are read and all of its tokens, the median of each subset."""
+        medians = {}
+        for name in self.subsets:
+            records = self._evaluated(name, "validation")
+            whole = statistics.median(len(self.tokenizer.encode(r.input)) for r in records)
+            read = min(whole, self.length - self.limits[name] - 2)
+            medians[name] = (round(read), round(whole))
+        return medians
+
+    def _ceiling(self, name: str) -> float:
+        """Return the score of the references themselves, cut as outputs are."""
+        records = self._evaluated(name, "validation")
+        cut = []
+        for record in records:
+            ids = self.format.output(record.outputs[0], self.limits[name])
+            cut.append(self.tokenizer.decode(ids).strip())
+        metric = SUBSETS[name].metric
+        return score(metric, cut, [record.outputs for record in records])[metric]
 
     def _encode(self, name: str, index: int, reference: int) -> tuple[list[int], list[int]]:
-        """Prompt and output of a training example."""
-        record = self.data[name][0][index]
-        limit = self._limit(name)
+        """Return prompt and output of a training example."""
+        record = self.data[name]["train"][index]
+        limit = self.limits[name]
         prompt = self.format.prompt(
             record.input, self.length - limit, SUBSETS[name].summary, training=True
         )
@@ -210,36 +379,41 @@ class Scrolls(Task):
         return prompt, self.format.output(output, limit)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        assert subset is not None  # every subset is trained on its own
+        if subset is None:
+            return self._builtin_batch(seed, step)
         size, total = self.train.batch_size, self._border(subset)
-        rows = []
+        samples = []
         for position in range(step * size, (step + 1) * size):
             epoch, place = divmod(position, total)
             index = int(_order(total, seed, epoch)[place])
-            rows.append(self._encoded(subset, index, epoch + index))  # references take turns
-        return self._padded(rows)
+            prompt, output = self._encoded(subset, index, epoch + index)  # references take turns
+            samples.append([Turn(prompt, output)])
+        return self._collated(samples)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return examples of the last training documents, which `batch` leaves out."""
-        assert subset is not None
+        if subset is None:
+            return super().held_out_batch(subset, step)
         border = self._border(subset)
-        size, total = self.train.batch_size, len(self.data[subset][0]) - border
-        rows = []
+        size, total = self.train.batch_size, len(self.data[subset]["train"]) - border
+        samples = []
         for position in range(step * size, (step + 1) * size):
             epoch, place = divmod(position, total)
-            rows.append(self._encoded(subset, border + place, epoch + border + place))
-        return self._padded(rows)
+            prompt, output = self._encoded(subset, border + place, epoch + border + place)
+            samples.append([Turn(prompt, output)])
+        return self._collated(samples)
 
     def _find_border(self, subset: str) -> int:
         """Return the place of the first held-out training example; their number: there are none.
 
         Those of one document stand together in the files, and are held out together.
         """
-        records = self.data[subset][0]
+        records = self.data[subset]["train"]
         if not self.context.hold_out:
             return len(records)
         border = min(int((1 - HELD_OUT) * len(records)), len(records) - 1)
-        while border and records[border - 1].input[-TAIL:] == records[border].input[-TAIL:]:
+        document = records[border].input[-DOCUMENT_END:]
+        while border and records[border - 1].input[-DOCUMENT_END:] == document:
             border -= 1
         if not border:
             raise InputError(
@@ -248,54 +422,111 @@ class Scrolls(Task):
             )
         return border
 
-    def _padded(self, rows: list[tuple[list[int], list[int]]]) -> Batch:
-        size = len(rows)
-        longest = max(len(prompt) + len(output) for prompt, output in rows) - 1
-        tokens = torch.full((size, longest), self.tokenizer.pad)
-        targets = torch.full((size, longest), IGNORE)
-        for row, (prompt, output) in enumerate(rows):
-            ids = torch.tensor([*prompt, *output])
-            tokens[row, : len(ids) - 1] = ids[:-1]
-            targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
-        return Batch(tokens, targets)
+    def _builtin_batch(self, seed: int, step: int) -> Batch:
+        """Return rows of all subsets: of short documents in most steps, as many tokens in all."""
+        rng = random.Random(f"batch-{seed}-{step}")
+        assert isinstance(self.format, QuestionLastFormat)
+        size = max(miniature.LEAST_SIZE, int(TRAIN_SHARES[step % len(TRAIN_SHARES)] * self.length))
+        count = max(1, self.train.batch_size * self.length // size)
+        samples = []
+        for i in range(count):
+            name = TRAIN_SUBSETS[(step * count + i) % len(TRAIN_SUBSETS)]
+            number = rng.randrange(miniature.PERIOD)
+            document = miniature.draw(SUBSETS[name].miniature, rng, size, first=number)
+            turns = [Turn(self.format.document(document.text))]
+            for query, answer in document.questions:
+                prompt = self.format.question(query)
+                turns.append(Turn(prompt, self.format.output(answer, self.length)))
+            samples.append(turns)
+        return self._collated(samples)
+
+    def _collated(self, samples: list[list[Turn]]) -> Batch:
+        sequences = collate(samples)
+        batch = sequences.batch()
+        longer = torch.arange(batch.tokens.shape[1]) >= torch.from_numpy(sequences.lengths)[:, None]
+        return Batch(batch.tokens.masked_fill(longer, self.tokenizer.pad), batch.targets)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
-        records = self._evaluated(subset)
-        kind, strict = SUBSETS[subset], self.context.protocol == "strict"
-        size = max(1, TOKENS_PER_FORWARD // self.length)
-        with progress(f"{subset} · generate", len(records), unit="item") as bar:
-            for first in range(0, len(records), size):
-                some = records[first : first + size]
-                if some[-1].id not in journal.items:
-                    sampling = None if strict else kind.sampling
-                    if sampling:
-                        sampling = Sampling(sampling.top_k, sampling.top_p, seed + first)
-                    journal.add(self._answers(model, subset, some, sampling))
-                bar.update(len(some))
-        answers = {record.id: journal.items[record.id] for record in records}
-        length = round(statistics.median(answer["tokens"] for answer in answers.values()))
-        values = load_metric(kind.metric, self.context.cache).compute(
-            predictions=[answer["prediction"] for answer in answers.values()],
+        items: list[Items] = []
+        questions = {split: self._evaluated(subset, split) for split in self._validation(subset)}
+        total = sum(map(len, questions.values()))
+        with progress(f"{subset} · generate", total, unit="item") as bar:
+            for split, records in questions.items():
+                size = max(1, self._tokens_per_forward // self._size_of(split))
+                for first in range(0, len(records), size):
+                    some = records[first : first + size]
+                    if some[-1].id not in journal.items:
+                        journal.add(self._answers(model, subset, some, seed + first))
+                    bar.update(len(some))
+        for split, records in questions.items():
+            answers = [journal.items[record.id] for record in records]
+            length = self._length_of(subset, split)
+            items += _accuracies(subset, answers, _documents(records), length)
+            items += self._items(subset, split, [answer["prediction"] for answer in answers])
+        return Evaluation(_rows(items), items=items)
+
+    def _validation(self, subset: str) -> list[str]:
+        return [split for split in self.data[subset] if split != "train"]
+
+    @property
+    def _tokens_per_forward(self) -> int:
+        return BUILTIN_TOKENS_PER_FORWARD if self.builtin else TOKENS_PER_FORWARD
+
+    def _size_of(self, split: str) -> int:
+        """Return the longest sequence of a split, in tokens."""
+        return int(split.partition("-")[2] or self.length)
+
+    def _length_of(self, subset: str, split: str) -> int:
+        """Return the place of a split on the axis of lengths."""
+        return self._size_of(split) if self.builtin else self._median_tokens[subset][0]
+
+    def _items(self, subset: str, split: str, predictions: list[str]) -> list[Items]:
+        """Return the official scores of answers to a split, of each example, by metric."""
+        records = self._evaluated(subset, split)
+        metric = SUBSETS[subset].metric
+        values = load_metric(metric, self.context.cache).compute(
+            predictions=predictions,
             references=[record.outputs for record in records],
             per_example=True,
         )
-        documents: dict[str, int] = {}
-        for record in records:
-            documents.setdefault(record.input[-DOCUMENT_END:], len(documents))
-        clusters = np.array([documents[record.input[-DOCUMENT_END:]] for record in records])
-        items = _accuracies(subset, list(answers.values()), clusters, length)
-        items += _items(subset, kind.metric, 100 * values["per_example"], clusters, length)
-        return Evaluation([each.row() for each in items], items=items)
+        scores: Scores = 100 * values["per_example"]  # (N, 1) or (N, ROUGE types)
+        length = self._length_of(subset, split)
+        main = Items(
+            subset,
+            metric,
+            scores if metric == "rgm" else scores[:, 0],
+            length=length,
+            clusters=_documents(records),
+            groups=self._groups(subset, length),
+            combine="geometric mean" if metric == "rgm" else "mean",
+        )
+        if metric != "rgm":
+            return [main]
+        parts = []
+        for name, column in zip(ROUGE_TYPES, scores.T, strict=True):
+            parts.append(replace(main, metric=name, values=column, groups=(), combine="mean"))
+        return [*parts, main]
+
+    def _groups(self, subset: str, length: int) -> tuple[Place, ...]:
+        """Return the summary rows that the cell of a subset and length counts in."""
+        if not self.builtin:
+            return (Place("all", "score"),)
+        here = Place("all", "score", length)
+        if length == self.length:
+            return (here, Place(ID, "score"))
+        return (here, Place(OOD, "score"), Place(f"{subset}-{OOD}"))
 
     def _answers(
-        self, model: Decoder, subset: str, records: list[Record], sampling: Sampling | None
+        self, model: Decoder, subset: str, records: list[Record], seed: int
     ) -> dict[str, Any]:
-        """What the journal keeps of each record."""
-        limit, summary = self._limit(subset), SUBSETS[subset].summary
-        prompts = [
-            self.format.prompt(r.input, self.length - limit, summary, training=False)
-            for r in records
-        ]
+        """Return what the journal keeps of each record."""
+        limit, summary = self.limits[subset], SUBSETS[subset].summary
+        strict = self.context.protocol == "strict"
+        sampling = None if strict else SUBSETS[subset].sampling
+        if sampling:
+            sampling = Sampling(sampling.top_k, sampling.top_p, seed)
+        room = self.length - limit
+        prompts = [self.format.prompt(r.input, room, summary, training=False) for r in records]
         generated = generate(
             model,
             prompts,
@@ -305,11 +536,9 @@ class Scrolls(Task):
         )
         answers: dict[str, Any] = {}
         for record, prompt, ids in zip(records, prompts, generated, strict=True):
-            answers[record.id] = {
-                "prediction": self.tokenizer.decode(ids).strip(),
-                "tokens": len(self.tokenizer.encode(record.input)),
-            }
-            if self.context.protocol == "strict" and (options := _options(record.input)):
+            answers[record.id] = {"prediction": self.tokenizer.decode(ids).strip()}
+            options = _options(record.input) if strict and not self.builtin else []
+            if options:
                 chosen = self._likeliest(model, prompt, options, limit)
                 answers[record.id] |= {
                     key: options[choice] in record.outputs for key, choice in chosen.items()
@@ -319,7 +548,7 @@ class Scrolls(Task):
     def _likeliest(
         self, model: Decoder, prompt: list[int], options: list[str], limit: int
     ) -> dict[str, int]:
-        """The option of the highest log-likelihood, and of the highest per byte of its text."""
+        """Return the option of the highest log-likelihood, and of the highest per byte."""
         outputs = [self.format.output(option, limit) for option in options]
         whole = log_likelihoods(model, prompt, outputs)
         sizes = [max(1, len(option.encode())) for option in options]
@@ -329,20 +558,64 @@ class Scrolls(Task):
             "accuracy_per_byte": per_byte.index(max(per_byte)),
         }
 
-    def _evaluated(self, subset: str) -> list[Record]:
-        records = self.data[subset][1]
+    def _evaluated(self, subset: str, split: str) -> list[Record]:
+        records = self.data[subset][split]
         total = len(records)
         wanted = min(self.items, total) if self.items else total
         return [records[i * total // wanted] for i in range(wanted)]
 
+    def references(self) -> dict[str, list[Measurement]]:
+        """Return the rows of a constant answer and of guessing, as those of a model."""
+        constant: list[Measurement] = []
+        guessing: list[Measurement] = []
+        for subset in self.subsets:
+            kind = SUBSETS[subset]
+            train = self.data[subset]["train"][:REFERENCE_RECORDS]
+            # Comparing long summaries takes seconds.
+            tried = LONG_CANDIDATES if kind.summary and not self.builtin else CANDIDATES
+            best = constant_answer(kind.metric, train, candidates=tried)
+            for split in self._validation(subset):
+                records = self._evaluated(subset, split)
+                constant += _rows(self._items(subset, split, [best] * len(records)))
+                options = [_options(record.input) for record in records]
+                drawn = []
+                for seed in range(1 if tried == LONG_CANDIDATES else GUESSES):
+                    answers = guesses(records, options, train, seed)
+                    drawn.append(_rows(self._items(subset, split, answers)))
+                guessing += average(drawn)
+        return {
+            "constant answer": [*constant, *self.summarize(constant)],
+            "guessing": [*guessing, *self.summarize(guessing)],
+        }
+
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return the SCROLLS score, partial where some of the seven are missing."""
+        """Return the SCROLLS score, partial where some of the seven are missing.
+
+        Of built-in documents: at each length, at the trained one, and the mean of those beyond it,
+        of each subset too.
+        """
         main = [row for row in measured if row.metric == SUBSETS[row.subset].metric]
         if not main:
             return []
-        mean = mean_of("all", main, "ranked" if len(main) == len(SUBSETS) else "partial")
-        value = statistics.fmean(row.value for row in main)
-        return [replace(mean, metric="score", value=value, n=len(main))]
+        whole: Status = "ranked" if len({row.subset for row in main}) == len(SUBSETS) else "partial"
+        if not self.builtin:
+            mean = mean_of("all", main, whole)
+            return [replace(mean, metric="score", n=len(main))]
+        rows = []
+        for length in self.lengths:
+            here = [row for row in main if row.length == length]
+            rows.append(replace(_score_of("all", here, whole), length=length))
+        trained = [row for row in main if row.length == self.length]
+        beyond = [row for row in main if row.length != self.length]
+        inside = _score_of(ID, trained, whole)
+        assert self.gate is not None
+        status: Status = whole if inside.value >= self.gate else "not_learned"
+        rows += [inside, _score_of(OOD, beyond, status)]
+        for subset in self.subsets:
+            own = [row for row in beyond if row.subset == subset]
+            if own:
+                rows.append(mean_of(f"{subset}-{OOD}", own))
+        return rows
 
     def provenance(self) -> dict[str, Any]:
         return {
@@ -350,8 +623,8 @@ class Scrolls(Task):
             "folder": str(self.context.data) if self.context.data else None,
             "files": {
                 f"{name}/{split}": records.sha256
-                for name, pair in self.data.items()
-                for split, records in zip(("train", "validation"), pair, strict=True)
+                for name, splits in self.data.items()
+                for split, records in splits.items()
             },
             "start": self.context.start.provenance() if self.context.start else None,
         }
@@ -380,21 +653,6 @@ def _options(text: str) -> list[str]:
     return list(found.groups()) if found else []
 
 
-def _items(
-    subset: str, metric: Metric, scores: Scores, clusters: Clusters, length: int
-) -> list[Items]:
-    """Return the scores of examples, (N, 1) or (N, ROUGE types), by metric."""
-    place = Place("all", "score")
-    if metric != "rgm":
-        found = Items(subset, metric, scores[:, 0], length=length, clusters=clusters)
-        return [replace(found, groups=(place,))]
-    found = Items(subset, "rgm", scores, length=length, clusters=clusters, groups=(place,))
-    parts = []
-    for name, column in zip(ROUGE_TYPES, scores.T, strict=True):
-        parts.append(replace(found, metric=name, values=column, groups=()))
-    return [*parts, replace(found, combine="geometric mean")]
-
-
 def _accuracies(
     subset: str, answers: list[dict[str, Any]], clusters: Clusters, length: int
 ) -> list[Items]:
@@ -407,6 +665,22 @@ def _accuracies(
             found = Items(subset, metric, correct, length=length, clusters=clusters[chosen])
             items.append(found)
     return items
+
+
+def _documents(records: Sequence[Record]) -> Clusters:
+    """Return the number of the document of each record (N,): inputs that end alike share one."""
+    numbers: dict[str, int] = {}
+    ends = [record.input[-DOCUMENT_END:] for record in records]
+    return np.array([numbers.setdefault(end, len(numbers)) for end in ends])
+
+
+def _rows(items: list[Items]) -> list[Measurement]:
+    return [each.row() for each in items]
+
+
+def _score_of(name: str, rows: list[Measurement], status: Status) -> Measurement:
+    """Return the mean of subsets and lengths as a SCROLLS score."""
+    return replace(mean_of(name, rows, status), metric="score")
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Tokenizer
+from pe_bench.text.tokenizer import Tokenizer
 
 PIECES = re.compile(rb" ?(?:[A-Za-z]+|[0-9])|.", re.DOTALL)
 SPECIAL = ("pad", "bos", "eos", "sep")
@@ -22,7 +22,7 @@ class WordTokenizer(Tokenizer):
 
     def __init__(self, texts: Iterable[str]) -> None:
         single_bytes = [bytes([value]) for value in range(256)]
-        words = {word for text in texts for word in PIECES.findall(text.encode())}
+        words = {word for text in texts for word in self.pieces(text)}
         self._pieces = [*single_bytes, *sorted(words.difference(single_bytes))]
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         size = len(self._pieces)
@@ -31,10 +31,15 @@ class WordTokenizer(Tokenizer):
         special = {role: size + i for i, role in enumerate(SPECIAL)}
         super().__init__("words", digest, byte_lengths, special)
 
-    def encode(self, text: str | bytes) -> npt.NDArray[np.int32]:
+    @staticmethod
+    def pieces(text: str | bytes) -> list[bytes]:
+        """Return the parts of a text that are one token each where the vocabulary has them."""
         data = text if isinstance(text, bytes) else text.encode(errors="replace")
+        return PIECES.findall(data)
+
+    def encode(self, text: str | bytes) -> npt.NDArray[np.int32]:
         ids: list[int] = []
-        for piece in PIECES.findall(data):
+        for piece in self.pieces(text):
             known = self._ids.get(piece)
             ids += piece if known is None else [known]
         return np.array(ids, dtype=np.int32)

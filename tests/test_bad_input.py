@@ -13,6 +13,7 @@ ABSENT = "absent_folder"
 RUN = ["run", "--task", "perplexity"]
 NOPE = [*RUN, "--encoding", "nope"]
 SCROLLS = ["run", "--encoding", "nope", "--task", "scrolls"]
+SMALL_SCROLLS = [*SCROLLS, "--preset", "small"]
 
 BAD_INPUT = [
     # arguments                                  what the sentence must contain
@@ -90,7 +91,7 @@ FOUND_WANTING = [
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),
     ([*NOPE, "--data", "scrolls=empty"], "--data scrolls"),  # another task's
     ([*NOPE, "--pretrain.steps", "9"], "pretrain"),
-    ([*SCROLLS, "--pretrain.steps", "-1"], "pretrain.steps must not be negative"),
+    ([*SMALL_SCROLLS, "--pretrain.steps", "-1"], "pretrain.steps must not be negative"),
     ([*NOPE, "--train.lr", "nan"], "must be a number, not 'nan'"),
     ([*RUN, "--encoding", "several_lines.py"], "several_lines.py does not import"),
     (["report", "--results", "blocked"], "cannot write to blocked"),
@@ -130,7 +131,11 @@ FOUND_WANTING = [
         [*FLIPFLOP, "--train.batch_size", "100000000"],
         "batch of 100,000,000 sequences of 64 tokens",
     ),
-    ([*SCROLLS, "--pretrain.batch_size", "100000000"], "a batch of 100,000,000 sequences"),
+    ([*SCROLLS, "--pretrain.steps", "9"], "none of the tasks starts from another one"),
+    (
+        [*SCROLLS, "--data", "records", "--pretrain.batch_size", "100000000"],
+        "a batch of 100,000,000 sequences",
+    ),
     ([*PROPERTIES, "--train.steps", "3"], "--train.steps has no effect: properties trains nothing"),
 ]
 
@@ -150,6 +155,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
+    (tmp_path / "records" / "qasper").mkdir(parents=True)
+    record = json.dumps({"id": "0", "input": "Who?\n\nA document.", "output": "Nobody"})
+    for split in ("train", "validation"):
+        (tmp_path / "records" / "qasper" / f"{split}.jsonl").write_text(f"{record}\n")
     (tmp_path / "broken.py").write_text("def (\n")
     (tmp_path / "task.py").write_text("from pe_bench.api import Task\nclass Mine(Task): pass\n")
     encoding = "from pe_bench.api import Encoding\nclass Mine(Encoding):\n    "

@@ -25,7 +25,7 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(
     code, _ = blocks("CONTRIBUTING.md", "python")
     Path("mine.py").write_text(code)
     assert main(["check", "./mine.py", "./mine.py:buckets=4"]) == 0
-    tiny = ["--pretrain.steps", "2", "--train.steps", "2", "--model.layers", "1"]
+    tiny = ["--train.steps", "2", "--model.layers", "1"]
     command = ["run", "--encoding", "./mine.py", "--task", "scrolls", "--subsets", "quality"]
     assert main([*command, *tiny]) == 0
     assert main(["report"]) == 0

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.task import SUBSETS
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +24,19 @@ COMMAND = [
 ]
 
 
+def command(folder: Path) -> list[str]:
+    """Return the command with documents, and the results, in a folder."""
+    for name in ("qasper", "quality"):
+        for split, n in (("train", 40), ("validation", 8)):
+            path = folder / "documents" / name / f"{split}.jsonl"
+            write_split(path, miniature.rows(SUBSETS[name].miniature, split, n, 100))
+    return [*COMMAND, "--data", str(folder / "documents"), "--results", str(folder / "results")]
+
+
 def start(folder: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"PE_BENCH_CACHE": str(folder / "cache")}
     return subprocess.Popen(
-        [*COMMAND, "--results", str(folder / "results")],
+        command(folder),
         env=environment,
         text=True,
         # A run in the background ignores Ctrl-C, and its children inherit that.
@@ -57,7 +69,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PE_BENCH_CACHE", str(folder / "cache"))
-        assert main([*COMMAND[3:], "--results", str(folder / "results")]) == 0
+        assert main(command(folder)[3:]) == 0
     return rows(folder)
 
 

@@ -83,6 +83,21 @@ BROKEN = {
         "        return self.draw(rng, rng.integers(4, 9, self.train.batch_size))",
         {"apart": "rows that cells is evaluated on are in the first 10 training batches"},
     ),
+    "has a mean that is none": (
+        "    def draw(self",
+        "    def mean(self, name, rows, status='ranked'):\n"
+        "        return replace(super().mean(name, rows, status), value=7.0)\n\n"
+        "    def draw(self",
+        {"scores": "is 7 and its items give 0"},
+    ),
+    "keeps items of a row that is none": (
+        "    def draw(self",
+        "    def measure(self, subset, cell, scores):\n"
+        "        found = super().measure(subset, cell, scores)\n"
+        "        return [replace(each, groups=(Place('far'),)) for each in found]\n\n"
+        "    def draw(self",
+        {"scores": "items name exact_match of far, which is not among the rows"},
+    ),
     "has a headline that is never measured": (
         'Headline("exact_match", OOD)',
         'Headline("exact_match", "far")',
@@ -117,7 +132,7 @@ BROKEN = {
     "summarizes what is not there": (
         "    def draw(",
         "    def summarize(self, measured):\n        rows = super().summarize(measured)\n"
-        "        return [replace(rows[0], subset=OOD), *rows[1:]]\n\n    def draw(",
+        "        return [rows[0], *rows[1:]]\n\n    def draw(",
         {"summary": "Sorting.summarize: IndexError: list index out of range ("},
     ),
     "forgets its journal": (

@@ -7,7 +7,7 @@ A check takes a `TaskSubject` and returns None if it holds, a sentence if it doe
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
@@ -28,6 +28,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.items import Items, Place, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import METRICS
 from pe_bench.results.schema import Measurement
@@ -60,12 +61,14 @@ class Observed(NamedTuple):
 
     Attributes:
         rows: what was measured.
+        items: the scores of single items that the task has kept.
         again: the same from the journal that the first evaluation has left.
         inputs: token ids that the model was given, (B, T) each.
         longest: tokens of the longest sequence, those included that the model wrote.
     """
 
     rows: list[Measurement]
+    items: Sequence[Items]
     again: list[Measurement]
     inputs: list[Tensor]
     longest: int
@@ -154,10 +157,10 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
     silence = redirect_stderr(StringIO())  # of progress bars
     with TemporaryDirectory() as folder, torch.inference_mode(), silence:
         path = Path(folder, "journal.jsonl")
-        rows = task.evaluate(model, subset, seed, Journal(path)).rows
+        found = task.evaluate(model, subset, seed, Journal(path))
         inputs = [*model.inputs]
         again = task.evaluate(model, subset, seed, Journal(path)).rows
-    return Observed(rows, again, inputs, model.longest)
+    return Observed(found.rows, found.items, again, inputs, model.longest)
 
 
 def batch(subject: TaskSubject) -> str | None:
@@ -288,6 +291,21 @@ def resume(subject: TaskSubject) -> str | None:
     return None
 
 
+def scores(subject: TaskSubject) -> str | None:
+    """The scores of single items, where a task keeps them, give the rows that they name."""
+    rows = {}
+    for row in [*subject.rows, *subject.task.summarize(subject.rows)]:
+        rows[Place(row.subset, row.metric, row.length, row.second_axis)] = row.value
+    kept = [cell for observed in subject.observed.values() for cell in observed.items]
+    for place, value in recompute(kept).items():
+        name = f"{place.metric} of {place.subset}"
+        if place not in rows:
+            return f"items name {name}, which is not among the rows"
+        if not math.isclose(value, rows[place], rel_tol=1e-6, abs_tol=1e-6):
+            return f"{name} is {rows[place]:g} and its items give {value:g}"
+    return None
+
+
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "batch": batch,
     "ids": ids,
@@ -297,6 +315,7 @@ CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "headline": headline,
     "summary": summary,
     "resume": resume,
+    "scores": scores,
 }
 
 

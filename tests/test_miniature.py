@@ -141,10 +141,11 @@ def test_ids_are_unique_and_splits_share_no_document(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_questions_of_a_training_row_differ_and_fit(style: str) -> None:
+def test_questions_of_a_training_row_fit(style: str) -> None:
     form = QuestionLastFormat(tokenizer())
     rng = random.Random(5)
     counts = []
+    repeated = False  # what was answered already says nothing about the next answer
     for _ in range(50):
         document = draw(style, rng, QUICK)
         used = len(form.document(document.text))
@@ -154,8 +155,9 @@ def test_questions_of_a_training_row_differ_and_fit(style: str) -> None:
             used += len(form.question(query)) + len(form.output(answer, 99))
         assert used <= QUICK
         things = [query.split("\n")[0] for query, _ in document.questions]
-        assert len(set(things)) >= len(things) - 4  # a thing without a fact may be asked for twice
         counts.append(len(things))
+        repeated |= len({*things}) < len(things)
+    assert repeated or style in (*MARKED, "multiple choice")
     assert max(counts) >= (1 if style in MARKED else 2 if style == "multiple choice" else 6)
 
 

@@ -198,14 +198,16 @@ def tokenizer() -> WordTokenizer:
 def draw(
     style: str, rng: random.Random, size: int, questions: int | None = None, first: int = 0
 ) -> Document:
-    """Return a document and questions about different facts of it.
+    """Return a document and questions about it.
 
     Args:
         style: one of `STYLES`.
         rng: decides on everything.
         size: most tokens of a document together with its questions and answers.
-        questions: how many; None: as many as have room beside the document, whose own share of the
-            tokens is then drawn between `LEAST_SHARE` and all.
+        questions: how many, about different facts; None: as many as have room beside the document,
+            whose own share of the tokens is then drawn between `LEAST_SHARE` and all, about facts
+            drawn independently. (Different ones could be told by what was not answered yet, and a
+            model that learns that does not learn to look up.)
         first: number of the first question; classes of answers take turns from question to
             question.
     """
@@ -244,7 +246,9 @@ def draw(
     if form.marked:
         answer = ", ".join(form.answer.format(**fact) for fact in facts[: len(form.marked)])
         return Document(text, [Question("", answer)])
-    return Document(text, list(_questions(form, rng, facts, things, asked, first)))
+    return Document(
+        text, list(_questions(form, rng, facts, things, asked, first, questions is None))
+    )
 
 
 SPECIAL = 1  # EOS of an answer
@@ -257,8 +261,12 @@ def _questions(
     things: list[str],
     count: int,
     first: int,
+    again: bool,
 ) -> Iterator[Question]:
-    """Yield questions of all kinds in turn, about different facts, fewer where they run out."""
+    """Yield questions of all kinds in turn.
+
+    Where facts are not asked for `again`, they may run out, and there are fewer questions.
+    """
     all_facts = facts
     if form is _STYLES["inference"]:
         kinds = [*_LABELS, ""]
@@ -273,7 +281,8 @@ def _questions(
         if not fitting:
             continue
         fact = _pick(rng, fitting)
-        facts = [other for other in facts if other is not fact]
+        if not again:
+            facts = [other for other in facts if other is not fact]
         options = ""
         if "{options}" in form.query:
             stated = _shuffled(rng, [other["c"] for other in all_facts])

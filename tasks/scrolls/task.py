@@ -146,7 +146,7 @@ class Scrolls(Task):
     all_subsets = tuple(SUBSETS)
     protocols = ("strict", "paper")
     check_options = {"items": 4}
-    version = 2
+    version = 3
     presets = {
         "quick": Preset(
             TrainConfig(

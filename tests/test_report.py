@@ -25,6 +25,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.pictures import draw
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.styles import TABLE, styles
@@ -186,6 +187,26 @@ def test_what_can_be_told_apart(tmp_path: Path) -> None:
     assert "minus far" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     write_report(tmp_path, "absent")
     assert "minus" not in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+
+
+def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:
+    """A mean goes before the same mean at single lengths, in rows and in items."""
+    points = Place("all", "f1", 8)
+    for encoding, value in (("rope", 50.0), ("far", 20.0)):
+        for seed in range(5):
+            rows = [
+                replace(SCORE, metric="f1", value=v, length=n) for v, n in ((99, 8), (value, None))
+            ]
+            folder = put(tmp_path, encoding, rows, seed, headline=Headline("f1", "all"))
+            each = np.linspace(0, 9, 20)
+            items = [
+                Items("near", "f1", each, groups=(points,)),
+                Items("test", "f1", value + seed / 9 + 0 * each, groups=(points, Place("all"))),
+            ]
+            write_items(folder / "items.parquet", items)
+    (table,) = read_tables(tmp_path)
+    (difference,) = compare_table(table).to_reference
+    assert difference.value == -30 and difference.low == pytest.approx(-30)
 
 
 def test_three_seeds_tell_nothing_apart_and_the_report_says_so(tmp_path: Path) -> None:

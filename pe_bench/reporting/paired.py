@@ -156,7 +156,8 @@ def _scores(table: Table, encodings: list[str]) -> Scores:
         own = rows[(rows["encoding"] == record.encoding) & (rows["seed"] == record.seed)]
         if record.encoding in encodings and not own.empty:
             place = (encodings.index(record.encoding), seeds.index(record.seed))
-            values[place] = own["value"].iloc[0]
+            means = own[own["length"].isna()]  # where there are points of a curve too
+            values[place] = (own if means.empty else means)["value"].iloc[0]
             places.append(place)
             runs.append(_headline_cells(table, read_run_items(record)))
     found = comparison.resample_items(runs)
@@ -172,9 +173,13 @@ def _scores(table: Table, encodings: list[str]) -> Scores:
 def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
     """Return the cells that the headline is the mean of, in one order."""
     wanted = (table.headline.subset, table.headline.metric)
-    cells = []
+    means: list[Items] = []
+    others: list[Items] = []
     for cell in items:
-        named = {(place.subset, place.metric or cell.metric) for place in cell.groups}
-        if wanted in named or wanted == (cell.subset, cell.metric):
-            cells.append(cell)
+        named = [(p.subset, p.metric or cell.metric, p.length) for p in cell.groups]
+        if (*wanted, None) in named:
+            means.append(cell)
+        elif wanted in {place[:2] for place in named} or wanted == (cell.subset, cell.metric):
+            others.append(cell)
+    cells = means or others  # as with the rows: a mean goes before the points of a curve
     return sorted(cells, key=lambda cell: (cell.subset, cell.length or 0, cell.second_axis))

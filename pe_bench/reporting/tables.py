@@ -137,9 +137,15 @@ class Table:
 
     def ranked(self) -> list[str]:
         """Return the encodings that have a whole headline, from best to worst."""
-        scores = self.numbers(self.headline.subset, self.headline.metric)
+        scores = self.headline_scores()
         means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
         return list(means.sort_values(ascending=not self.higher_is_better, kind="stable").index)
+
+    def headline_scores(self) -> pd.DataFrame:
+        """Return the scores of the headline, without points of a curve where there is a mean."""
+        scores = self.numbers(self.headline.subset, self.headline.metric)
+        means = scores[scores["length"].isna()]
+        return scores if means.empty else means
 
     @property
     def higher_is_better(self) -> bool:
@@ -171,7 +177,7 @@ class Table:
 
     def learned(self, encoding: str) -> int:
         """Return with how many seeds an encoding learned what was trained."""
-        scores = self.numbers(self.headline.subset, self.headline.metric)
+        scores = self.headline_scores()
         own = scores[scores["encoding"] == encoding]
         return self.seeds(encoding) - int((own["seeds"] - own["learned"]).sum())
 

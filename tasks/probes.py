@@ -68,7 +68,7 @@ class Probes(LengthGeneralizationTask):
     presets = {
         "quick": Preset(
             # A phase for each probe: narrow layers, so that two take less than two minutes.
-            TrainConfig(steps=900, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
+            TrainConfig(steps=1200, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
             TINY.changed(init_std=0.05),
             {"max_train_symbols": 16, "samples": 200, "gate": 95.0},
         ),

@@ -61,14 +61,14 @@ class Addition(LengthGeneralizationTask):
     presets = {
         "quick": Preset(
             # A narrow model learns with larger steps, from larger weights: 0.02 is for wide ones.
-            TrainConfig(steps=2300, batch_size=64, lr=3e-3),
+            TrainConfig(steps=4000, batch_size=64, lr=3e-3),
             TINY,
-            {"digits": 5, "gate": 95.0},
+            {"digits": 4, "gate": 95.0},
         ),
         "small": Preset(TrainConfig(steps=10_000, batch_size=512, lr=5e-4), BASE, {"digits": 20}),
         "paper": Preset(
             TrainConfig(steps=20_000, batch_size=512, micro_batch=128, lr=1e-4),
-            LARGE.changed(layers=16, heads=16, width=1024, mlp_width=2048),
+            LARGE.changed(layers=16, heads=16, width=1024, mlp_width=1024),
             {"digits": 40},
         ),
     }

@@ -70,7 +70,7 @@ class Copying(LengthGeneralizationTask):
     averages_each_subset = True
     presets = {
         "quick": Preset(
-            TrainConfig(steps=800, batch_size=64, lr=3e-3),
+            TrainConfig(steps=1000, batch_size=64, lr=3e-3),
             TINY,
             {"min_symbols": 2, "max_train_symbols": 10, "symbols": 20, "gate": 95.0},
         ),

@@ -74,7 +74,7 @@ class MQAR(LengthGeneralizationTask):
     presets = {
         "quick": Preset(
             # Two layers are what recall takes; narrow ones learn it within two minutes.
-            TrainConfig(steps=1200, batch_size=64, lr=3e-3),
+            TrainConfig(steps=1600, batch_size=64, lr=3e-3),
             TINY.changed(layers=2, init_std=0.05),
             {"length": 32, "vocabulary": 128, "gate": 95.0},
         ),

@@ -82,7 +82,7 @@ class Passkey(LengthGeneralizationTask):
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=1200, batch_size=16, length=128, lr=3e-3, schedule="linear", beta2=0.95
+                steps=1200, batch_size=16, length=128, lr=2e-3, schedule="linear", beta2=0.95
             ),
             TINY.changed(init_std=0.05),
             {"kinds": "passkey", "vocabulary": "words", "samples": 10, "gate": 95.0},

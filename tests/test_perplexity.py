@@ -24,7 +24,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.views import Headline
 from pe_bench.task import TaskContext
-from pe_bench.tasks.perplexity import task as perplexity
+from pe_bench.tasks.perplexity import scored_windows, source
 from pe_bench.tasks.perplexity.task import Perplexity
 from pe_bench.text.corpus import folder_corpus
 
@@ -113,7 +113,7 @@ def by_hand(
     ]
     windows = windows if chosen is None else [windows[i] for i in chosen]
     parts: dict[tuple[str, str, int], list[tuple[int, list[int], list[float]]]] = {}
-    for (document, window), keys in zip(windows, task._keys.tolist(), strict=True):
+    for (document, window), keys in zip(windows, task.scored_windows.keys.tolist(), strict=True):
         whole = token_losses(task, model, window)
         for length in LENGTHS:
             losses, rest = token_losses(task, model, window[:length]), window[-length:]
@@ -375,7 +375,7 @@ def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_p
 def test_an_interrupted_evaluation_goes_on(
     context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perplexity, "TOKENS_PER_FORWARD", 2 * 64)  # two windows each
+    monkeypatch.setattr(scored_windows, "TOKENS_PER_FORWARD", 2 * 64)  # two windows each
     task, journal = Perplexity(context), tmp_path / "journal"
     model = decoder(task)
     expected, losses = evaluate(task, model, tmp_path / "whole"), model.token_losses
@@ -484,7 +484,7 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
     context: TaskContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch = Mock(return_value=folder_corpus(folder(context, "train").parent))
-    monkeypatch.setattr(perplexity, "public_corpus", fetch)
+    monkeypatch.setattr(source, "public_corpus", fetch)
     task = Perplexity(replace(context, data=None, preset="small"), corpus="c4", train_files=7)
     fetch.assert_called_once_with("c4", 7, context.cache)
     assert task.batch(None, 0, 0).tokens.shape == (3, 16)

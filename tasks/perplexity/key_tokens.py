@@ -22,6 +22,7 @@ from pe_bench.tasks.perplexity.ngram_tables import Ids, NgramTables, Probabiliti
 LEAST_GAIN = 2.0  # nats
 LARGEST_LOSS = 2.0  # nats
 MAX_MATCH = 32  # tokens; longer matches are no safer
+CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are right
 
 Mask = npt.NDArray[np.bool_]
 
@@ -61,6 +62,21 @@ class MatchModel:
             copied = predicted == window[-self.tail :]
             found[row] = trust * copied + (1 - trust) * found[row]
         return found
+
+
+def fit_match_model(tables: NgramTables, length: int, tail: int) -> MatchModel:
+    """Return the evaluator, fitted to windows spread evenly over the text of the tables.
+
+    Args:
+        tables: fitted to the training text.
+        length: tokens of a window.
+        tail: how many of the last tokens of a window are predicted.
+    """
+    length = min(length, len(tables.ids))
+    last = len(tables.ids) - length
+    starts = np.linspace(0, last, CALIBRATION_WINDOWS).astype(int).tolist()
+    windows = np.stack([tables.ids[start : start + length] for start in starts])
+    return MatchModel(tables, windows, tail)
 
 
 def find_keys(model: MatchModel, windows: Ids, short: int) -> Mask:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from pe_bench.api import TokenIds
+from pe_bench.api import Batch, TokenIds
 from pe_bench.tasks.perplexity.tokenized_corpus import Places, TokenText
 
 OCTAVES = 8  # of the curve against the position
@@ -110,3 +111,16 @@ def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
         *(Span("context", "", n, seen, tail) for n, seen in contexts),
         *(Span("key-tokens", "", n, seen, tail, keys=True) for n, seen in contexts),
     ]
+
+
+def make_batch(windows: TokenIds, bos: int) -> Batch:
+    """Return windows as targets, and as tokens a BOS and all but their last one.
+
+    Args:
+        windows: (B, T).
+        bos: id of the token that stands first.
+    """
+    targets = torch.from_numpy(windows.astype(np.int64))  # (B, T)
+    tokens = targets.roll(1, dims=1)
+    tokens[:, 0] = bos
+    return Batch(tokens, targets)

@@ -1,0 +1,174 @@
+"""Rows of the results: from the losses of windows to items, rows, summary and views."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, ratio
+from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
+from pe_bench.tasks.perplexity.tokenized_corpus import Places
+from pe_bench.tasks.perplexity.windows import Span
+
+RESAMPLES = 1000
+KEPT = 0.85  # of the score at the trained length, up to the effective length
+CONTEXT_AXIS = "context, tokens (those that count among them)"
+
+VIEWS = (
+    Column("1x-context", "bits_per_byte"),
+    Column("4x-context", "context_gain"),
+    Column("4x-context", "effective_length", "context"),
+    Column("4x-key-tokens", "bits_per_byte"),
+    Column("1x-window", "bits_per_byte"),
+    Column("4x-window", "bits_per_byte"),
+    Curve("context", "bits_per_byte", "the same tokens under more context", CONTEXT_AXIS),
+    Curve("key-tokens", "bits_per_byte", "the key tokens among them", CONTEXT_AXIS),
+    Curve(
+        "test",
+        "bits_per_byte",
+        "whole windows: mixes length and content",
+        x="tokens of the window",
+    ),
+    Curve("position", "bits_per_byte", "by position in the longest windows"),
+)
+
+
+def summary_names(trained: int, longest: int) -> dict[Place, str]:
+    """Return the rows that the table shows, and the subset under which it does.
+
+    Args:
+        trained: tokens of a training window.
+        longest: tokens of an evaluation window.
+    """
+    return {
+        Place("context", "bits_per_byte", trained): "1x-context",
+        Place("context", "bits_per_byte", longest): "4x-context",
+        Place("context", "context_gain", longest): "4x-context",
+        Place("key-tokens", "bits_per_byte", longest): "4x-key-tokens",
+        Place("test", "bits_per_byte", trained): "1x-window",
+        Place("test", "bits_per_byte", longest): "4x-window",
+    }
+
+
+def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
+    """Return the loss of each window, for all spans.
+
+    Args:
+        scored: the windows.
+        nats: (N, spans) summed losses.
+    """
+    cells: list[Items] = []
+    contexts: dict[int, Items] = {}
+    for column, span in enumerate(scored.spans):
+        losses = nats[:, column]
+        bits = _bits(span, losses, scored.bytes[:, column], scored.windows.clusters)
+        if not len(bits):  # no key token
+            continue
+        cells.append(bits)
+        if span.subset == "test":
+            metric = f"{span.family}perplexity"
+            tokens = np.full(len(bits), float(span.scored[1] - span.scored[0]))
+            cells.append(replace(bits, metric=metric, values=losses, weights=tokens, combine="exp"))
+        if span.subset == "context":
+            contexts[span.length] = bits
+            if span.length > scored.trained:
+                gain = contexts[scored.trained].values - bits.values
+                cells.append(replace(bits, metric="context_gain", values=gain))
+    names = summary_names(scored.trained, scored.windows.length)
+    named = []
+    for cell in cells:
+        name = names.get(cell.place)
+        named.append(replace(cell, groups=(Place(name),)) if name else cell)
+    return named
+
+
+def _bits(span: Span, nats: Nats, sizes: Places, clusters: Places) -> Items:
+    """Return the loss of each window in bits per byte; of key tokens, of windows that have one."""
+    counts = sizes > 0 if span.keys else np.ones(len(sizes), np.bool_)
+    return Items(
+        span.subset,
+        f"{span.family}bits_per_byte",
+        nats[counts] / math.log(2),
+        sizes[counts].astype(np.float64),
+        span.length,
+        clusters=clusters[counts],
+    )
+
+
+def row_of(cell: Items) -> Measurement:
+    """Return the row of a cell; the interval of a perplexity is that of its logarithm."""
+    assert cell.weights is not None
+    row = ratio(
+        cell.subset,
+        cell.metric,
+        cell.values,
+        cell.weights,
+        cell.clusters,
+        length=cell.length,
+        resamples=RESAMPLES if cell.metric == "bits_per_byte" else 0,
+    )
+    if cell.combine != "exp":
+        return row
+    with np.errstate(over="ignore"):
+        value, low, high = np.exp([row.value, row.ci_low, row.ci_high])
+    return replace(
+        row,
+        value=float(value),
+        stderr=float(value) * row.stderr,
+        ci_low=float(low),
+        ci_high=float(high),
+    )
+
+
+def summary_rows(
+    measured: Sequence[Measurement], trained: int, longest: int, threshold: float
+) -> list[Measurement]:
+    """Return what the table shows of the rows, the headline among it.
+
+    A model that is no better than the threshold after as much context as in training has not
+    learned to use it: what it makes of more is "not_learned", and its effective length is 0.
+
+    Args:
+        measured: the rows of a model or a table.
+        trained: tokens of a training window.
+        longest: tokens of an evaluation window.
+        threshold: bits per byte of the best table of n-grams under the trained context.
+    """
+    curve = context_curve(measured)
+    learned = curve[trained].value < threshold
+    status: Status = "ranked" if learned else "not_learned"
+    names = summary_names(trained, longest)
+    rows = []
+    for row in measured:
+        name = names.get(Place(row.subset, row.metric, row.length))
+        if name:
+            shown: Status = "ranked" if row.length == trained else status
+            rows.append(replace(row, subset=name, length=None, status=shown))
+    effective = effective_length(curve, trained) if learned else 0
+    n = sum(row.n for row in curve.values())
+    return [*rows, Measurement("4x-context", "effective_length", effective, n, status=status)]
+
+
+def context_curve(measured: Sequence[Measurement]) -> dict[int, Measurement]:
+    """Return the loss of the same tokens by the length of their context."""
+    curve = {}
+    for row in measured:
+        if (row.subset, row.metric) == ("context", "bits_per_byte"):
+            curve[row.length or 0] = row
+    return curve
+
+
+def effective_length(curve: Mapping[int, Measurement], trained: int) -> int:
+    """Return the longest context up to which the loss grows to 1 / 0.85 at most.
+
+    RULER (Hsieh et al. 2024, arXiv 2404.06654) asks for a fixed score at every length; this is
+    relative to the model's own loss at the trained length.
+    """
+    most = curve[trained].value / KEPT
+    longest = 0
+    for length in sorted(n for n in curve if n >= trained):
+        if curve[length].value > most:
+            break
+        longest = length
+    return longest

@@ -58,8 +58,12 @@ def test_interrupting_says_how_to_go_on(
         ),
         (["list", "rope"], ["scaling=yarn: By parts, ", "    beta_fast: fast is", "  ramp = "], []),
         (["list", "perplexity"], ["Trains on", "  windows = "], ["encodings"]),
-        (["list", "scrolls"], ["Fine-tunes the", "  items = 0", "Subsets: qasper, "], []),
-        (["list", "mqar"], ["Multi-query", "  length = 32", "quick   1200   64 "], []),
+        (
+            ["list", "scrolls"],
+            ["Fine-tunes a language model ", "  items = 0", "Subsets: qasper, "],
+            [],
+        ),
+        (["list", "mqar"], ["Multi-query", "  length = 32", "quick "], []),
         (["list", "copying"], ["Protocols: strict, paper.", "  max_train_symbols = "], []),
     ],
 )

@@ -229,6 +229,7 @@ class Young(_Middle):
 REST = {"old": ", **options: Any", "more_old": ", **options"}
 HANDED_ON = {"young": ", **options: Any", "more_young": ", **options"}
 NOTHING = dict.fromkeys([*REST, *HANDED_ON], "")
+ROOT_OPTIONS = ["train_positions", "max_train_position", "eval_positions"]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ NOTHING = dict.fromkeys([*REST, *HANDED_ON], "")
     [
         ({}, ["gated", "size"]),
         (HANDED_ON, ["gated", "size", "base"]),
-        (HANDED_ON | REST, ["gated", "size", "base", "train_positions", "max_train_position"]),
+        (HANDED_ON | REST, ["gated", "size", "base", *ROOT_OPTIONS]),
         (REST, ["gated", "size"]),  # the child asks for its own options only
     ],
 )

@@ -396,3 +396,11 @@ def test_what_built_in_documents_refuse(
 ) -> None:
     with pytest.raises(InputError, match=message):
         stage(spec, **changes)
+
+
+@pytest.mark.parametrize(("spec", "length"), [("scrolls:answer_tokens=80", 140), ("scrolls", 64)])
+def test_an_output_leaves_room_for_the_input(
+    stage: Stage, given: Path, spec: str, length: int
+) -> None:
+    with pytest.raises(InputError, match=f"leaves too little of --train.length {length}"):
+        stage(spec, data={"": given}, train={"length": length})

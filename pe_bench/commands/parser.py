@@ -183,7 +183,6 @@ def make_parser() -> Parser:
     _results_option(report)
     report.add_argument(
         "--reference",
-        default="rope",
         metavar="ENCODING",
         help="encoding that others are compared with (default: rope)",
     )

@@ -112,14 +112,14 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
         ci_low, ci_high: 95 % interval of the mean: over seeds (Student's t); with one seed over
             its items.
         seeds: number of seeds.
-        learned: number of seeds whose status is not "not_learned".
+        learned_seeds: number of seeds whose status is not "not_learned".
         learned_mean, learned_sd: over these alone.
         n: items of one seed.
     """
     learned = rows["status"] != "not_learned"
     told = rows.assign(
         status=rows["status"].where(learned, "ranked"),
-        learned=learned.astype(int),
+        has_learned=learned.astype(int),
         learned_value=rows["value"].where(learned),
     )
     groups = told.groupby(["encoding", *NUMBER], dropna=False, sort=False)
@@ -129,7 +129,7 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
         ci_low=("ci_low", "first"),
         ci_high=("ci_high", "first"),
         seeds=("seed", "nunique"),
-        learned=("learned", "sum"),
+        learned_seeds=("has_learned", "sum"),
         learned_mean=("learned_value", "mean"),
         learned_sd=("learned_value", "std"),
         n=("n", "first"),

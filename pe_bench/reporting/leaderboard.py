@@ -232,11 +232,15 @@ def _digits(column: NumberColumn) -> int:
 def _learned_mean(column: NumberColumn, encoding: str) -> str:
     """Return the mean over the seeds that learned."""
     found = column.numbers[column.numbers["encoding"] == encoding]
-    if found.empty or not found.iloc[0]["learned"]:
+    if found.empty or not found.iloc[0]["learned_seeds"]:
         return ABSENT
     number = found.iloc[0]
     text = f"{number['learned_mean']:.{_digits(column)}f}"
-    return f"{text} ± {number['learned_sd']:.{_digits(column)}f}" if number["learned"] > 1 else text
+    return (
+        f"{text} ± {number['learned_sd']:.{_digits(column)}f}"
+        if number["learned_seeds"] > 1
+        else text
+    )
 
 
 def _share(learned: int, seeds: int) -> str:

@@ -23,13 +23,13 @@ from pe_bench.system.files import write_atomic
 
 
 def write_report(
-    results: Path, reference: str = paired.DEFAULT_REFERENCE, export: Path | None = None
+    results: Path, reference: str | None = None, export: Path | None = None
 ) -> list[Path]:
     """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/.
 
     Args:
         results: the folder with the runs.
-        reference: encoding that others are compared with.
+        reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
         export: another folder to write to, with all runs in small files that can be committed and
             reported on again; None: the results folder, and no such files.
 
@@ -51,7 +51,9 @@ def write_report(
     folder = _make_folder(target / "plots")
     pictures = [save_pictures(table, folder) for table in tables]
 
-    comparisons = [paired.compare_table(table, reference) for table in tables]
+    comparisons = [
+        paired.compare_table(table, reference or paired.DEFAULT_REFERENCE) for table in tables
+    ]
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"

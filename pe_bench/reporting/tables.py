@@ -179,7 +179,7 @@ class Table:
         """Return with how many seeds an encoding learned what was trained."""
         scores = self.headline_scores()
         own = scores[scores["encoding"] == encoding]
-        return self.seeds(encoding) - int((own["seeds"] - own["learned"]).sum())
+        return self.seeds(encoding) - int((own["seeds"] - own["learned_seeds"]).sum())
 
     @property
     def is_gated(self) -> bool:

@@ -192,7 +192,11 @@ class Scrolls(Task):
         gate: float = 70.0,
     ) -> None:
         super().__init__(context)
-        self.check_range(items=(items, 0, 100_000))
+        self.check_range(
+            answer_tokens=(answer_tokens, 0, 100_000),
+            summary_tokens=(summary_tokens, 0, 100_000),
+            items=(items, 0, 100_000),
+        )
         if not 0 <= gate <= 100:
             raise InputError(f"scrolls:gate is a percentage, not {gate}")
         self.items = items

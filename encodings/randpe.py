@@ -27,7 +27,7 @@ class RandPE(RoPE):
     | Ruoss et al.: random in evaluation | random but frozen; `evaluation=even` |
     | TAPE, arithmetic: the pool is the sequence: RoPE | a longer sequence than `max` is refused |
     | TAPE, SCROLLS: the same from 2048 tokens on | the same |
-    | TAPE, SCROLLS: drawn anew for each new token | not drawn again |
+    | TAPE, SCROLLS: drawn again for each new token | not drawn again |
 
     Args:
         max: size of the pool, the paper's.
@@ -37,7 +37,7 @@ class RandPE(RoPE):
             all layers.
     """
 
-    version = 2  # 1 drew ids for the tokens so far
+    version = 2
     shift_invariant = True
     needs_final_length = True
     variants: ClassVar[tuple[str, ...]] = ("max=512,evaluation=even", "per_layer=true,count=2")

@@ -199,7 +199,7 @@ class Encoding(nn.Module):
             )
 
     def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Replace ids by random ones: in training anew each time, in evaluation by frozen ones.
+        """Replace ids by random ones: fresh ones in training, frozen ones in evaluation.
 
         A row's tokens keep their ids while it grows: they are drawn for the finished sequence, and
         tokens so far have the first of them. This default does what `train_positions` and

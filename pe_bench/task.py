@@ -329,7 +329,7 @@ class Task:
         return []
 
     def references(self) -> Mapping[str, list[Measurement]]:
-        """Return the rows of what is no encoding, by name: guessing, a constant answer, n-grams.
+        """Return the rows of references by name: guessing, a constant answer, tables of n-grams.
 
         Subsets, lengths, metrics and summary rows are those of a model. Tables show them unranked.
         """

@@ -74,7 +74,7 @@ def generate(
         model: in evaluation mode.
         prompts: token ids, of any lengths above zero.
         max_new_tokens: limit of new tokens per prompt. Encodings that need the length of the
-            finished sequence are told that of the prompt and this.
+            finished sequence get that of the prompt plus this.
         end: id that ends an answer; it is not part of what is returned.
         sampling: None is greedy, ties going to the smallest id.
 

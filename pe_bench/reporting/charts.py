@@ -101,7 +101,7 @@ def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> Non
 
 
 def draw_reference(axis: Axes, name: str, x: Iterable[float], y: Iterable[float]) -> None:
-    """Draw a thin grey line that is labelled at its right end: what is no model reaches."""
+    """Draw the score of a reference: a thin grey line with a label at its right end."""
     places = list(x)
     values = list(y)
     axis.plot(places, values, color="0.6", linestyle=":", linewidth=1.2, zorder=0)

@@ -117,12 +117,12 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
         n: items of one seed.
     """
     learned = rows["status"] != "not_learned"
-    told = rows.assign(
+    marked = rows.assign(
         status=rows["status"].where(learned, "ranked"),
         has_learned=learned.astype(int),
         learned_value=rows["value"].where(learned),
     )
-    groups = told.groupby(["encoding", *NUMBER], dropna=False, sort=False)
+    groups = marked.groupby(["encoding", *NUMBER], dropna=False, sort=False)
     scores = groups.agg(
         mean=("value", "mean"),
         sd=("value", "std"),

@@ -281,7 +281,7 @@ def _describe_references(table: Table) -> list[str]:
     """Return what the rows of references are, and which encodings are not above them."""
     if table.references is None:
         return []
-    line = "In italics: what is no model and knows training batches only, not ranked."
+    line = "In italics: references, which know training batches only and are not ranked."
     below = table.below_references()
     if below:
         line += f" {BELOW}: not better than the best of these."

@@ -1,4 +1,4 @@
-"""Scores of single items: what rows are made of, so that anybody can compute them again."""
+"""Scores of single items, from which rows are computed."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,6 @@
 """Training phases of an encoding, under learning rates that are chosen where that is asked for."""
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ class Phases:
         folder: Path | None = None,
         lr: float | None = None,
     ) -> tuple[Decoder, Trained]:
-        """Return the model after a phase: trained now, or read from where it was trained before.
+        """Return the model after a phase: trained now, or read from where an earlier call left it.
 
         Args:
             task: the phase's task.
@@ -113,7 +114,7 @@ class Phases:
         """Return the learning rate of a phase: the task's, or the best of those that are tried.
 
         The best has the smallest mean loss on held-out batches, over the tuning seeds. A rate under
-        which a model diverges is out. What is done is kept, so that a later call goes on with it.
+        which a model diverges is out. Losses are kept, so that a later call goes on from there.
 
         Raises:
             SharedFailure: no rate is left for a phase that serves all subsets, or it failed.
@@ -192,9 +193,8 @@ class Phases:
                 raise
             return {"loss": None}
         loss = self._held_out_loss(model, task, subset, tuning.batches)
-        finite = loss == loss and abs(loss) != float("inf")
         return {
-            "loss": loss if finite else None,
+            "loss": loss if math.isfinite(loss) else None,
             "training_loss": trained.loss,
             "seconds": trained.seconds,
         }

@@ -147,7 +147,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
 
 
 def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
-    """Return what is tried for a task; rates that the user gives are for those that are asked for.
+    """Return the rates to try for a task; the user's are for tasks that the command names.
 
     Raises:
         InputError: there is nothing to try.

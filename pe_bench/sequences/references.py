@@ -1,7 +1,7 @@
-"""Scores of what is no model: guessing, a constant answer, tables of n-grams.
+"""References: the scores of guessing, of a constant answer and of tables of n-grams.
 
-All of them know training batches and nothing else. What a model scores above them, it has from the
-text further back, and so perhaps from positions.
+They know training batches and nothing else. What a model scores above them comes from tokens
+further back, and so perhaps from positions.
 """
 
 from collections.abc import Iterable, Mapping

@@ -135,20 +135,20 @@ class Copying(LengthGeneralizationTask):
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every variant is trained on its own
         variant = VARIANTS[subset]
-        n = self.train.batch_size
-        longest = self.train_sizes[-1]
         if self.context.protocol == "strict":
             return self._drawn(variant, seed, step)
+        n = self.train.batch_size
         start = step * n
         epochs = range(start // TRAIN_ITEMS, -(-(start + n) // TRAIN_ITEMS))
         order = np.concatenate([_order(seed, epoch, TRAIN_ITEMS) for epoch in epochs])
         chosen = order[start % TRAIN_ITEMS :][:n]
         sizes = self.train_sizes.start + chosen % len(self.train_sizes)
-        numbers = _training_items(variant, TRAIN_ITEMS, longest, self.symbols)[chosen]
+        rows = _training_items(variant, TRAIN_ITEMS, self.train_sizes[-1], self.symbols)
+        numbers = rows[chosen]
         return variant.rows(numbers, sizes, self.symbols).batch()
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        """Return rows drawn anew, in protocol paper too, where training has a fixed set of them."""
+        """Return fresh rows, in protocol paper too, where training has a fixed set of them."""
         assert subset is not None
         return self._drawn(VARIANTS[subset], HELD_OUT_SEED, step)
 

@@ -161,7 +161,7 @@ class Perplexity(Task):
         )
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Also where no test document is long enough: better said before training than after."""
+        """Return why the task cannot be run, also where no test document is long enough."""
         return super().skip(encoding) or self._too_short()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
@@ -229,7 +229,7 @@ class Perplexity(Task):
 
     @cached_property
     def scored_windows(self) -> ScoredWindows:
-        """The same with what counts in each."""
+        """The test windows with the tokens that count in each."""
         text = self.training.at_step(0)
         ids = text.read(0, min(self.training.border(text), MAX_TOKENS))
         return ScoredWindows(

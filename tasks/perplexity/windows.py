@@ -60,14 +60,14 @@ class Windows:
         return len(self.starts)
 
     def take(self, first: int, stop: int) -> TokenIds:
-        """Ids of some windows, (stop - first, length)."""
+        """Return ids of some windows, (stop - first, length)."""
         starts = self.starts[first:stop].tolist()
         windows = [self.text.read(start, start + self.length) for start in starts]
         return np.reshape(windows, (len(windows), self.length))
 
 
 def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Windows:
-    """All windows that begin at a multiple of `step` tokens of a document and fit into it.
+    """Return all windows that begin at a multiple of `step` tokens of a document and fit into it.
 
     Args:
         text: the documents.
@@ -88,7 +88,7 @@ def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Win
 
 
 def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
-    """What is measured of each window, under both definitions that go by the name of perplexity.
+    """Return the spans of a window, under both definitions that go by the name of perplexity.
 
     Subset `test`: every token of windows of each length, and, under names that begin with "tail_",
     the last `stride` of them. Subset `position`: tokens of the longest windows up to an offset,

@@ -12,12 +12,12 @@ class StrictFormat:
     tokenizer: Tokenizer
 
     def prompt(self, text: str, room: int, summary: bool, training: bool) -> list[int]:
-        """At most `room` ids."""
+        """Return at most `room` ids."""
         ids = first_tokens(self.tokenizer, first_words(text, 20_000), room - 2)
         return [self.tokenizer.bos, *ids, self.tokenizer.sep]
 
     def output(self, text: str, limit: int) -> list[int]:
-        """At most `limit` ids, the last one EOS."""
+        """Return at most `limit` ids, the last one EOS."""
         ids: list[int] = self.tokenizer.encode(text)[: limit - 1].tolist()
         return [*ids, self.tokenizer.eos]
 
@@ -71,19 +71,19 @@ class QuestionLastFormat:
         return ids
 
     def output(self, text: str, limit: int) -> list[int]:
-        """At most `limit` ids, the last one EOS."""
+        """Return at most `limit` ids, the last one EOS."""
         ids: list[int] = self.tokenizer.encode(f" {text}")[: limit - 1].tolist()
         return [*ids, self.tokenizer.eos]
 
 
 def first_words(text: str, count: int) -> str:
-    """The text up to its `count`-th space-separated word."""
+    """Return the text up to its `count`-th space-separated word."""
     words = text.split(" ", count)
     return text if len(words) <= count else " ".join(words[:count])
 
 
 def first_tokens(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
-    """The first tokens of a text, without reading all of a long one where that is safe."""
+    """Return the first tokens of a text, without reading all of a long one where that is safe."""
     margin = 64  # where a text is cut changes only the last few tokens before the cut
     some: list[int] = tokenizer.encode(text[: 8 * (count + margin)]).tolist()
     if len(some) < count + margin:

@@ -1,6 +1,4 @@
-"""Answers that no model gives: a constant one, a guess, and a reference cut to what a model may
-write.
-"""
+"""Answers of references: a constant one, and guesses."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,14 +31,11 @@ def constant_answer(metric: Metric, train: Sequence[Record], *, candidates: int)
     return best
 
 
-def guesses(
-    records: Sequence[Record], options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
-) -> list[str]:
+def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int) -> list[str]:
     """Return a random answer to each question.
 
     Args:
-        records: the questions.
-        options: those to choose from, of each question; empty: it gives none, and the guess is the
+        options: the answers that each question offers; empty: it offers none, and the guess is the
             answer to another question, or a class where there are few.
         train: the other questions.
         seed: of the draws.
@@ -50,7 +45,7 @@ def guesses(
     classes = list(dict.fromkeys(given))
     pool = classes if len(classes) <= MOST_CLASSES else given
     answers = []
-    for _, choices in zip(records, options, strict=True):
+    for choices in options:
         drawn_from = choices or pool
         answers.append(drawn_from[int(rng.integers(len(drawn_from)))])
     return answers

@@ -584,7 +584,7 @@ class Scrolls(Task):
                 options = [_options(record.input) for record in records]
                 drawn = []
                 for seed in range(1 if tried == LONG_CANDIDATES else GUESSES):
-                    answers = guesses(records, options, train, seed)
+                    answers = guesses(options, train, seed)
                     drawn.append(_rows(self._items(subset, split, answers)))
                 guessing += average(drawn)
         return {
@@ -651,7 +651,7 @@ def load_metric(name: Metric, cache: Path) -> Any:
 
 
 def _options(text: str) -> list[str]:
-    """The four options of a multiple-choice question, empty where there are none."""
+    """Return the four options of a multiple-choice question, none where there are none."""
     pattern = r"\n\n \(A\) (.*?)\n \(B\) (.*?)\n \(C\) (.*?)\n \(D\) (.*?)\n\n"
     found = re.search(pattern, text[:20_000], re.DOTALL)
     return list(found.groups()) if found else []

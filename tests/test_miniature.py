@@ -12,7 +12,7 @@ import pytest
 from pe_bench.errors import InputError
 from pe_bench.tasks.scrolls.miniature import SPLITS, STYLES, draw, rows, tokenizer, tokens
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
-from pe_bench.tasks.scrolls.task import SUBSETS
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import normalize_answer, score
 
 FROZEN = "e72dc80fb95aef0e5abe388bb710eb93c258cb08a1e3028dd02fd9b7bcfb91e0"

@@ -12,7 +12,7 @@ import pytest
 from pe_bench.cli import main
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
-from pe_bench.tasks.scrolls.task import SUBSETS
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,9 @@ from pe_bench.sequences.length_generalization import ID, OOD
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls import task as scrolls
 from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
-from pe_bench.tasks.scrolls.task import SUBSETS
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.text.tokenizer import ByteTokenizer
 
 TOKENS = ByteTokenizer()
@@ -183,7 +184,8 @@ def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
     made = stage("scrolls:items=8", data={"": given})
     task, model = made.task, untrained(made)
     prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
-    chosen = task._likeliest(model, prompt, options, 32)
+    outputs = [task.format.output(option, 32) for option in options]
+    chosen = likeliest(model, prompt, options, outputs)
     nats = []
     for option in options:
         ids = torch.tensor([[*prompt, *option.encode(), EOS]])
@@ -256,7 +258,7 @@ def test_real_documents(stage: Stage, real_documents: Path) -> None:
     for name in task.subsets:
         assert len(task.batch(name, 0, 0).tokens) == task.train.batch_size
     for record in task.data["quality"][1]:
-        options = scrolls._options(record.input)
+        options = options_of(record.input)
         assert record.outputs[0] in options
     cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text())
     assert set(cases) == set(task.subsets)

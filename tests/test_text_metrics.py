@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pe_bench.errors import InputError
-from pe_bench.tasks.scrolls.task import load_metric
+from pe_bench.tasks.scrolls.official_scores import load_metric
 from pe_bench.tasks.scrolls.text_metrics import (
     ROUGE_TYPES,
     exact_match,
@@ -142,7 +142,7 @@ def test_evaluate_loads_the_module_offline_both_ways(tmp_path: Path) -> None:
         import evaluate
         from pe_bench.errors import InputError
         from pe_bench.tasks.scrolls.evaluate_metric import LongDocumentMetric
-        from pe_bench.tasks.scrolls.task import load_metric
+        from pe_bench.tasks.scrolls.official_scores import load_metric
 
         inputs = dict(predictions=["a b", "p q"], references=[["b a", "a b c d e f"], ["p q"]])
         values = {}

@@ -20,6 +20,7 @@ from pe_bench.text.arrow import keep_rows
 from pe_bench.text.document_files import encodable, naming_damage, read_json_lines, refuse_bomb
 
 FIELDS = ("id", "input", "output")
+DOCUMENT_END = 1000  # characters of an input, whose end is the document
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class Record:
     id: str
     input: str
     outputs: tuple[str, ...]
+
+    @property
+    def document(self) -> str:
+        """The end of the input, the same for all questions about one document."""
+        return self.input[-DOCUMENT_END:]
 
 
 class Records(Sequence[Record]):

@@ -1,18 +1,13 @@
 """SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham 2022, 2201.03533)."""
 
 import hashlib
-import random
-import re
 import statistics
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from pe_bench.api import (
@@ -41,57 +36,29 @@ from pe_bench.api import (
     Turn,
     collate,
     generate,
-    log_likelihoods,
     mean_of,
     progress,
 )
 from pe_bench.results.statistics import average
 from pe_bench.results.views import View
 from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.builtin_rows import draw_rows
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
+from pe_bench.tasks.scrolls.multiple_choice import accuracies, likeliest, options_of
+from pe_bench.tasks.scrolls.official_scores import documents_of, score_answers
 from pe_bench.tasks.scrolls.prompts import PaperFormat, QuestionLastFormat, StrictFormat
 from pe_bench.tasks.scrolls.references import constant_answer, guesses
-from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric, score
-from pe_bench.text.arrow import quiet_library
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.text_metrics import score
 from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
 TOKENS_PER_FORWARD = 65_536
 HELD_OUT = 0.05  # of the training examples, where learning rates are chosen
-DOCUMENT_END = 1000  # characters of an input, whose end is the document, that tell documents apart
 
-Scores = npt.NDArray[np.float64]
-Clusters = npt.NDArray[np.integer]
-
-
-class Subset(NamedTuple):
-    """One of the seven."""
-
-    metric: Metric
-    miniature: str  # what the built-in documents of this kind are called
-    summary: bool = False  # the output is a text of some length
-    sampling: Sampling | None = None  # of protocol paper
-
-
-SUBSETS = {
-    "qasper": Subset("f1", "paper question"),
-    "contract_nli": Subset("em", "inference"),
-    "narrative_qa": Subset("f1", "story question"),
-    "quality": Subset("em", "multiple choice"),
-    "qmsum": Subset("rgm", "meeting query", True, Sampling(top_k=3)),
-    "summ_screen_fd": Subset("rgm", "screenplay", True, Sampling(top_k=3)),
-    "gov_report": Subset("rgm", "report", True, Sampling(top_k=50)),
-}
 
 # Of built-in documents.
 EVAL_LENGTH_FACTORS = (1, 2, 4)
-TRAIN_SHARES = (0.5, 0.5, 0.75, 1.0)
-"""Length of the rows of a step, in turn: retrieval is learned sooner from short documents."""
-TRAIN_SUBSETS = (
-    *("qasper", "contract_nli", "narrative_qa", "qmsum", "quality"),
-    *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report"),
-)
-"""Subsets of the rows of a batch, in turn: those with many short questions come twice."""
 BUILTIN_TOKENS_PER_FORWARD = 8192
 
 # Of the reference rows, and of limits that follow the references.
@@ -384,7 +351,9 @@ class Scrolls(Task):
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if subset is None:
-            return self._builtin_batch(seed, step)
+            assert isinstance(self.format, QuestionLastFormat)
+            tokens = self.train.batch_size * self.length
+            return self._collated(draw_rows(self.format, tokens, self.length, seed, step))
         size, total = self.train.batch_size, self._border(subset)
         samples = []
         for position in range(step * size, (step + 1) * size):
@@ -416,8 +385,8 @@ class Scrolls(Task):
         if not self.context.hold_out:
             return len(records)
         border = min(int((1 - HELD_OUT) * len(records)), len(records) - 1)
-        document = records[border].input[-DOCUMENT_END:]
-        while border and records[border - 1].input[-DOCUMENT_END:] == document:
+        document = records[border].document
+        while border and records[border - 1].document == document:
             border -= 1
         if not border:
             raise InputError(
@@ -425,24 +394,6 @@ class Scrolls(Task):
                 "held back: leave out --tune or give more documents"
             )
         return border
-
-    def _builtin_batch(self, seed: int, step: int) -> Batch:
-        """Return rows of all subsets: of short documents in most steps, as many tokens in all."""
-        rng = random.Random(f"batch-{seed}-{step}")
-        assert isinstance(self.format, QuestionLastFormat)
-        size = max(miniature.LEAST_SIZE, int(TRAIN_SHARES[step % len(TRAIN_SHARES)] * self.length))
-        count = max(1, self.train.batch_size * self.length // size)
-        samples = []
-        for i in range(count):
-            name = TRAIN_SUBSETS[(step * count + i) % len(TRAIN_SUBSETS)]
-            number = rng.randrange(miniature.PERIOD)
-            document = miniature.draw(SUBSETS[name].miniature, rng, size, first=number)
-            turns = [Turn(self.format.document(document.text))]
-            for query, answer in document.questions:
-                prompt = self.format.question(query)
-                turns.append(Turn(prompt, self.format.output(answer, self.length)))
-            samples.append(turns)
-        return self._collated(samples)
 
     def _collated(self, samples: list[list[Turn]]) -> Batch:
         sequences = collate(samples)
@@ -465,7 +416,7 @@ class Scrolls(Task):
         for split, records in questions.items():
             answers = [journal.items[record.id] for record in records]
             length = self._length_of(subset, split)
-            items += _accuracies(subset, answers, _documents(records), length)
+            items += accuracies(subset, answers, documents_of(records), length)
             items += self._items(subset, split, [answer["prediction"] for answer in answers])
         return Evaluation(_rows(items), items=items)
 
@@ -486,30 +437,16 @@ class Scrolls(Task):
 
     def _items(self, subset: str, split: str, predictions: list[str]) -> list[Items]:
         """Return the official scores of answers to a split, of each example, by metric."""
-        records = self._evaluated(subset, split)
-        metric = SUBSETS[subset].metric
-        values = load_metric(metric, self.context.cache).compute(
-            predictions=predictions,
-            references=[record.outputs for record in records],
-            per_example=True,
-        )
-        scores: Scores = 100 * values["per_example"]  # (N, 1) or (N, ROUGE types)
         length = self._length_of(subset, split)
-        main = Items(
+        return score_answers(
             subset,
-            metric,
-            scores if metric == "rgm" else scores[:, 0],
+            SUBSETS[subset].metric,
+            predictions,
+            self._evaluated(subset, split),
             length=length,
-            clusters=_documents(records),
             groups=self._groups(subset, length),
-            combine="geometric mean" if metric == "rgm" else "mean",
+            cache=self.context.cache,
         )
-        if metric != "rgm":
-            return [main]
-        parts = []
-        for name, column in zip(ROUGE_TYPES, scores.T, strict=True):
-            parts.append(replace(main, metric=name, values=column, groups=(), combine="mean"))
-        return [*parts, main]
 
     def _groups(self, subset: str, length: int) -> tuple[Place, ...]:
         """Return the summary rows that the cell of a subset and length counts in."""
@@ -541,26 +478,14 @@ class Scrolls(Task):
         answers: dict[str, Any] = {}
         for record, prompt, ids in zip(records, prompts, generated, strict=True):
             answers[record.id] = {"prediction": self.tokenizer.decode(ids).strip()}
-            options = _options(record.input) if strict and not self.builtin else []
+            options = options_of(record.input) if strict and not self.builtin else []
             if options:
-                chosen = self._likeliest(model, prompt, options, limit)
+                outputs = [self.format.output(option, limit) for option in options]
+                chosen = likeliest(model, prompt, options, outputs)
                 answers[record.id] |= {
                     key: options[choice] in record.outputs for key, choice in chosen.items()
                 }
         return answers
-
-    def _likeliest(
-        self, model: Decoder, prompt: list[int], options: list[str], limit: int
-    ) -> dict[str, int]:
-        """Return the option of the highest log-likelihood, and of the highest per byte."""
-        outputs = [self.format.output(option, limit) for option in options]
-        whole = log_likelihoods(model, prompt, outputs)
-        sizes = [max(1, len(option.encode())) for option in options]
-        per_byte = [nats / size for nats, size in zip(whole, sizes, strict=True)]
-        return {
-            "accuracy": whole.index(max(whole)),
-            "accuracy_per_byte": per_byte.index(max(per_byte)),
-        }
 
     def _evaluated(self, subset: str, split: str) -> list[Record]:
         records = self.data[subset][split]
@@ -581,7 +506,7 @@ class Scrolls(Task):
             for split in self._validation(subset):
                 records = self._evaluated(subset, split)
                 constant += _rows(self._items(subset, split, [best] * len(records)))
-                options = [_options(record.input) for record in records]
+                options = [options_of(record.input) for record in records]
                 drawn = []
                 for seed in range(1 if tried == LONG_CANDIDATES else GUESSES):
                     answers = guesses(options, train, seed)
@@ -632,50 +557,6 @@ class Scrolls(Task):
             },
             "start": self.context.start.provenance() if self.context.start else None,
         }
-
-
-@lru_cache
-def load_metric(name: Metric, cache: Path) -> Any:
-    """Load the package's metric by `evaluate`, without a network; its files go into a cache."""
-    with quiet_library(cache):
-        import evaluate  # late, as `datasets` is
-
-        from pe_bench.tasks.scrolls import evaluate_metric
-
-        folder = cache / "evaluate"
-        if "evaluate_modules" not in sys.modules:
-            # Python imports the copies that `evaluate` makes of metrics from one folder only.
-            evaluate.config.HF_MODULES_CACHE = str(folder / "modules")
-        path = str(evaluate_metric.__file__)
-        return evaluate.load(path, name, cache_dir=str(folder), keep_in_memory=True)
-
-
-def _options(text: str) -> list[str]:
-    """Return the four options of a multiple-choice question, none where there are none."""
-    pattern = r"\n\n \(A\) (.*?)\n \(B\) (.*?)\n \(C\) (.*?)\n \(D\) (.*?)\n\n"
-    found = re.search(pattern, text[:20_000], re.DOTALL)
-    return list(found.groups()) if found else []
-
-
-def _accuracies(
-    subset: str, answers: list[dict[str, Any]], clusters: Clusters, length: int
-) -> list[Items]:
-    """Return which options are the likeliest, of examples that have options."""
-    items = []
-    for metric in ("accuracy", "accuracy_per_byte"):
-        chosen = np.array([place for place, answer in enumerate(answers) if metric in answer])
-        if len(chosen):
-            correct = np.array([100.0 * answers[place][metric] for place in chosen])
-            found = Items(subset, metric, correct, length=length, clusters=clusters[chosen])
-            items.append(found)
-    return items
-
-
-def _documents(records: Sequence[Record]) -> Clusters:
-    """Return the number of the document of each record (N,): inputs that end alike share one."""
-    numbers: dict[str, int] = {}
-    ends = [record.input[-DOCUMENT_END:] for record in records]
-    return np.array([numbers.setdefault(end, len(numbers)) for end in ends])
 
 
 def _rows(items: list[Items]) -> list[Measurement]:

@@ -1,0 +1,85 @@
+"""The official scores of answers, of each example."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.api import Items, Place
+from pe_bench.tasks.scrolls.documents import Record
+from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric
+from pe_bench.text.arrow import quiet_library
+
+Scores = npt.NDArray[np.float64]
+Clusters = npt.NDArray[np.integer]
+
+
+def score_answers(
+    subset: str,
+    metric: Metric,
+    predictions: Sequence[str],
+    records: Sequence[Record],
+    *,
+    length: int,
+    groups: tuple[Place, ...],
+    cache: Path,
+) -> list[Items]:
+    """Return the scores of answers, by metric; of ROUGE its types first.
+
+    Args:
+        subset: of the rows.
+        metric: of the subset.
+        predictions: one answer to each record.
+        records: the examples.
+        length: of the rows.
+        groups: summary rows that the score counts in.
+        cache: folder for the files of `evaluate`.
+    """
+    values = load_metric(metric, cache).compute(
+        predictions=list(predictions),
+        references=[record.outputs for record in records],
+        per_example=True,
+    )
+    scores: Scores = 100 * values["per_example"]  # (N, 1) or (N, ROUGE types)
+    main = Items(
+        subset,
+        metric,
+        scores if metric == "rgm" else scores[:, 0],
+        length=length,
+        clusters=documents_of(records),
+        groups=groups,
+        combine="geometric mean" if metric == "rgm" else "mean",
+    )
+    if metric != "rgm":
+        return [main]
+    parts = []
+    for name, column in zip(ROUGE_TYPES, scores.T, strict=True):
+        parts.append(replace(main, metric=name, values=column, groups=(), combine="mean"))
+    return [*parts, main]
+
+
+def documents_of(records: Sequence[Record]) -> Clusters:
+    """Return the number of the document of each record (N,)."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(record.document, len(numbers)) for record in records])
+
+
+@lru_cache
+def load_metric(name: Metric, cache: Path) -> Any:
+    """Load the package's metric by `evaluate`, without a network; its files go into a cache."""
+    with quiet_library(cache):
+        import evaluate  # late, as `datasets` is
+
+        from pe_bench.tasks.scrolls import evaluate_metric
+
+        folder = cache / "evaluate"
+        if "evaluate_modules" not in sys.modules:
+            # Python imports the copies that `evaluate` makes of metrics from one folder only.
+            evaluate.config.HF_MODULES_CACHE = str(folder / "modules")
+        path = str(evaluate_metric.__file__)
+        return evaluate.load(path, name, cache_dir=str(folder), keep_in_memory=True)

@@ -451,7 +451,9 @@ def test_real_corpora(
     assert task.batch(None, 0, 0).tokens.shape == (2, 64)
     assert task.provenance()["documents"] > 1
     rows = evaluate(task, decoder(task), tmp_path / "journal")
-    assert all(math.isfinite(row.value) and row.n == 8 for row in rows)
+    assert all(math.isfinite(row.value) for row in rows)
+    whole = [row for row in rows if row.subset != "key-tokens"]  # not every window has key tokens
+    assert all(row.n == 8 for row in whole)
 
 
 @pytest.mark.parametrize("folder_of_files", [False, True])

@@ -257,7 +257,7 @@ def test_real_documents(stage: Stage, real_documents: Path) -> None:
     assert "expected" in task.unavailable["summ_screen_fd"]
     for name in task.subsets:
         assert len(task.batch(name, 0, 0).tokens) == task.train.batch_size
-    for record in task.data["quality"][1]:
+    for record in task.data["quality"]["validation"]:
         options = options_of(record.input)
         assert record.outputs[0] in options
     cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text())

@@ -24,6 +24,7 @@ from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.length_generalization import ID, OOD
+from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls import task as scrolls
 from pe_bench.tasks.scrolls.documents import write_split
@@ -288,10 +289,17 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
     made = stage()
     task = made.task
     assert made.start is None and not task.trains_each_subset
+    steps = task.train.steps
+    assert kinds_of(task, task.batch(None, seed=1, step=0)) == {"CHAPTER"}
+    assert len(kinds_of(task, task.batch(None, seed=1, step=steps - 1))) == 7
+    assert len(kinds_of(task, task.held_out_batch(None, step=0))) == 7
+
+
+def kinds_of(task: scrolls.Scrolls, batch: Batch) -> set[str]:
+    """Return the first words of a batch's documents, whose rows it looks at."""
     eos = task.tokenizer.eos
-    batch = task.batch(None, seed=1, step=3)
-    assert batch.tokens.shape[1] < task.length
     kinds = set()
+    assert batch.tokens.shape[1] <= task.length
     for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
         end = tokens.index(eos)
         document = task.tokenizer.decode(tokens[:end])
@@ -299,13 +307,15 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
         assert targets[:end] == [IGNORE] * end
         # The first question is asked as evaluation asks it.
         start = next(i for i, target in enumerate(targets) if target != IGNORE)
-        first, *later = task.tokenizer.decode(tokens[end + 1 : start + 1]).split("\n", 1)
-        if not later:
-            asked = f"{first.strip()}\n\n{document}" if first else document
+        question, *options = task.tokenizer.decode(tokens[end + 1 : start + 1]).split("\n", 1)
+        if not options:
+            asked = f"{question.strip()}\n\n{document}" if question else document
             assert task.format.prompt(asked, 0, False, False) == tokens[: start + 1]
-        ends = [i for i, target in enumerate(targets) if target == eos]
-        assert all(targets[i - 1] != IGNORE for i in ends) and len(ends) >= 1
-    assert len(kinds) == 7
+        # Only the last answer is shown, and ends in EOS.
+        first, *_ = [i for i, target in enumerate(targets) if target == eos]
+        assert all(target == IGNORE for target in targets[first + 1 :])
+        assert tokens[first] == targets[first - 1]
+    return kinds
 
 
 def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path: Path) -> None:

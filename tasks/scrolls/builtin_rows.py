@@ -1,44 +1,95 @@
-"""Training rows of built-in documents."""
+"""Training rows of the built-in documents, for a model that learns to look up from nothing."""
 
 import random
 
-from pe_bench.api import Turn
+import torch
+
+from pe_bench.api import IGNORE, Batch
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
-TRAIN_SHARES = (0.5, 0.5, 0.75, 1.0)
-"""Length of the rows of a step, in turn: retrieval is learned sooner from short documents."""
-TRAIN_SUBSETS = (
+FIRST_SHARE = 0.2
+"""Share of the steps with two facts of few words, all of one subset.
+
+Until a model has found out how to look up, which takes two layers that are of no use without each
+other, its loss stays where it is. It finds out sooner, and at every seed, where there is little
+else to learn.
+"""
+FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 3
+FACTS = (2, 2, 4, 2, 2, 12)
+"""Facts of the documents of the later steps, in turn."""
+SUBSET_TURNS = (
     *("qasper", "contract_nli", "narrative_qa", "qmsum", "quality"),
-    *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report"),
+    *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report", "qmsum"),
 )
-"""Subsets of the rows of a batch, in turn: those with many short questions come twice."""
+"""Subsets of the rows of the later steps, in turn: those with questions more often."""
 
 
-def draw_rows(
-    layout: QuestionLastFormat, tokens: int, length: int, seed: int, step: int
-) -> list[list[Turn]]:
-    """Return rows of all subsets, of short documents in most steps.
+def draw_batch(
+    layout: QuestionLastFormat, tokens: int, length: int, seed: int, step: int, first: bool
+) -> Batch:
+    """Return rows of a document and questions about its facts.
+
+    Only the last question is followed by its answer. The others are followed by a word that their
+    answer might have been: a row that shows what it has answered teaches to look there.
 
     Args:
         layout: of a row.
         tokens: of all rows together, about the same at every step.
-        length: tokens of the longest documents.
+        length: tokens of the longest documents with a question.
         seed: of the run.
         step: of training.
+        first: of the two kinds of steps, see `FIRST_SHARE`.
+
+    Returns:
+        Tokens and targets of shape (B, T).
     """
     rng = random.Random(f"batch-{seed}-{step}")
-    size = max(miniature.LEAST_SIZE, int(TRAIN_SHARES[step % len(TRAIN_SHARES)] * length))
-    count = max(1, tokens // size)
-    samples = []
-    for i in range(count):
-        name = TRAIN_SUBSETS[(step * count + i) % len(TRAIN_SUBSETS)]
-        number = rng.randrange(miniature.PERIOD)
-        document = miniature.draw(SUBSETS[name].miniature, rng, size, first=number)
-        turns = [Turn(layout.document(document.text))]
-        for query, answer in document.questions:
-            prompt = layout.question(query)
-            turns.append(Turn(prompt, layout.output(answer, length)))
-        samples.append(turns)
-    return samples
+    rows: list[tuple[list[int], list[int]]] = []
+    used = 0
+    while used < tokens:
+        if first:
+            subset, facts, words = FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS
+        else:
+            subset = SUBSET_TURNS[(step + len(rows)) % len(SUBSET_TURNS)]
+            facts, words = FACTS[step % len(FACTS)], None
+        rows.append(_row(layout, SUBSETS[subset].miniature, length, rng, facts, words))
+        used += len(rows[-1][0])
+    width = max(len(ids) for ids, _ in rows)
+    inputs = torch.full((len(rows), width), layout.tokenizer.pad)  # (B, T)
+    targets = torch.full((len(rows), width), IGNORE)  # (B, T)
+    for row, (ids, wanted) in enumerate(rows):
+        inputs[row, : len(ids)] = torch.tensor(ids)
+        targets[row, : len(ids)] = torch.tensor(wanted)
+    return Batch(inputs, targets)
+
+
+def _row(
+    layout: QuestionLastFormat,
+    style: str,
+    length: int,
+    rng: random.Random,
+    facts: int,
+    words: int | None,
+) -> tuple[list[int], list[int]]:
+    """Return the ids of a row and, at the place of each, the id to be written next or IGNORE."""
+    question_size = miniature.question_size(style)
+    asked = max(1, min(facts, length // 2 // question_size))
+    room = length - (asked - 1) * question_size
+    number = rng.randrange(miniature.PERIOD)
+    document = miniature.draw(style, rng, room, asked, number, facts, words)
+    ids = layout.document(document.text)
+    targets = [IGNORE] * len(ids)
+    *others, last = document.questions
+    for query, answer in others:
+        question = layout.question(query)
+        wanted, *_ = layout.output(answer, length)
+        shown, *_ = layout.output(miniature.draw_answer(style, rng, words), length)
+        ids += [*question, shown]
+        targets += [*[IGNORE] * (len(question) - 1), wanted, IGNORE]
+    question = layout.question(last.query)
+    output = layout.output(last.answer, length)
+    ids += [*question, *output[:-1]]
+    targets = [*targets, *[IGNORE] * len(question)][:-1] + output
+    return ids, targets

@@ -1,7 +1,7 @@
 """Seven built-in kinds of short documents that stand for those of SCROLLS, without a download.
 
 Each kind has the record layout and the kind of answer of the subset that it stands for (Shaham et
-al. 2022, arXiv:2201.03533). A document is a pile of facts of one form, "The barn hid jars." No
+al. 2022, arXiv:2201.03533). A document is a pile of facts of one form, "Near jars barn." No
 thing has two facts in a document, so the thing that a question ends in, or a marker where nothing
 is asked, identifies one fact; its answer is a value drawn evenly for that fact alone. No answer can
 be told without finding its fact. Longer documents have no more facts, but other sentences between
@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar
 
 from pe_bench.api import InputError, WordTokenizer
 
-LEAST_SHARE = 0.3  # of a training row that a document takes
 MOST_FACTS = 12  # of a document; what is longer has more sentences that are none
 ASIDES = 0.1  # share of the sentences that are no facts
 Item = TypeVar("Item")
@@ -116,43 +115,43 @@ class _Style:
 _STYLES = {
     "paper question": _Style(
         heading="Method.",
-        fact="We use {c} on {b}.",
+        fact="On {b} {c}.",
         aside="We thank {a}.",
-        query="Method for {b}",
+        query="On {b}",
         answer="{c}",
         values=(_METHODS,),
         unknown="Unanswerable",
     ),
     "inference": _Style(
         heading="AGREEMENT.",
-        fact="They {c} {b}.",
+        fact="Selling {b} {c}.",
         aside="{a} signs.",
-        query="Permission for {b}",
+        query="Selling {b}",
         answer="{c}",
-        values=(("permit", "forbid"),),
+        values=(("permitted", "forbidden"),),
         unknown="Not mentioned",
     ),
     "story question": _Style(
         heading="CHAPTER ONE.",
-        fact="The {c} hid {b}.",
+        fact="Near {b} {c}.",
         aside="{a} slept.",
-        query="Place of {b}",
+        query="Near {b}",
         answer="{c}",
         values=(_PLACES,),
     ),
     "multiple choice": _Style(
         heading="The Market.",
-        fact="The {c} bought {b}.",
+        fact="For {b} {c}.",
         aside="{a} laughed.",
-        query="Buyer of {b}\n\n{options}",
-        answer="the {c}",
+        query="For {b}\n\n{options}",
+        answer="{c}",
         values=(_PEOPLE,),
     ),
     "meeting query": _Style(
         heading="Chair: Welcome.",
-        fact="We want {c} {d} for {b}.",
+        fact="Paint {b} {c} {d}.",
         aside="{a}: Um, okay.",
-        query="Decision on {b}",
+        query="Paint {b}",
         answer="{c} {d}",
         values=(_COLOURS, _MATERIALS),
         joiner="\n",
@@ -175,7 +174,7 @@ _STYLES = {
         marked=("The {c} needed {b}.", "The {c} deserved {b}."),
     ),
 }
-_LABELS = {"permit": "Entailment", "forbid": "Contradiction"}
+_LABELS = {"permitted": "Entailment", "forbidden": "Contradiction"}
 
 STYLES: tuple[str, ...] = tuple(_STYLES)
 
@@ -196,62 +195,67 @@ def tokenizer() -> WordTokenizer:
 
 
 def draw(
-    style: str, rng: random.Random, size: int, questions: int | None = None, first: int = 0
+    style: str,
+    rng: random.Random,
+    size: int,
+    questions: int = 1,
+    first: int = 0,
+    most_facts: int = MOST_FACTS,
+    words: int | None = None,
 ) -> Document:
-    """Return a document and questions about it.
+    """Return a document and questions about different facts of it.
 
     Args:
         style: one of `STYLES`.
         rng: decides on everything.
-        size: most tokens of a document together with its questions and answers.
-        questions: how many, about different facts; None: as many as have room beside the document,
-            whose own share of the tokens is then drawn between `LEAST_SHARE` and all, about facts
-            drawn independently. (Different ones could be told by what was not answered yet, and a
-            model that learns that does not learn to look up.)
+        size: most tokens of a document together with a question and its answer.
+        questions: how many; fewer where there are no more facts to ask for.
         first: number of the first question; classes of answers take turns from question to
             question.
+        most_facts: of the document. `MOST_FACTS` fill a document of `size` with other sentences;
+            fewer make a shorter one.
+        words: drawn from, of every list the first; None: all. As many as `most_facts` at least.
     """
     form = _STYLES[style]
     sizes = form.sizes
     answers = max(1, len(form.marked))
-    each = sizes["query"] + answers * (sizes["answer"] + 1) - 1 + SPECIAL
     room = size - 2 - sizes["heading"] - sizes["marked"]  # BOS and EOS
-    if questions is None:
-        longest = room - each
-        share = LEAST_SHARE + (1 - LEAST_SHARE) * rng.random() ** 2
-        room = max(int(longest * share), min(longest, 2 * sizes["fact"]))
-        asked = (longest - room) // each + 1
-    else:
-        asked = questions
-        room -= asked * each
-    things = _shuffled(rng, _THINGS)
+    room -= sizes["query"] + answers * (sizes["answer"] + 1)
+    names = _shuffled(rng, _THINGS[:words])
     facts: list[dict[str, str]] = []
     lines: list[str] = []
     for marked in form.marked:
-        facts.append(_fact(form, rng, things.pop(), len(facts)))
+        facts.append(_fact(form, rng, names.pop(), len(facts), words))
         lines.append(marked.format(**facts[-1]))
-    while True:
-        is_aside = len(facts) == MOST_FACTS or (bool(facts) and rng.random() < ASIDES)
+    while len(facts) < most_facts or most_facts == MOST_FACTS:
+        is_aside = len(facts) == most_facts or (bool(facts) and rng.random() < ASIDES)
         room -= sizes["aside" if is_aside else "fact"]
         if room < 0:
             break
-        fact = _fact(form, rng, things[-1], len(facts))
+        fact = _fact(form, rng, names[-1], len(facts), words)
         if is_aside:
             lines.append(form.aside.format(**fact))
             continue
-        things.pop()
+        names.pop()
         facts.append(fact)
         lines.append(form.fact.format(**fact))
     text = f"{form.heading}{form.joiner}{form.joiner.join(_shuffled(rng, lines))}"
     if form.marked:
         answer = ", ".join(form.answer.format(**fact) for fact in facts[: len(form.marked)])
         return Document(text, [Question("", answer)])
-    return Document(
-        text, list(_questions(form, rng, facts, things, asked, first, questions is None))
-    )
+    return Document(text, list(_questions(form, rng, facts, names, questions, first)))
 
 
-SPECIAL = 1  # EOS of an answer
+def question_size(style: str) -> int:
+    """Return the tokens of a question that one token stands after."""
+    return _STYLES[style].sizes["query"] + 1
+
+
+def draw_answer(style: str, rng: random.Random, words: int | None = None) -> str:
+    """Return an answer that a question of this style might have, from the first `words`."""
+    form = _STYLES[style]
+    fact = _fact(form, rng, "", rng.randrange(2), words)
+    return _LABELS.get(fact["c"], form.answer.format(**fact))
 
 
 def _questions(
@@ -261,12 +265,8 @@ def _questions(
     things: list[str],
     count: int,
     first: int,
-    again: bool,
 ) -> Iterator[Question]:
-    """Yield questions of all kinds in turn.
-
-    Where facts are not asked for `again`, they may run out, and there are fewer questions.
-    """
+    """Yield questions of all kinds in turn."""
     all_facts = facts
     if form is _STYLES["inference"]:
         kinds = [*_LABELS, ""]
@@ -281,8 +281,7 @@ def _questions(
         if not fitting:
             continue
         fact = _pick(rng, fitting)
-        if not again:
-            facts = [other for other in facts if other is not fact]
+        facts = [other for other in facts if other is not fact]
         options = ""
         if "{options}" in form.query:
             stated = _shuffled(rng, [other["c"] for other in all_facts])
@@ -329,10 +328,12 @@ def rows(
     return records
 
 
-def _fact(form: _Style, rng: random.Random, thing: str, number: int) -> dict[str, str]:
+def _fact(
+    form: _Style, rng: random.Random, thing: str, number: int, words: int | None
+) -> dict[str, str]:
     fact = {"a": _pick(rng, _NAMES), "b": thing}
     for slot, values in zip("cd", form.values, strict=False):
-        fact[slot] = _pick(rng, values)
+        fact[slot] = _pick(rng, values[:words])
     if fact["c"] in _LABELS:
         fact["c"] = [*_LABELS][number % 2]  # so that there is something of either label
     return fact
@@ -344,7 +345,7 @@ def _pick(rng: random.Random, items: Sequence[Item]) -> Item:
 
 def _options(choices: Sequence[str]) -> str:
     lettered = zip("ABCD", choices, strict=False)
-    return "\n".join(f" ({letter}) the {choice}" for letter, choice in lettered)
+    return "\n".join(f" ({letter}) {choice}" for letter, choice in lettered)
 
 
 def _shuffled(rng: random.Random, items: Sequence[Item]) -> list[Item]:

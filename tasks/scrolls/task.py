@@ -119,7 +119,7 @@ class Scrolls(Task):
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=2000, batch_size=16, length=128, lr=1.5e-3, schedule="linear", beta2=0.99
+                steps=2500, batch_size=16, length=128, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
             TINY.changed(layers=2, heads=2, init_std=0.05),
             {"answer_tokens": 0, "summary_tokens": 0, "items": 120, "gate": 70.0},

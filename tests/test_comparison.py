@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 
 from pe_bench.results.comparison import (
-    LEVEL,
     Difference,
     Scores,
     compare,
     compare_all,
-    holm,
     letters,
     rank_intervals,
     resample_items,
+)
+from pe_bench.results.items import Items
+from pe_bench.results.significance import (
+    LEVEL,
+    holm,
     seeds_needed,
     smallest_p,
     student_quantile,
     student_tail,
 )
-from pe_bench.results.items import Items
 
 RNG = np.random.default_rng
 

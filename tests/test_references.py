@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers import Oracle, make_task, measure
@@ -15,6 +14,7 @@ from pe_bench.running.options import RunOptions
 from pe_bench.running.references import write_references
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.references import REFERENCES, References
+from pe_bench.sequences.scoring import Scores
 
 
 def length_tasks() -> dict[str, type[LengthGeneralizationTask]]:
@@ -102,10 +102,9 @@ def test_tables_count_what_follows() -> None:
     assert correct(one.scores(test)["constant answer"]) == [1, 3]  # 2, at every place
 
 
-def correct(scores: object) -> list[int]:
-    numbers = getattr(scores, "correct")  # noqa: B009
-    assert isinstance(numbers, np.ndarray)
-    return [int(number) for number in numbers]
+def correct(scores: Scores) -> list[int]:
+    assert scores.correct is not None
+    return [int(number) for number in scores.correct]
 
 
 def resolved(tmp_path: Path) -> ResolvedTask:

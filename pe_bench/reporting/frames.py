@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from pe_bench.errors import InputError
-from pe_bench.results.comparison import student_quantile
 from pe_bench.results.reading import key_of, read_records, references_path, results_of
 from pe_bench.results.record import RunRecord
+from pe_bench.results.significance import student_quantile
 
 # What tells the numbers of a run apart.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.tables import Table
-from pe_bench.results import comparison
+from pe_bench.results import comparison, significance
 from pe_bench.results.comparison import Difference, Scores
 from pe_bench.results.items import Items
 from pe_bench.results.reading import read_run_items
@@ -131,10 +131,10 @@ def _rests_on(found: Comparison) -> str:
         (len(found.to_reference), f"comparisons with {found.reference}"),
         (len(found.pairs), "pairs of encodings"),
     ):
-        needed = comparison.seeds_needed(count) if count else 0
+        needed = significance.seeds_needed(count) if count else 0
         if seeds < needed:
-            smallest = comparison.smallest_p(seeds)
-            possible = smallest <= comparison.LEVEL
+            smallest = significance.smallest_p(seeds)
+            possible = smallest <= significance.LEVEL
             until = "; until then claims rest on the t-test" if possible else ""
             lines.append(
                 f"Permuting {seeds} seeds can give no p-value below {smallest:.2g}: to stand the "

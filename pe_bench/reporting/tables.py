@@ -167,7 +167,7 @@ class Table:
         best = self.best_reference()
         if best is None:
             return []
-        scores = self.numbers(self.headline.subset, self.headline.metric)
+        scores = self.headline_scores()
         worse = scores["mean"] <= best if self.higher_is_better else scores["mean"] >= best
         return list(scores["encoding"][worse])
 

@@ -16,18 +16,24 @@ permutation of the seeds' numbers agrees, see `compare`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from pe_bench.results.items import Items, combined
+from pe_bench.results.significance import (
+    LEVEL,
+    holm,
+    permutation_p,
+    smallest_p,
+    student_quantile,
+    student_tail,
+)
 from pe_bench.results.statistics import BOOTSTRAP_SEED
 
 Floats = npt.NDArray[np.float64]
 
-LEVEL = 0.05
 RESAMPLES = 2000
 WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled
 
@@ -186,51 +192,6 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     return found
 
 
-def smallest_p(seeds: int) -> float:
-    """Return the smallest two-sided p-value of permuting as many seeds of each of two encodings."""
-    return min(1.0, 2 / math.comb(2 * seeds, seeds))
-
-
-def seeds_needed(comparisons: int) -> int:
-    """Return how many seeds the permutation test needs for a claim at 5 % (Holm's first step)."""
-    seeds = 1
-    while smallest_p(seeds) * comparisons > LEVEL:
-        seeds += 1
-    return seeds
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979), in the order given."""
-    corrected = [1.0] * len(p_values)
-    largest = 0.0
-    for step, place in enumerate(np.argsort(p_values, kind="stable")):
-        largest = max(largest, (len(p_values) - step) * p_values[place])
-        corrected[place] = min(1.0, largest)
-    return corrected
-
-
-def student_tail(t: float, degrees: float) -> float:
-    """Return the two-sided p-value of Student's t."""
-    degrees = min(degrees, 1000.0)  # the normal distribution, for all that is printed
-    if math.isinf(t):
-        return 0.0
-    # With x = sqrt(degrees) tan(angle) the density becomes a power of the cosine.
-    angles = np.linspace(math.atan(abs(t) / math.sqrt(degrees)), math.pi / 2, 501)
-    whole = np.linspace(0, math.pi / 2, 501)
-    tail, half = (np.trapezoid(np.cos(x) ** (degrees - 1), x) for x in (angles, whole))
-    return float(tail / half)
-
-
-def student_quantile(degrees: float) -> float:
-    """Return the t beyond which 5 % lie, on both sides together."""
-    low, high = 1.0, 1e4
-    while high - low > 1e-6 * high:
-        middle = math.sqrt(low * high)
-        above = student_tail(middle, degrees) > LEVEL
-        low, high = (middle, high) if above else (low, middle)
-    return high
-
-
 def _resampled_cell(
     values: Floats, weights: Floats, cell: Items, resamples: int, rng: np.random.Generator
 ) -> Floats:
@@ -290,28 +251,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
 
 
 def _permutation(scores: Scores, first: str, second: str) -> float:
-    """Return the two-sided p-value of permuting the seeds' numbers between two encodings.
-
-    All divisions are counted up to eight seeds; above, 20,000 random ones.
-    """
-    one, other = (list(scores.encodings).index(name) for name in (first, second))
-    both = np.isfinite(scores.values[one] - scores.values[other])
-    seeds = int(both.sum())
-    if seeds < 2:
-        return 1.0
-    pooled = np.concatenate([scores.values[one][both], scores.values[other][both]])  # (2 S,)
-    observed = abs(pooled[:seeds].mean() - pooled[seeds:].mean())
-    means = pooled[_divisions(seeds)].mean(1)
-    gaps = np.abs(2 * (means - pooled.mean()))
-    return float((gaps >= observed * (1 - 1e-9)).mean())
-
-
-@lru_cache(maxsize=8)
-def _divisions(seeds: int) -> npt.NDArray[np.int64]:
-    """Return which of twice as many numbers go to the first of two encodings, (D, seeds)."""
-    if seeds <= 8:
-        return np.array(list(combinations(range(2 * seeds), seeds)))
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    chosen = rng.random((20_000, 2 * seeds)).argsort(1)[:, :seeds]
-    chosen[0] = np.arange(seeds)  # what was observed is one of them
-    return chosen
+    """Return the p-value of permuting the seeds' numbers, of the seeds that both have."""
+    one, other = (scores.values[list(scores.encodings).index(name)] for name in (first, second))
+    both = np.isfinite(one - other)  # (S,)
+    return permutation_p(one[both], other[both])

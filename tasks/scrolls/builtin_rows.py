@@ -10,11 +10,11 @@ from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 FIRST_SHARE = 0.2
-"""Share of the steps with two facts of few words, all of one subset.
+"""Share of the steps with two facts each, all of one subset; in half of them of few words.
 
 Until a model has found out how to look up, which takes two layers that are of no use without each
 other, its loss stays where it is. It finds out sooner, and at every seed, where there is little
-else to learn.
+else to learn; then it learns more words, and then other kinds of documents.
 """
 FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 3
 FACTS = (2, 2, 4, 2, 2, 12)
@@ -27,7 +27,7 @@ SUBSET_TURNS = (
 
 
 def draw_batch(
-    layout: QuestionLastFormat, tokens: int, length: int, seed: int, step: int, first: bool
+    layout: QuestionLastFormat, tokens: int, length: int, seed: int, step: int, done: float
 ) -> Batch:
     """Return rows of a document and questions about its facts.
 
@@ -40,7 +40,7 @@ def draw_batch(
         length: tokens of the longest documents with a question.
         seed: of the run.
         step: of training.
-        first: of the two kinds of steps, see `FIRST_SHARE`.
+        done: share of the steps that came before, see `FIRST_SHARE`.
 
     Returns:
         Tokens and targets of shape (B, T).
@@ -49,8 +49,9 @@ def draw_batch(
     rows: list[tuple[list[int], list[int]]] = []
     used = 0
     while used < tokens:
-        if first:
-            subset, facts, words = FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS
+        if done < FIRST_SHARE:
+            subset, facts = FIRST_SUBSET, FIRST_FACTS
+            words = FIRST_WORDS if done < FIRST_SHARE / 2 else None
         else:
             subset = SUBSET_TURNS[(step + len(rows)) % len(SUBSET_TURNS)]
             facts, words = FACTS[step % len(FACTS)], None

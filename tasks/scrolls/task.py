@@ -43,7 +43,7 @@ from pe_bench.api import (
 from pe_bench.results.statistics import average
 from pe_bench.results.views import View
 from pe_bench.tasks.scrolls import miniature
-from pe_bench.tasks.scrolls.builtin_rows import FIRST_SHARE, draw_batch
+from pe_bench.tasks.scrolls.builtin_rows import draw_batch
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
 from pe_bench.tasks.scrolls.multiple_choice import accuracies, likeliest, options_of
 from pe_bench.tasks.scrolls.official_scores import documents_of, score_answers
@@ -353,7 +353,7 @@ class Scrolls(Task):
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if subset is None:
-            return self._builtin_batch(seed, step, first=step < FIRST_SHARE * self.train.steps)
+            return self._builtin_batch(seed, step, step / self.train.steps)
         size, total = self.train.batch_size, self._border(subset)
         samples = []
         for position in range(step * size, (step + 1) * size):
@@ -366,7 +366,7 @@ class Scrolls(Task):
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return examples of the last training documents, which `batch` leaves out."""
         if subset is None:
-            return self._builtin_batch(HELD_OUT_SEED, step, first=False)
+            return self._builtin_batch(HELD_OUT_SEED, step, 1.0)
         border = self._border(subset)
         size, total = self.train.batch_size, len(self.data[subset]["train"]) - border
         samples = []
@@ -376,10 +376,10 @@ class Scrolls(Task):
             samples.append([Turn(prompt, output)])
         return self._collated(samples)
 
-    def _builtin_batch(self, seed: int, step: int, first: bool) -> Batch:
+    def _builtin_batch(self, seed: int, step: int, done: float) -> Batch:
         assert isinstance(self.format, QuestionLastFormat)
         tokens = self.train.batch_size * self.length
-        return draw_batch(self.format, tokens, self.length, seed, step, first)
+        return draw_batch(self.format, tokens, self.length, seed, step, done)
 
     def _find_border(self, subset: str) -> int:
         """Return the place of the first held-out training example; their number: there are none.

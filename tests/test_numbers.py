@@ -246,6 +246,7 @@ def training_record() -> Record:
             batch,
             config,
             folder=Path(folder),
+            of="bigram",
             title="",
             seed=3,
             device="cpu",

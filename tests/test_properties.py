@@ -105,7 +105,7 @@ def test_checks_and_costs_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     idle = {(r.subset, r.metric): r.value for r in rows["idle.py"]}
     assert (idle["checks", "gradients"], idle["checks", "failed"]) == (0, 1)
     assert idle["costs", "parameters"] == 3 and idle["costs", "cache_overhead_percent"] == 0
-    assert not list(tmp_path.glob("**/final.pt"))
+    assert not list(tmp_path.glob("**/final.safetensors"))
     assert main(["report"]) == 0
     (overview,) = (tmp_path / "results/plots").glob("*.png")
     assert f"](plots/{overview.name})" in (tmp_path / "results/leaderboard.md").read_text()

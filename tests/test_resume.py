@@ -74,13 +74,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_kill_9_in_training_and_between_subsets(tmp_path: Path, uninterrupted: str) -> None:
-    in_pretraining = "cache/checkpoints/*/resume.ckpt"
-    in_fine_tuning = "results/runs/scrolls/tape/*/work/qasper/resume.ckpt"
+    in_pretraining = "cache/checkpoints/*/resume.safetensors"
+    in_fine_tuning = "results/runs/scrolls/tape/*/work/qasper/resume.safetensors"
     between = "results/runs/scrolls/tape/*/subsets/qasper.csv"
     for pattern in (in_pretraining, in_fine_tuning, between):
         assert stop_when(tmp_path, pattern, signal.SIGKILL)[0] == -signal.SIGKILL
     trained_before = {
-        p: p.stat().st_mtime_ns for p in tmp_path.glob("cache/checkpoints/*/final.pt")
+        p: p.stat().st_mtime_ns for p in tmp_path.glob("cache/checkpoints/*/final.safetensors")
     }
     process = start(tmp_path)
     _, errors = process.communicate(timeout=120)
@@ -92,7 +92,7 @@ def test_kill_9_in_training_and_between_subsets(tmp_path: Path, uninterrupted: s
 
 
 def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
-    code, errors = stop_when(tmp_path, "cache/checkpoints/*/resume.ckpt", signal.SIGINT)
+    code, errors = stop_when(tmp_path, "cache/checkpoints/*/resume.safetensors", signal.SIGINT)
     assert code == 130
     assert "the same command goes on from here" in errors
     assert "Traceback" not in errors

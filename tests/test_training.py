@@ -48,7 +48,15 @@ def run(
     data: Callable[[int], Batch] = batch,
 ) -> Trained:
     return train(
-        model, data, config, folder=folder, title="test", seed=5, device="cpu", precision="fp32"
+        model,
+        data,
+        config,
+        folder=folder,
+        of="test",
+        title="test",
+        seed=5,
+        device="cpu",
+        precision="fp32",
     )
 
 
@@ -106,7 +114,7 @@ def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
 def test_a_finished_phase_is_loaded_not_trained(tmp_path: Path) -> None:
     model, again = make_model(), make_model("tape")
     trained = run(model, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"final.pt", "final.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"final.safetensors"}
 
     def forbidden(step: int) -> Batch:
         raise AssertionError("trained again")
@@ -137,7 +145,15 @@ def test_it_learns(tmp_path: Path) -> None:
 def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
     trained = train(
-        model, batch, CONFIG, folder=tmp_path, title="t", seed=5, device="cpu", precision="bf16"
+        model,
+        batch,
+        CONFIG,
+        folder=tmp_path,
+        of="test",
+        title="t",
+        seed=5,
+        device="cpu",
+        precision="bf16",
     )
     assert 0 < trained.loss < 4
     assert {p.dtype for p in model.parameters()} == {torch.float32}
@@ -167,7 +183,7 @@ def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
         model.norm.weight.fill_(torch.inf)
     with pytest.raises(FloatingPointError, match=r"lower --train\.lr"):
         run(model, tmp_path)
-    assert not (tmp_path / "final.json").exists()
+    assert not (tmp_path / "final.safetensors").exists()
 
 
 def test_the_schedule() -> None:

@@ -64,7 +64,10 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     trained: list[str] = []
 
     def noting(model: Any, batch: Any, config: Any, **more: Any) -> Any:
-        if not (more["folder"] / "final.json").exists():
+        if not (more["folder"] / "final.safetensors").exists():
+            if more["start"]:
+                weights = more["start"]()
+                more["start"] = lambda: weights
             trained.append(f"{show_rate(config.lr)} {more['seed']}")
             if len(trained) == int(os.environ.get("TOY_STOP", "0")):
                 raise KeyboardInterrupt
@@ -191,7 +194,7 @@ def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> N
     code, trained = toy("--tune", "--tune.lr", "1e-3", "1e-2")
     assert code == 0 and trained == ["1e-3 1000", "1e-2 1000", "1e-2 0"] * 2
     assert kept(tmp_path)["lr"] == {"a": 1e-2, "b": 1e-2}
-    assert not list(tmp_path.glob("cache/checkpoints/*/*/final.pt"))
+    assert not list(tmp_path.glob("cache/checkpoints/*/*/final.safetensors"))
 
 
 @pytest.mark.parametrize(

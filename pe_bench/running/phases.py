@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from torch import Tensor
 
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.decoder.model import Decoder
@@ -67,6 +68,11 @@ class Phases:
             steps.append(step)
             return task.task.batch(subset, seed, step)
 
+        def start() -> Mapping[str, Tensor]:
+            assert task.start is not None
+            model, _ = self.trained(task.start, None, seed)
+            return model.state_dict()
+
         if lr is None:
             lr = self.rate(task, subset)
         try:
@@ -76,21 +82,20 @@ class Phases:
         except Exception as error:
             raise SharedFailure from error
         with FileLock(folder / "lock"):
-            if task.start is not None and not (folder / "final.json").exists():
-                start, _ = self.trained(task.start, None, seed)
-                model.load_state_dict(start.state_dict())
             try:
                 trained = train(
                     model,
                     batch,
                     replace(task.train, lr=lr),
                     folder=folder,
+                    of=self.identity(task, subset, seed, lr),
                     title=f"{self.encoding.label} · {subset or task.label} · train",
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
+                    start=start if task.start else None,
                 )
-            except SavingError:
+            except (SavingError, SharedFailure):
                 raise
             except Exception as error:
                 if subset is None:
@@ -104,11 +109,18 @@ class Phases:
         self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
     ) -> Path:
         """Return the folder of a phase's model, for this run and later ones."""
+        folder = task.task.context.cache / "checkpoints"
+        return folder / self.identity(task, subset, seed, lr)
+
+    def identity(
+        self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
+    ) -> str:
+        """Return a digest of all that decides the weights after a phase, and its subset if any."""
         parts: list[Any] = [self.encoding.label, self.encoding.version, seed]
         if task.tuning:
             parts.append(self.rate(task, subset) if lr is None else lr)
-        folder = task.task.context.cache / "checkpoints" / task.digest(*parts)
-        return folder if subset is None else folder / slug(subset)
+        digest = task.digest(*parts)
+        return digest if subset is None else f"{digest}/{slug(subset)}"
 
     def rate(self, task: ResolvedTask, subset: str | None) -> float:
         """Return the learning rate of a phase: the task's, or the best of those that are tried.

@@ -21,6 +21,7 @@ from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.training import read_trained
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import read_json, slug, write_json
@@ -242,7 +243,9 @@ class Run:
         start = self.resolved.start
         if start is None:
             return None
-        return read_json(self.phases.checkpoint(start, None, self.seed) / "final.json")
+        identity = self.phases.identity(start, None, self.seed)
+        trained = read_trained(self.phases.checkpoint(start, None, self.seed), identity)
+        return asdict(trained) if trained else None
 
     def _tuning(self) -> dict[str, Any] | None:
         """Return the chosen learning rates, and those of the phase that the task starts from."""

@@ -3,13 +3,11 @@
 Nothing here knows what is being benchmarked.
 """
 
-import io
-import json
 import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,14 @@ from tqdm import tqdm
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.model import Decoder
+from pe_bench.running.checkpoints import (
+    SUFFIX,
+    CheckpointFiles,
+    read_checkpoint,
+    write_checkpoint,
+)
 from pe_bench.system.console import progress
-from pe_bench.system.files import saving, write_atomic, write_json
+from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
 
 # Its remarks on devices, logs and interruptions are printed elsewhere.
@@ -58,10 +62,12 @@ def train(
     config: TrainConfig,
     *,
     folder: Path,
+    of: str,
     title: str,
     seed: int,
     device: str,
     precision: str,
+    start: Callable[[], Mapping[str, Tensor]] | None = None,
 ) -> Trained:
     """Train a model in place, or load what an earlier call has trained.
 
@@ -69,33 +75,51 @@ def train(
         model: with the weights to start from.
         batch: step -> data, a pure function.
         config: the phase.
-        folder: holds `resume.ckpt` while training and `final.pt` with `final.json` after it.
+        folder: holds `resume.safetensors` while training and `final.safetensors` after it.
+        of: stands for all that decides the weights; files of something else are not read.
         title: of the progress bar.
         seed: of random numbers inside the model.
         device: "cpu" or "cuda".
         precision: a key of PRECISIONS.
+        start: other weights to start from, called where nothing is trained yet.
 
     Raises:
         FloatingPointError: the loss is not finite any more.
     """
-    final = folder / "final.pt"
-    record = folder / "final.json"
-    resume = folder / "resume.ckpt"
-    if record.exists():
-        model.load_state_dict(torch.load(final, map_location="cpu", weights_only=True))
-        return Trained(**json.loads(record.read_text(encoding="utf-8")))
+    kept = _read_final(folder, of)
+    if kept:
+        model.load_state_dict(kept["weights"])
+        return Trained(**kept["trained"])
+    _set_pickles_aside(folder)
+    if start:
+        model.load_state_dict(start())
     module = _Module(model, config, seed)
     if not config.steps:  # an untrained model is made faster than it is read
         return module.trained()
     folder.mkdir(parents=True, exist_ok=True)
-    _fit(module, batch, config, resume, title, device, precision)
+    resume = folder / f"resume{SUFFIX}"
+    _fit(module, batch, config, resume, of, title, device, precision)
     trained = module.trained()
-    weights = io.BytesIO()
-    torch.save(model.state_dict(), weights)
-    write_atomic(final, weights.getvalue())
-    write_json(record, vars(trained))
+    content = {"weights": model.state_dict(), "trained": vars(trained)}
+    write_checkpoint(folder / f"final{SUFFIX}", content, of=of)
     resume.unlink(missing_ok=True)
     return trained
+
+
+def read_trained(folder: Path, of: str) -> Trained | None:
+    """Return cost and end of a phase that an earlier call of `train` has finished."""
+    kept = _read_final(folder, of)
+    return Trained(**kept["trained"]) if kept else None
+
+
+def _read_final(folder: Path, of: str) -> dict[str, Any] | None:
+    return recall(lambda: read_checkpoint(folder / f"final{SUFFIX}", of=of))
+
+
+def _set_pickles_aside(folder: Path) -> None:
+    for name in ("final.pt", "final.json", "resume.ckpt"):
+        if (folder / name).exists():
+            set_aside(DamagedError(folder / name, "is of an earlier version, which kept pickles"))
 
 
 def _fit(
@@ -103,10 +127,12 @@ def _fit(
     batch: Callable[[int], Batch],
     config: TrainConfig,
     resume: Path,
+    of: str,
     title: str,
     device: str,
     precision: str,
 ) -> None:
+    kept = recall(lambda: read_checkpoint(resume, of=of))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
@@ -121,14 +147,10 @@ def _fit(
             enable_model_summary=False,
             default_root_dir=resume.parent,
             callbacks=[_Progress(title), _Autosave(resume, config.save_every)],
+            plugins=[CheckpointFiles(of, kept)],
         )
         try:
-            trainer.fit(
-                module,
-                _Stream(batch, module),
-                ckpt_path=resume if resume.exists() else None,
-                weights_only=False if resume.exists() else None,
-            )
+            trainer.fit(module, _Stream(batch, module), ckpt_path=resume if kept else None)
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt from None
 
@@ -263,10 +285,7 @@ class _Autosave(Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         if time.monotonic() - self.last >= self.seconds and trainer.global_step:
-            partial = self.path.with_suffix(".partial")
-            with saving(self.path):
-                trainer.save_checkpoint(partial, weights_only=False)
-                partial.replace(self.path)
+            trainer.save_checkpoint(self.path)
             self.last = time.monotonic()
 
 

@@ -1,0 +1,163 @@
+"""Checkpoints: no code in them is ever run, and what is damaged is trained again."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import some_slow
+from test_training import batch, make_model, run, weights
+from torch import Tensor
+
+from pe_bench.running.checkpoints import read_checkpoint, write_checkpoint
+from pe_bench.system.sealed import DamagedError
+from pe_bench.task import Batch
+
+ENGINE = Path(__file__).parents[1] / "pe_bench"
+
+
+def stopped_at(step: int) -> Callable[[int], Batch]:
+    """Return batches up to a step, at which the power goes."""
+
+    def batches(index: int) -> Batch:
+        if index == step:
+            raise RuntimeError("power cut")
+        return batch(index)
+
+    return batches
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tensor, Path]:
+    """The weights that an uninterrupted run ends with, and its folder."""
+    model, folder = make_model(), tmp_path_factory.mktemp("whole")
+    run(model, folder)
+    return weights(model), folder
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    tensors = [torch.randn(2, 3), torch.tensor(3.5), torch.empty(0, 4), torch.arange(3)]
+    content: dict[str, Any] = {
+        "state": {0: {"exp_avg": tensors[0].bfloat16()}, 1: tensors},
+        "betas": (0.9, 1 / 3),
+        "none": None,
+        "flag": True,
+    }
+    write_checkpoint(path, content, of="it")
+    found = read_checkpoint(path, of="it")
+    assert found["betas"] == [0.9, 1 / 3]
+    assert found["none"] is None and found["flag"] is True
+    assert found["state"][0]["exp_avg"].dtype is torch.bfloat16
+    for one, other in zip(found["state"][1], tensors, strict=True):
+        assert one.dtype is other.dtype and torch.equal(one, other)
+
+
+def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    path = tmp_path / "one.safetensors"
+    write_checkpoint(path, {"weights": {"a": torch.ones(2, 3), "b": torch.arange(5)}}, of="it")
+    found = library.load_file(path)
+    assert torch.equal(found["/weights/a"], torch.ones(2, 3))
+    assert torch.equal(found["/weights/b"], torch.arange(5))
+
+
+def test_it_belongs_to_one_run_only(tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    write_checkpoint(path, {"a": 1}, of="seed 0")
+    with pytest.raises(DamagedError, match="belongs to seed 0, not to seed 1"):
+        read_checkpoint(path, of="seed 1")
+
+
+def dump(content: Any, path: Path) -> None:
+    path.write_bytes(pickle.dumps(content))
+
+
+class Attack:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("name", ["resume.ckpt", "resume.safetensors", "final.pt"])
+@pytest.mark.parametrize("save", [torch.save, dump])
+def test_a_pickle_is_never_run(
+    tmp_path: Path,
+    whole: tuple[Tensor, Path],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    save: Callable[[Any, Path], None],
+) -> None:
+    save({"state_dict": Attack(tmp_path / "executed")}, tmp_path / name)
+    model = make_model()
+    run(model, tmp_path)
+    assert not (tmp_path / "executed").exists()
+    assert torch.equal(weights(model), whole[0])
+    assert (tmp_path / f"{name}.damaged1").exists()
+    assert f"{tmp_path / name} is" in capsys.readouterr().err
+
+
+def test_nothing_in_the_engine_reads_pickles() -> None:
+    for path in ENGINE.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        for word in ("torch.load(", "import pickle", "allow_pickle", "joblib", "dill"):
+            assert word not in source, f"{path} has {word}"
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda content: content[: len(content) // 2],
+    "garbage": lambda content: b"\xff\xfe not this" * 99,
+    "empty": lambda content: b"",
+    "one byte": lambda content: content[:-40] + bytes([content[-40] ^ 1]) + content[-39:],
+    "deep": lambda content: (200_000).to_bytes(8, "little") + b"[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("damage", some_slow(DAMAGE, everyday=("half", "one byte")))
+@pytest.mark.parametrize("name", ["resume", "final"])
+def test_what_is_damaged_is_set_aside_and_trained_again(
+    tmp_path: Path,
+    whole: tuple[Tensor, Path],
+    capsys: pytest.CaptureFixture[str],
+    damage: str,
+    name: str,
+) -> None:
+    path = tmp_path / f"{name}.safetensors"
+    if name == "final":
+        path.write_bytes((whole[1] / path.name).read_bytes())
+    else:
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(make_model(), tmp_path, data=stopped_at(5))
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    model = make_model()
+    run(model, tmp_path)
+    assert torch.equal(weights(model), whole[0])
+    said = capsys.readouterr().err
+    assert f"pe-bench: {path} is" in said
+    assert f"made again, kept as {path.name}.damaged1" in said
+    run(make_model(), tmp_path, data=stopped_at(0))  # it has healed: nothing is trained
+
+
+def test_a_folder_in_its_place_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "resume.safetensors").mkdir()
+    run(make_model(), tmp_path)
+    assert (tmp_path / "resume.safetensors.damaged1").is_dir()
+    assert (tmp_path / "final.safetensors").is_file()
+
+
+def test_the_model_of_another_seed_is_not_taken(
+    tmp_path: Path, whole: tuple[Tensor, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "final.safetensors"
+    content = read_checkpoint(whole[1] / path.name, of="test")
+    write_checkpoint(path, content, of="another seed")
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(make_model(), tmp_path, data=stopped_at(0))
+    assert "belongs to another seed, not to test" in capsys.readouterr().err

@@ -71,7 +71,7 @@ BAD_INPUT = [
     (["run", "--encoding", "nope", "--task", "perplexit"], "(did you mean 'perplexity'?)"),
     (["report", "--results", "empty"], "no runs in empty: use pe-bench run first"),
     (["report", "--results", ABSENT], f"no runs in {ABSENT}"),
-    (["report", "--results", "torn"], "run.json is not the record of a run"),
+    (["report", "--results", "torn"], "run.json is not a JSON object"),
     (["check"], "required: SPEC"),
     (["check", "ropee"], "no encoding or task 'ropee' (did you mean 'rope'?)"),
     (["check", "broken.py"], "broken.py does not import"),

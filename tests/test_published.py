@@ -185,7 +185,7 @@ def test_the_report_keeps_published_and_measured_apart(tmp_path: Path) -> None:
         assert (HEADING + rest).strip() == published.markdown(task)
     csv = pd.read_csv(tmp_path / "leaderboard.csv")
     assert len(csv) == len(folders) and set(csv["mean"]) == {5.0}
-    assert "ublished" not in summarize(tmp_path, folders)
+    assert "ublished" not in summarize(folders)
 
 
 def test_no_torch_needed_and_the_table_is_shipped() -> None:

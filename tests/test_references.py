@@ -117,9 +117,13 @@ def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     path = references_path(tmp_path, task.label, task.digest())
     rows = read_measurements(path)
     assert len(rows) == sum(map(len, task.task.references().values()))
-    path.write_text("kept")
+    written = path.stat().st_mtime_ns
     write_references(task, tmp_path)
-    assert path.read_text() == "kept"
+    assert path.stat().st_mtime_ns == written
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    write_references(task, tmp_path)
+    assert path.read_bytes() == whole
 
 
 def test_a_failure_is_a_warning(

@@ -319,7 +319,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert sorted(listed) == sorted(set(csv["encoding"])) == ["nope", "rope"]
     assert "- fire on lm, seed 0: failed, ZeroDivisionError: by zero\n" in text
     assert "- learned on lm, seed 3: skipped, it has 8 positions\n" in text
-    brief = summarize(tmp_path, [rope, skipped])  # of these two alone
+    brief = summarize([rope, skipped])  # of these two alone
     assert [line["encoding"] for line in cells(brief)] == ["rope"]
     assert brief.startswith("lm · quick · strict · data=builtin\n")
     assert "learned" in brief and "fire" not in brief
@@ -568,7 +568,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         write_report(tmp_path)
-    assert str(caught.value).startswith(f"{path} is not the record of a run")
+    assert str(caught.value).startswith(f"{path} cannot be read (")
 
 
 @pytest.mark.slow

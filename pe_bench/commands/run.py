@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
-        print(f"\n{summarize(args.results, folders)}")
+        print(f"\n{summarize(folders)}")
         _say_where(args.results)
     return _close(outcomes)
 

@@ -10,6 +10,8 @@ from pe_bench.errors import InputError
 from pe_bench.results.reading import key_of, read_records, references_path, results_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.significance import student_quantile
+from pe_bench.system.console import warn
+from pe_bench.system.sealed import DamagedError, read_sealed
 
 # What tells the numbers of a run apart.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
@@ -29,13 +31,18 @@ def read_results(results: Path | str) -> pd.DataFrame:
         the digest of everything that decides its numbers except encoding and seed, and
         `parameters`. Numbers compare under equal `settings` only.
 
+    A run whose files are damaged is left out, with a sentence on standard error.
+
     Raises:
-        InputError: a file of a run cannot be read.
+        InputError: a file of an earlier version cannot be read.
     """
-    records = finished_runs(read_records(Path(results)))
+    records = read_records(Path(results))
+    for record in records:
+        if record.status == "damaged":
+            warn(f"{record.reason}")
     frames = [
         read_rows(record).assign(settings=record.settings_digest, parameters=record.parameters)
-        for record in records
+        for record in finished_runs(records)
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
@@ -43,18 +50,17 @@ def read_results(results: Path | str) -> pd.DataFrame:
 def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the finished runs, one for each settings, encoding and seed.
 
-    The latest run counts. Runs of an encoding whose code has changed since are left out, so that
-    the seeds of one mean ran the same code.
+    The run that was asked for last counts, and all of the same code: the seeds of one mean ran
+    the same code, also where an edit was taken back.
     """
-    groups: dict[tuple[str, str], dict[int, RunRecord]] = {}
-    for record in sorted(records, key=lambda record: record.finished):
-        if record.status != "done":
-            continue
-        seeds = groups.setdefault((record.settings_digest, record.encoding), {})
-        if any(other.encoding_version != record.encoding_version for other in seeds.values()):
-            seeds.clear()
-        seeds[record.seed] = record
-    return [record for seeds in groups.values() for record in seeds.values()]
+    done = sorted((r for r in records if r.status == "done"), key=lambda record: record.age)
+    versions = {(r.settings_digest, r.encoding): r.encoding_version for r in done}  # the latest
+    found: dict[tuple[str, str, int], RunRecord] = {}
+    for record in done:
+        group = (record.settings_digest, record.encoding)
+        if record.encoding_version == versions[group]:
+            found[*group, record.seed] = record
+    return list(found.values())
 
 
 def read_rows(record: RunRecord) -> pd.DataFrame:
@@ -80,7 +86,16 @@ def read_references(record: RunRecord) -> pd.DataFrame:
         InputError: the file is not of this form.
     """
     path = references_path(results_of(record), record.task, record.settings_digest)
-    return _read(path) if path.exists() else pd.DataFrame()
+    if not path.exists():
+        return pd.DataFrame()
+    seal = path.with_suffix(".json")
+    try:
+        if seal.exists():  # not beside those of earlier versions
+            read_sealed(seal, of=path.stem)
+    except DamagedError as damage:
+        warn(f"{damage}: no references of {record.task}, run it again")
+        return pd.DataFrame()
+    return _read(path)
 
 
 @lru_cache(maxsize=8)

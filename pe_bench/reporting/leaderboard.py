@@ -10,7 +10,7 @@ from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.tuning import describe_tuning
-from pe_bench.results.reading import read_records
+from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
 from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
@@ -33,15 +33,9 @@ class NumberColumn:
     percent: bool
 
 
-def summarize(results: Path, folders: Iterable[Path]) -> str:
-    """Return the leaderboard of some runs, for the terminal.
-
-    Args:
-        results: the results folder.
-        folders: of the runs.
-    """
-    wanted = {folder.resolve() for folder in folders}
-    records = [r for r in read_records(results) if r.folder and r.folder.resolve() in wanted]
+def summarize(folders: Iterable[Path]) -> str:
+    """Return the leaderboard of the runs in some folders, for the terminal."""
+    records = [read_record(folder) for folder in sorted(set(folders))]
     parts = []
     for table in make_tables(records):
         parts.append(f"{table.heading}\n\n{ranked_table(table, compare_table(table))}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, InputErrors
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
@@ -37,7 +37,8 @@ def write_report(
         The files written.
 
     Raises:
-        InputError: there is nothing to report, or something cannot be read or written.
+        InputError: there is nothing to report, or something cannot be written.
+        InputErrors: runs that cannot be read; the report of all others is written.
     """
     records = read_records(results)
     if not records:
@@ -68,6 +69,9 @@ def write_report(
     overviews = [path for drawn in pictures for path in drawn.overviews]
     singles = [path for drawn in pictures for path in drawn.all_singles()]
     exported = [] if export is None else write_export(export, finished_runs(records))
+    damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
+    if damaged:
+        raise InputErrors(damaged)
     return [leaderboard_csv, comparisons_csv, leaderboard_md, *overviews, *singles, *exported]
 
 

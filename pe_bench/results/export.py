@@ -25,7 +25,7 @@ from pe_bench.results.reading import (
 )
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS
-from pe_bench.system.files import write_json
+from pe_bench.system.sealed import write_sealed
 
 DROPPED = ("traceback", "pretraining", "peak_memory_bytes", "notes")
 
@@ -46,7 +46,6 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             labels[name] += [value] * len(own)
     files = [folder / EXPORTED, folder / "rows.csv", folder / "items.parquet"]
     rows = [row for record in records for row in _rows(record)]
-    write_json(files[0], _shared(records))
     write_rows(files[1], rows, CSV_COLUMNS)
     write_items(files[2], items, labels)
     for record in records:
@@ -55,7 +54,11 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         if path.exists() and path != target and target not in files:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+            seal = path.with_suffix(".json")
+            if seal.exists():
+                shutil.copyfile(seal, target.with_suffix(".json"))
             files.append(target)
+    write_sealed(files[0], _shared(records), of=EXPORTED, files=files[1:])
     return files
 
 

@@ -1,10 +1,9 @@
 """Write rows of runs, read rows and records."""
 
-import contextlib
 import csv
 import io
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +14,10 @@ from pe_bench.results.items import Items, read_items, read_labelled_items
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.system.files import slug, write_atomic
+from pe_bench.system.sealed import DamagedError, read_sealed
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
+WRONG = (ValueError, TypeError, KeyError, AttributeError)  # what other JSON than a record raises
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -61,24 +62,55 @@ def _status(text: str) -> Status:
     return found
 
 
+def place_of(folder: Path) -> str:
+    """Return what a run's files belong to: its folder below `runs/`."""
+    return "/".join(folder.parts[-3:])
+
+
 def read_records(results: Path) -> list[RunRecord]:
     """Return the records of all runs in a results folder, each with its folder.
 
     Runs that were exported into this folder, or into a folder in it, are among them.
 
     Raises:
-        InputError: a file that is not the record of a run.
+        InputError: an export that is damaged.
     """
-    records = []
-    for path in sorted((results / "runs").glob("*/*/*/run.json")):
-        with _naming(path, "the record of a run: remove that run's folder"):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            records.append(RunRecord.from_json(content, path.parent))
+    folders = [path.parent for path in sorted((results / "runs").glob("*/*/*/run.json"))]
+    records = [read_record(folder) for folder in folders]
     for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
         if path.exists():
-            with _naming(path, "an export of runs: write it again or remove it"):
-                records += _exported(json.loads(path.read_text(encoding="utf-8")), path.parent)
+            try:
+                content = read_sealed(path, of=EXPORTED, old=True)
+                records += _exported(content, path.parent)
+            except (DamagedError, *WRONG) as error:
+                raise InputError(
+                    f"{path} is not an export of runs ({error}): write it again or remove it"
+                ) from None
     return records
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Return the record of a run; its status is "damaged" where its files are not whole."""
+    path = folder / "run.json"
+    try:
+        content = read_sealed(path, of=place_of(folder), old=True)
+        return RunRecord.from_json(content, folder)
+    except DamagedError as error:
+        damage = str(error)
+    except (OSError, *WRONG) as error:
+        damage = f"{path} is not the record of a run ({error})"
+    task, encoding, name = folder.parts[-3:]
+    seed = re.match(r"seed(\d+)", name)
+    return RunRecord(
+        status="damaged",
+        task=task,
+        encoding=encoding,
+        seed=int(seed[1]) if seed else 0,
+        settings_digest="",
+        reason=f"{damage}: run it again, or remove {folder}",
+        folder=folder,
+        name=name,
+    )
 
 
 def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
@@ -89,15 +121,6 @@ def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
             record = RunRecord.from_json({**table["shared"], **run}, folder)
             records.append(replace(record, name=run["run"], exported=True))
     return records
-
-
-@contextlib.contextmanager
-def _naming(path: Path, what: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        kind, _, remedy = what.partition(": ")
-        raise InputError(f"{path} is not {kind} ({error}): {remedy}") from None
 
 
 def results_of(record: RunRecord) -> Path:

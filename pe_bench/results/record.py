@@ -1,14 +1,15 @@
 """The record of a run, `run.json`: how its numbers came about."""
 
+import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Headline, View, from_json, to_json
 
-Status = Literal["done", "skipped", "failed"]
+Status = Literal["done", "skipped", "failed", "damaged"]
 
 NOT_IN_FILE = ("folder", "name", "exported")
 
@@ -18,7 +19,8 @@ class RunRecord:
     """The content of run.json.
 
     Attributes:
-        status: "done", "skipped" (the task cannot be run with the encoding) or "failed".
+        status: "done", "skipped" (the task cannot be run with the encoding) or "failed"; in no
+            file: "damaged", the run's files cannot be read.
         task, encoding: labels, the canonical specs.
         encoding_version: of the encoding's code.
         seed: of weights, batches and evaluation.
@@ -39,13 +41,15 @@ class RunRecord:
         unavailable: subsets that cannot be evaluated, each with the reason.
         environment: device, versions of packages, commit of the code.
         finished: time of the record, ISO 8601, UTC.
+        order: higher than that of every run of this encoding on this task that was asked for
+            before; clocks may be wrong.
         subsets: those that have been measured.
         notes: remarks of the task on its evaluation.
         reason: why the run was skipped or failed, one sentence a line, the first cause first.
         traceback: Python's own account of each failure.
         parameters, encoding_parameters: of the whole model, and of its encoding.
-        seconds: wall time of the call that finished the run.
-        peak_memory_bytes: most memory in use.
+        seconds: wall time of training and evaluation, in all calls together; without pretraining.
+        peak_memory_bytes: most memory in use, in all calls.
         pretraining: cost of the phase that the task starts from.
         costs: by subset, cost of its training and evaluation.
         folder: of the run, or of the export that it is in; like what follows no part of the file.
@@ -75,6 +79,7 @@ class RunRecord:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     finished: str = ""
+    order: int = 0
     subsets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     reason: str | None = None
@@ -88,6 +93,11 @@ class RunRecord:
     folder: Path | None = None
     name: str = ""
     exported: bool = False
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """What sorts records, the one asked for last at the end."""
+        return self.order, self.finished
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of run.json."""
@@ -116,7 +126,23 @@ class RunRecord:
         given["metrics"] = {name: Metric(**metric) for name, metric in metrics.items()}
         given["subsets"] = tuple(given.get("subsets", ()))
         given["notes"] = tuple(given.get("notes", ()))
+        hints = get_type_hints(cls)
+        wrong = [name for name, value in given.items() if not _fits(value, hints[name])]
+        if wrong:
+            raise ValueError(f"its {', '.join(wrong)} cannot be what they say")
         return cls(**given, folder=folder, name=folder.name if folder else "")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of a field's type, parts of it not looked at."""
+    origin = get_origin(hint) or hint
+    if origin is types.UnionType:
+        return any(_fits(value, one) for one in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin is float:
+        return isinstance(value, int | float)
+    return origin is Any or isinstance(value, origin)
 
 
 def _is_required(one: Any) -> bool:

@@ -20,7 +20,8 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import Trained, train
 from pe_bench.running.tuning import Tuning
 from pe_bench.system.console import info
-from pe_bench.system.files import read_json, slug, write_json
+from pe_bench.system.files import slug
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.task import Batch
 
 
@@ -141,14 +142,14 @@ class Phases:
         lock.parent.mkdir(parents=True, exist_ok=True)
         phase = subset or "all"
         with FileLock(lock):  # another process that needs the same choice waits for it
-            chosen = read_json(path).get("lr", {}).get(phase)
+            chosen = _read(path).get("lr", {}).get(phase)
             if chosen is None:
                 chosen = self._choose(task, subset, tuning, path)
         return float(chosen)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
         """Return the chosen learning rates of a task and what was tried, None without tuning."""
-        content = read_json(self._tuning_file(task)) if task.tuning else {}
+        content = _read(self._tuning_file(task)) if task.tuning else {}
         return content or None
 
     def _tuning_file(self, task: ResolvedTask) -> Path:
@@ -181,9 +182,9 @@ class Phases:
             raise error
         best = min(means, key=lambda lr: (means[lr], lr))
         info(f"{title}: lr {show_rate(best)} of {of}, held-out loss {means[best]:.4g}")
-        content = read_json(path)
+        content = _read(path)
         content["lr"] = {**content.get("lr", {}), phase: best}
-        write_json(path, content)
+        write_sealed(path, content, of=path.stem)
         for lr in tuning.lr:
             for seed in tuning.seeds:
                 if subset is not None or lr != best:  # what starts from this phase needs the best
@@ -219,7 +220,7 @@ class Phases:
         found: Mapping[str, Any],
     ) -> None:
         """Add what was found under a learning rate to the file of an encoding."""
-        content = read_json(path) or {
+        content = _read(path) or {
             "task": task.label,
             "encoding": self.encoding.label,
             "encoding_version": self.encoding.version,
@@ -230,7 +231,7 @@ class Phases:
             "tried": [],
         }
         content["tried"].append(found)
-        write_json(path, content)
+        write_sealed(path, content, of=path.stem)
 
     @torch.inference_mode()
     def _held_out_loss(
@@ -253,9 +254,14 @@ class Phases:
         return nats / max(1, targets_seen)
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Return what is known of the learning rates of an encoding; empty: nothing."""
+    return recall(lambda: read_sealed(path, of=path.stem, old=True)) or {}
+
+
 def _kept(path: Path, phase: str, lr: float, seed: int) -> dict[str, Any]:
     """Return what an earlier call has found under a learning rate; empty: nothing."""
-    tried: list[dict[str, Any]] = read_json(path).get("tried", [])
+    tried: list[dict[str, Any]] = _read(path).get("tried", [])
     for found in tried:
         if (found["phase"], found["lr"], found["seed"]) == (phase, lr, seed):
             return found

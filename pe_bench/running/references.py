@@ -9,6 +9,7 @@ from pe_bench.results.reading import references_path, write_rows
 from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
 
 def write_references(resolved: ResolvedTask, results: Path) -> None:
@@ -21,7 +22,8 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
         results: the results folder.
     """
     path = references_path(results, resolved.label, resolved.digest())
-    if path.exists():
+    record = path.with_suffix(".json")
+    if recall(lambda: read_sealed(record, of=path.stem)) is not None:
         return
     try:
         references = resolved.task.references()
@@ -41,6 +43,7 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
         if rows:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_rows(path, rows, CSV_COLUMNS)
+            write_sealed(record, {"references": list(references)}, of=path.stem, files=[path])
             info(f"{resolved.label}: references ({', '.join(references)}) in {path}")
     except Exception as error:
         warn(f"no references of {resolved.label}: {describe_error(error)}")

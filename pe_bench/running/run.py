@@ -2,8 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pe_bench.errors import InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items, average_draws, read_items, write_items
 from pe_bench.results.journal import Journal
-from pe_bench.results.reading import read_measurements, write_rows
+from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
@@ -24,7 +24,8 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import read_trained
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
-from pe_bench.system.files import read_json, slug, write_json
+from pe_bench.system.files import slug
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.task import Evaluation
 
 
@@ -105,18 +106,16 @@ class Run:
 
     def _execute(self) -> Outcome:
         if self._is_done():
+            self._come_last()
             info(f"done already, in {self.folder}")
             return Outcome(self.title, "done", (), self.folder)
-        started = time.monotonic()
         environment.reset_peak_memory(self.device)
         failures = Failures(self.title)
-        self._measure_all(failures)
-        measured = self._measured()
-        self._summarize(measured, failures)
-        seconds = round(time.monotonic() - started, 3)
+        costs = self._measure_all(failures)
+        self._summarize(tuple(costs), failures)
         if failures.errors:
-            return self._failed(failures, subsets=tuple(measured), seconds=seconds)
-        return self._done(tuple(measured), seconds)
+            return self._failed(failures, **self._describe(costs))
+        return self._done(costs)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
         """Record that the task cannot be run with the encoding.
@@ -134,17 +133,17 @@ class Run:
             info(sentence)
         return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
 
-    def _measure_all(self, failures: Failures) -> None:
-        """Train and measure every subset that is not measured yet."""
+    def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
+        """Train and measure every subset that is not measured yet; return the cost of each."""
+        costs: dict[str, dict[str, Any]] = {}
         for subset in self.resolved.task.subsets:
-            rows = self.folder / "subsets" / f"{slug(subset)}.csv"
-            if rows.exists():
+            kept = self._recall(subset)
+            if kept is not None:
                 info(f"{subset}: done already")
+                costs[subset] = kept
                 continue
             try:
-                evaluation = self._measure(subset)
-                write_items(rows.with_suffix(".parquet"), evaluation.items)
-                self._write(rows, evaluation.rows)
+                costs[subset] = self._measure(subset)
             except SavingError:
                 raise
             except (SharedFailure, FirstStepFailure) as failure:
@@ -156,41 +155,52 @@ class Run:
                     break
             except Exception as error:
                 failures.add(subset, error)
+        return costs
 
-    def _summarize(self, by_subset: dict[str, list[Measurement]], failures: Failures) -> None:
-        """Write the rows of all subsets and their summary."""
-        measured = [row for rows in by_subset.values() for row in rows]
+    def _summarize(self, subsets: Sequence[str], failures: Failures) -> None:
+        """Write the rows of the subsets that are measured, and their summary."""
+        measured: list[Measurement] = []
+        items: list[Items] = []
+        for subset in subsets:
+            measured += read_measurements(self._file(subset, ".csv"))
+            items += read_items(self._file(subset, ".parquet"))
         summary: list[Measurement] = []
         if measured:
             try:
                 summary = self.resolved.task.summarize(measured)
             except Exception as error:
                 failures.add("summary", error)
-        items: list[Items] = []
-        for name in by_subset:
-            path = self.folder / "subsets" / f"{slug(name)}.parquet"
-            items += read_items(path) if path.exists() else []
         write_items(self.folder / "items.parquet", items)
         self._write(self.folder / "rows.csv", [*measured, *summary])
 
-    def _done(self, subsets: tuple[str, ...], seconds: float) -> Outcome:
+    def _done(self, costs: Mapping[str, Mapping[str, Any]]) -> Outcome:
         shutil.rmtree(self.folder / "work", ignore_errors=True)
         model = self.resolved.make_model(self.encoding, self.seed)
-        files = {name: self.folder / "subsets" / f"{slug(name)}.json" for name in subsets}
-        costs = {name: read_json(file) for name, file in files.items()}
-        notes = [note for cost in costs.values() for note in cost.pop("notes", ())]
         self._record(
             "done",
-            subsets=subsets,
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
-            seconds=seconds,
-            peak_memory_bytes=environment.peak_memory(self.device),
             pretraining=self._pretraining(),
-            notes=tuple(dict.fromkeys(notes)),
-            costs=costs,
+            **self._describe(costs),
         )
         return Outcome(self.title, "done", (), self.folder)
+
+    def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the subsets that are measured have cost, in all calls together."""
+        trainings = [cost["training"] for cost in costs.values()]
+        if not self.resolved.task.trains_each_subset:
+            trainings = trainings[:1]  # one for all
+        seconds = [training["seconds"] for training in trainings]
+        seconds += [cost["evaluation_seconds"] for cost in costs.values()]
+        peaks = [part["peak_memory_bytes"] for part in (*trainings, *costs.values())]
+        notes = [note for cost in costs.values() for note in cost["notes"]]
+        return {
+            "subsets": tuple(costs),
+            "seconds": round(sum(seconds), 3),
+            "peak_memory_bytes": max(peaks, default=None),
+            "notes": tuple(dict.fromkeys(notes)),
+            "costs": {name: _without_notes(cost) for name, cost in costs.items()},
+        }
 
     def _failed(self, failures: Failures, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)
@@ -198,45 +208,66 @@ class Run:
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
     def _is_done(self) -> bool:
-        record = read_json(self.folder / "run.json")
+        path = self.folder / "run.json"
+        record = recall(lambda: read_sealed(path, of=place_of(self.folder), old=True)) or {}
         done = set(record.get("subsets", ()))
         return record.get("status") == "done" and done >= set(self.resolved.task.subsets)
 
-    def _measured(self) -> dict[str, list[Measurement]]:
-        """Return the rows of every subset that has been measured, now or in an earlier call."""
-        folder = self.folder / "subsets"
-        paths = {name: folder / f"{slug(name)}.csv" for name in self.resolved.task.subsets}
-        return {name: read_measurements(path) for name, path in paths.items() if path.exists()}
+    def _come_last(self) -> None:
+        """Make the finished run the one that reports show, where its code was edited meanwhile."""
+        own = read_record(self.folder)
+        others = [read_record(path.parent) for path in self.folder.parent.glob("*/run.json")]
+        for other in others:
+            edited = other.encoding_version != own.encoding_version
+            if edited and other.settings_digest == own.settings_digest and other.age > own.age:
+                self._write_record(replace(own, order=1 + max(one.order for one in others)))
+                return
 
-    def _measure(self, subset: str) -> Evaluation:
-        """Return the numbers of one subset, its model trained before where it is not yet."""
+    def _file(self, subset: str, suffix: str) -> Path:
+        return self.folder / "subsets" / f"{slug(subset)}{suffix}"
+
+    def _recall(self, subset: str) -> dict[str, Any] | None:
+        """Return the cost of a subset that is measured, its rows and items whole."""
+        path = self._file(subset, ".json")
+        return recall(lambda: read_sealed(path, of=f"{place_of(self.folder)}/{subset}"))
+
+    def _measure(self, subset: str) -> dict[str, Any]:
+        """Measure a subset, its model trained before where it is not yet; return the cost."""
         task = self.resolved.task
         phase = subset if task.trains_each_subset else None
         folder = self.folder / "work" / slug(subset) if phase else None
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         started = time.monotonic()
+        earlier = 0.0
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
         evaluations: list[Evaluation] = []
         for sample in range(model.encoding.eval_samples):
             model.use_eval_sample(sample)
             name = f"{slug(subset)}-{sample}" if sample else slug(subset)
-            journal = Journal(self.folder / "journal" / f"{name}.jsonl")
+            path = self.folder / "journal" / f"{name}.jsonl"
+            journal = Journal(path, of=f"{place_of(self.folder)}/{name}")
+            earlier += journal.seconds
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))
-        seconds = round(time.monotonic() - started, 3)
-        notes = evaluations[0].notes
-        for note in notes:
+        cost = {
+            "training": asdict(trained),
+            "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
+            "peak_memory_bytes": environment.peak_memory(self.device),
+            "notes": evaluations[0].notes,
+        }
+        for note in evaluations[0].notes:
             info(note)
-        write_json(
-            self.folder / "subsets" / f"{slug(subset)}.json",
-            {"training": asdict(trained), "evaluation_seconds": seconds, "notes": notes},
-        )
         averaged, items = average_draws(
             [evaluation.rows for evaluation in evaluations],
             [evaluation.items for evaluation in evaluations],
         )
-        return Evaluation(averaged, items=items)
+        files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
+        self._write(files[0], averaged)
+        write_items(files[1], items)
+        of = f"{place_of(self.folder)}/{subset}"
+        write_sealed(self._file(subset, ".json"), cost, of=of, files=files)
+        return cost
 
     def _pretraining(self) -> dict[str, Any] | None:
         """Return the cost of the phase that the task starts from."""
@@ -271,6 +302,7 @@ class Run:
 
     def _record(self, status: Status, **more: Any) -> None:
         task = self.resolved.task
+        others = [read_record(path.parent) for path in self.folder.parent.glob("*/run.json")]
         record = RunRecord(
             status=status,
             task=self.resolved.label,
@@ -293,7 +325,21 @@ class Run:
             fine_tune_length=self.resolved.train.length if self.resolved.start else None,
             unavailable=dict(task.unavailable),
             environment=environment.describe(self.device),
+            order=1 + max((other.order for other in others), default=0),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
             **more,
         )
-        write_json(self.folder / "run.json", record.to_json())
+        self._write_record(record)
+
+    def _write_record(self, record: RunRecord) -> None:
+        files = [self.folder / name for name in ("rows.csv", "items.parquet")]
+        write_sealed(
+            self.folder / "run.json",
+            record.to_json(),
+            of=place_of(self.folder),
+            files=[file for file in files if file.exists()],
+        )
+
+
+def _without_notes(cost: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in cost.items() if key != "notes"}

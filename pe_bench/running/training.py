@@ -26,6 +26,7 @@ from pe_bench.running.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
+from pe_bench.system import environment
 from pe_bench.system.console import progress
 from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
@@ -48,12 +49,14 @@ class Trained:
         tokens: tokens seen, padding included.
         seconds: wall time, the parts before an interruption included.
         loss: mean training loss of the last tenth of the steps, nats per target.
+        peak_memory_bytes: most memory in use, before an interruption too.
     """
 
     steps: int
     tokens: int
     seconds: float
     loss: float
+    peak_memory_bytes: int = 0
 
 
 def train(
@@ -166,6 +169,7 @@ class _Module(L.LightningModule):
         self.automatic_optimization = False
         self.tokens = 0
         self.seconds = 0.0
+        self.peak = 0
         self.started = time.monotonic()
         self.losses: list[Tensor] = []
 
@@ -223,13 +227,24 @@ class _Module(L.LightningModule):
 
     def trained(self) -> Trained:
         seconds = self.seconds + time.monotonic() - self.started
-        return Trained(self.train_config.steps, self.tokens, round(seconds, 3), self.recent_loss())
+        return Trained(
+            self.train_config.steps,
+            self.tokens,
+            round(seconds, 3),
+            self.recent_loss(),
+            self.peak_memory(),
+        )
+
+    def peak_memory(self) -> int:
+        """Return the most bytes in use, in this call or before an interruption."""
+        return max(self.peak, environment.peak_memory(self.device.type))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         seconds = self.seconds + time.monotonic() - self.started
         checkpoint["progress"] = {
             "tokens": self.tokens,
             "seconds": seconds,
+            "peak_memory_bytes": self.peak_memory(),
             "losses": [float(loss) for loss in self.losses],
         }
 
@@ -237,6 +252,7 @@ class _Module(L.LightningModule):
         saved = checkpoint["progress"]
         self.tokens = saved["tokens"]
         self.seconds = saved["seconds"]
+        self.peak = saved["peak_memory_bytes"]
         self.losses = [torch.tensor(loss) for loss in saved["losses"]]
 
 

@@ -51,15 +51,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file, empty if there is no readable one."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return content
-    except (OSError, ValueError):
-        return {}
-
-
 def slug(label: str) -> str:
     """Return a label as a directory name that every file system takes."""
     return re.sub(r"[^\w.=,+-]", "_", label)

@@ -86,6 +86,7 @@ def test_other_files_are_documents_themselves(name: str) -> None:
         ("a.jsonl", LINES + b"{", r"a\.jsonl:6 is not JSON in UTF-8 .*: expected one object"),
         ("a.jsonl", RAW * 3000 + b"\xff\n", r"a\.jsonl:3001 is not JSON in UTF-8"),
         ("a.jsonl", RAW + b'{"text": "\xff"}', r"a\.jsonl:2 is not JSON in UTF-8"),
+        ("a.jsonl", RAW + b"[" * 100_000, r"a\.jsonl:2 is not JSON in UTF-8"),
         ("a.jsonl", b'{"body": "x"}\n', r"a\.jsonl:1 has no text: expected .* string 'text'"),
         ("a.jsonl", b'{"text": 1}\n', r"a\.jsonl:1 has no text"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1 has no text"),

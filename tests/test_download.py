@@ -94,6 +94,15 @@ def test_a_file_is_downloaded_once_and_needs_no_network_after(hub: Hub, tmp_path
     assert not hub.asked
 
 
+def test_a_copy_that_was_damaged_is_downloaded_again(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = get(hub, tmp_path)
+    path.write_bytes(BODY[:-1])
+    assert get(hub, tmp_path).read_bytes() == BODY
+    assert f"{path} is not as it was written" in capsys.readouterr().err
+
+
 def test_another_revision_is_another_file(hub: Hub, tmp_path: Path) -> None:
     main = get(hub, tmp_path)
     other = hub_file(

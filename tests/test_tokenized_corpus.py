@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from helpers import some_slow
 
 from pe_bench.errors import InputError
 from pe_bench.tasks.perplexity import tokenized_corpus
@@ -99,7 +102,38 @@ def test_an_interrupted_tokenization_leaves_nothing(corpus: Corpus, tmp_path: Pa
     broken.encode.side_effect = [BYTES.encode("x"), KeyboardInterrupt]
     with pytest.raises(KeyboardInterrupt):
         corpus_tokens(corpus, broken, tmp_path / "cache").train[0]()
-    assert [path.name for path in (tmp_path / "cache" / "tokens").glob("*/*")] == ["lock"]
+    (left,) = (tmp_path / "cache" / "tokens").glob("*/*")
+    assert left.suffix == ".lock"
+
+
+CUT: dict[str, Callable[[bytes], bytes]] = {
+    "at an even byte": lambda content: content[: len(content) // 2 & ~1],
+    "at an odd byte": lambda content: content[: len(content) // 2 | 1],
+    "garbage": lambda content: b"\xff\xfe garbage",
+    "empty": lambda content: b"",
+    "another id": lambda content: content.replace(b"s\0t\0", b"s\0u\0", 1),
+}
+
+
+@pytest.mark.parametrize("how", some_slow(CUT, everyday=("at an even byte", "another id")))
+@pytest.mark.parametrize("name", ["tokens/*/ids.arrow", "datasets/**/*.arrow", "tokens/*/*.json"])
+def test_what_is_damaged_is_made_again(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, name: str
+) -> None:
+    cache = tmp_path / "cache"
+    expected = documents(corpus_tokens(corpus, BYTES, cache).test())
+    (path,) = cache.glob(name)
+    whole = path.read_bytes()
+    path.write_bytes(CUT[how](whole))
+    changed = path.read_bytes() != whole
+    if name.startswith("datasets"):
+        shutil.rmtree(cache / "tokens")  # else it is not needed
+    found = documents(corpus_tokens(corpus, BYTES, cache).test())
+    assert found == expected
+    assert (f"pe-bench: {path} " in capsys.readouterr().err) == changed
+    assert documents(corpus_tokens(corpus, BYTES, cache).test()) == expected
+    assert not capsys.readouterr().err  # it has healed
+    assert not list(cache.rglob("*.damaged*"))
 
 
 KILLED = """

@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def fitted_json(corpus: Corpus, folder: Path) -> Json:
     load_tokenizer("bpe:320", corpus, folder)
-    (path,) = (folder / "tokenizers").iterdir()
+    (path,) = (folder / "tokenizers").glob("*.json")
     file: Json = json.loads(path.read_bytes())
     return file
 
@@ -154,8 +154,27 @@ def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -
     assert other.fingerprint != first.fingerprint
     with pytest.raises(InputError, match=r"a\.txt cannot be read"):
         load_tokenizer("bpe:320", corpus, tmp_path / "new")
-    file, _ = sorted((tmp_path / "cache" / "tokenizers").iterdir())
+    file, _ = sorted((tmp_path / "cache" / "tokenizers").glob("*.json"))
     assert corpus.train[0].fingerprint[:16] in file.name and tokenizers.__version__ in file.name
+
+
+def test_a_damaged_vocabulary_is_fitted_again(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = load_tokenizer("bpe:320", corpus, tmp_path)
+    (path,) = (tmp_path / "tokenizers").glob("*.json")
+    path.write_bytes(path.read_bytes().replace(b"\xc4\xa0", b"x", 1))
+    assert load_tokenizer("bpe:320", corpus, tmp_path).fingerprint == first.fingerprint
+    assert f"{path} is not as it was written" in capsys.readouterr().err
+
+
+def test_an_id_beyond_all_reason_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    file = fitted_json(corpus, tmp_path)
+    file["model"]["vocab"]["!"] = 4_000_000_000
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(InputError, match="has the id 4,000,000,000, and ids must be below"):
+        load_tokenizer(str(path), corpus, tmp_path)
 
 
 def test_a_small_text_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from pe_bench.config import IGNORE, show_rate
@@ -20,7 +19,7 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import Trained, train
 from pe_bench.running.tuning import Tuning
 from pe_bench.system.console import info
-from pe_bench.system.files import slug
+from pe_bench.system.files import locked, slug
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.task import Batch
 
@@ -76,13 +75,14 @@ class Phases:
 
         if lr is None:
             lr = self.rate(task, subset)
+        title = f"{self.encoding.label} · {subset or task.label} · train"
         try:
             model = task.make_model(self.encoding, seed)
             folder = folder or self.checkpoint(task, subset, seed, lr)
             folder.mkdir(parents=True, exist_ok=True)
         except Exception as error:
             raise SharedFailure from error
-        with FileLock(folder / "lock"):
+        with locked(folder / "lock", title):
             try:
                 trained = train(
                     model,
@@ -90,7 +90,7 @@ class Phases:
                     replace(task.train, lr=lr),
                     folder=folder,
                     of=self.identity(task, subset, seed, lr),
-                    title=f"{self.encoding.label} · {subset or task.label} · train",
+                    title=title,
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
@@ -141,7 +141,7 @@ class Phases:
         lock = task.task.context.cache / "tuning" / f"{path.stem}-{slug(subset or '')}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         phase = subset or "all"
-        with FileLock(lock):  # another process that needs the same choice waits for it
+        with locked(lock, f"{self.encoding.label} · {subset or task.label} · tune"):
             chosen = _read(path).get("lr", {}).get(phase)
             if chosen is None:
                 chosen = self._choose(task, subset, tuning, path)

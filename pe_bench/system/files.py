@@ -1,6 +1,7 @@
 """Files: atomic writes, JSON, names, the cache folder."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -9,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from pe_bench.errors import InputError, SavingError
+from pe_bench.system.console import info
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -44,6 +48,31 @@ def saving(path: Path) -> Iterator[None]:
             f"cannot save {path} ({error.strerror or error}): mend that and run the same "
             "command again, what was saved before is kept"
         ) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock that other processes respect; say so where one of them holds it.
+
+    A folder that cannot be written to needs no lock: nothing changes there.
+
+    Args:
+        path: of the lock, in a folder that is there.
+        what: is locked, for people.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        info(f"waiting for another process, which works on {what} ({path.parent})")
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

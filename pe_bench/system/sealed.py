@@ -90,25 +90,32 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
     return found
 
 
-def recall(read: Callable[[], Content]) -> Content | None:
+def recall(read: Callable[[], Content], *, keep: bool = True) -> Content | None:
     """Return what is read, None where it has to be made anew.
 
     What is damaged is set aside, with a sentence that names it.
+
+    Args:
+        read: reads it.
+        keep: False removes what is damaged: it is large, and made from what is there.
     """
     try:
         return read()
     except FileNotFoundError:
         return None
     except DamagedError as damage:
-        set_aside(damage)
+        set_aside(damage, keep=keep)
         return None
 
 
-def set_aside(damage: DamagedError) -> None:
-    """Rename a damaged file, so that it is in nobody's way, and say so."""
+def set_aside(damage: DamagedError, *, keep: bool = True) -> None:
+    """Rename a damaged file, so that it is in nobody's way, or remove it, and say so."""
     path = damage.path
     kept = ""
-    if path.exists():
+    if not keep and path.is_file():
+        with saving(path):
+            path.unlink()
+    elif path.exists():
         number = 1
         while path.with_name(f"{path.name}.damaged{number}").exists():
             number += 1

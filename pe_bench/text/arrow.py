@@ -1,16 +1,50 @@
 """Rows on disk through the `datasets` library: written once, memory-mapped, offline."""
 
 import contextlib
+import glob
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import DataError
-from pe_bench.system.files import saving
+from pe_bench.system.files import locked, saving
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book
 SHOWN_FROM = 32 << 20  # bytes; less is ready before a progress bar could be read
+
+
+def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
+    """Return a `Dataset` that is kept on disk, made where it is not there or not whole.
+
+    Args:
+        seal: the record with the checksums of its files, which lie below the same folder.
+        make: makes the data set in files, whatever is there already.
+        what: is made, for people.
+    """
+
+    def read() -> dict[str, Any]:
+        return read_sealed(seal, of=seal.stem)
+
+    kept = recall(read, keep=False)
+    if kept is None:
+        with saving(seal.parent):
+            seal.parent.mkdir(parents=True, exist_ok=True)
+            with locked(seal.with_suffix(".lock"), what):
+                kept = recall(read, keep=False)  # another process may have made it
+                if kept is None:
+                    made = make()
+                    files = [Path(file["filename"]).resolve() for file in made.cache_files]
+                    tables = [file.relative_to(seal.parent.resolve()) for file in files]
+                    inner = [seal.parent / table for table in tables]
+                    write_sealed(seal, {"tables": tables}, of=seal.stem, files=inner)
+                    return made
+    from datasets import Dataset, concatenate_datasets
+
+    tables = [Dataset.from_file(str(seal.parent / table)) for table in kept["tables"]]
+    return concatenate_datasets(tables)
 
 
 @contextlib.contextmanager
@@ -50,9 +84,6 @@ def keep_rows(
 ) -> Any:
     """Return a memory-mapped `Dataset` of text columns, written where an earlier run did not.
 
-    The library writes into a folder `*.incomplete` and renames it, so what a killed run has left
-    is never read.
-
     Args:
         name: stands for the content, at most 64 characters.
         columns: names of the columns.
@@ -73,14 +104,20 @@ def keep_rows(
         if row is None:
             raise DataError(empty)
 
-    with quiet_library(cache, size) as datasets, saving(cache / "datasets" / name):
-        text = datasets.Value("string")
+    folder = cache / "datasets"
+
+    def make() -> Any:
+        for old in folder.glob(f"generator/*fingerprint={glob.escape(name)}"):
+            shutil.rmtree(old)  # of a run that was killed, or damaged: the library would take it
         try:
             return datasets.Dataset.from_generator(
                 some_rows,
-                features=datasets.Features(dict.fromkeys(columns, text)),
+                features=datasets.Features(dict.fromkeys(columns, datasets.Value("string"))),
                 fingerprint=name,
                 writer_batch_size=WRITTEN_AT_ONCE,
             )
         except datasets.exceptions.DatasetGenerationError as error:
             raise (error.__cause__ or error) from None
+
+    with quiet_library(cache, size) as datasets:
+        return keep_tables(folder / f"{name}.json", make, "the same text")

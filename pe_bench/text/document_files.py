@@ -130,7 +130,7 @@ def encodable(text: str) -> str:
 def _parse(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{where} is not JSON in UTF-8 ({error}): expected one object per line"
         ) from None

@@ -8,9 +8,9 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from pe_bench.errors import DataError
+from pe_bench.system.files import locked
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
 if TYPE_CHECKING:
     from huggingface_hub import HfFileMetadata
@@ -28,9 +28,8 @@ def hub_file(
 ) -> Path:
     """Returns a local copy of a file, downloaded at most once.
 
-    A copy gets its final name only after its checksum was found right, so a file under that name
-    needs neither a network nor another look. What an interrupted download left is continued by
-    the next call.
+    A copy gets its final name only after its checksum was found right, and is checked again
+    without a network. What an interrupted download left is continued by the next call.
 
     Args:
         repo: Dataset repository, `owner/name`.
@@ -43,12 +42,24 @@ def hub_file(
         DataError: The hub cannot be reached or refuses, or the copy is damaged.
     """
     target = hub_path(repo, filename, cache, revision)
-    if not target.exists():
+    if not _is_whole(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock"):
+        with locked(Path(f"{target}.lock"), f"the same download of {filename}"):
             if not target.exists():  # another process may have been faster
                 _download(repo, filename, revision, endpoint, target)
     return target
+
+
+def _is_whole(target: Path) -> bool:
+    """Tell whether a copy is there, as it was downloaded; a damaged one is removed."""
+    seal = _seal(target)
+    if seal.exists():
+        return recall(lambda: read_sealed(seal, of=target.name), keep=False) is not None
+    return target.exists()
+
+
+def _seal(target: Path) -> Path:
+    return target.with_name(f"{target.name}.seal")
 
 
 def hub_path(repo: str, filename: str, cache: Path, revision: str) -> Path:
@@ -126,7 +137,9 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
             f"{filename} from {where} arrived damaged (checksum {found}, should be {remote.etag}) "
             f"and was deleted: run again"
         )
+    _seal(target).unlink(missing_ok=True)
     partial.replace(target)
+    write_sealed(_seal(target), {"etag": remote.etag}, of=target.name, files=[target])
 
 
 def _checksum(path: Path, *, like: str) -> str:

@@ -18,11 +18,13 @@ import numpy.typing as npt
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.text.corpus import Corpus, Piece
 
 TokenIds = npt.NDArray[np.integer]  # of any shape and width
 Lengths = npt.NDArray[np.int64]
 
+MAX_IDS = 1 << 24  # a model with more has no room on any machine
 MIN_VOCAB = 300  # 256 bytes, the special tokens and something to merge
 
 _ROLES = {  # what published vocabularies call their special tokens
@@ -134,6 +136,9 @@ class BpeTokenizer(Tokenizer):
         self._inner.no_padding()
         self._inner.encode_special_tokens = True  # "</s>" inside a text is text
         vocab = self._inner.get_vocab()  # its ids count: the library closes gaps in the file's
+        largest = max(vocab.values(), default=0)
+        if largest >= MAX_IDS:
+            raise InputError(f"{name} has the id {largest:,}, and ids must be below {MAX_IDS:,}")
         added = {t["content"]: t["special"] for t in file.get("added_tokens", [])}
         lengths = _byte_lengths(vocab, "ByteLevel" in str(file["decoder"]), added)
         named = {token: vocab[token] for token, is_special in added.items() if is_special}
@@ -209,7 +214,8 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
 
     name = f"bpe{size}-{piece.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
     path = cache / "tokenizers" / name
-    if path.is_file():
+    seal = path.with_name(f"{path.stem}.seal")
+    if recall(lambda: read_sealed(seal, of=name)) is not None:
         return path.read_bytes()
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
@@ -224,6 +230,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     inner.train_from_iterator((batch["text"] for batch in batches), trainer)
     content = inner.to_str().encode()
     write_atomic(path, content)
+    write_sealed(seal, {}, of=name, files=[path])
     return content
 
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 
 from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer
-from pe_bench.system.files import saving
-from pe_bench.text.arrow import quiet_library
+from pe_bench.system.console import info
+from pe_bench.text.arrow import keep_tables, quiet_library
 from pe_bench.text.corpus import Piece
 
 Places = npt.NDArray[np.int64]
@@ -79,38 +78,44 @@ def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
     """Return a piece as ids of 16 or 32 bits, from the cache where it is there."""
     import pyarrow.compute as pc  # late, as `datasets` is
 
-    documents = piece.documents(cache)
-    size = documents.data.nbytes
-    processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
-    at_once = min(1000, max(1, BYTES_AT_ONCE * len(documents) // max(1, size)))
-    width = "uint16" if tokenizer.vocab_size <= MAX_NARROW else "uint32"
     name = f"{piece.fingerprint[:16]}-{tokenizer.fingerprint[:16]}"
     folder = cache / "tokens" / name
-    with quiet_library(cache, size) as datasets, saving(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock"):  # other runs wait rather than do the same
-            try:
-                tokens = documents.map(
-                    _encode,
-                    fn_kwargs={"tokenizer": tokenizer, "width": width},
-                    batched=True,
-                    batch_size=at_once,
-                    writer_batch_size=at_once,
-                    remove_columns="text",
-                    features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
-                    num_proc=processes if processes > 1 else None,
-                    cache_file_name=str(folder / "ids.arrow"),
-                    load_from_cache_file=True,
-                    new_fingerprint=name,  # the library's would depend on the machine's paths
-                    desc="tokenize",
-                )
-            finally:
-                for unfinished in folder.glob("tmp*"):  # of a run that failed or was killed
-                    unfinished.unlink()
+    tokens = keep_tables(
+        folder / f"{name}.json",
+        lambda: _tokenize(piece.documents(cache), tokenizer, folder, cache),
+        "the same tokens",
+    )
     column = tokens.data.column("ids")  # a list for each document
     lengths = pc.list_value_length(column).to_numpy()
     stops = np.cumsum(lengths, dtype=np.int64)
     return TokenText(pc.list_flatten(column), stops - lengths, stops - 1)
+
+
+def _tokenize(documents: Any, tokenizer: Tokenizer, folder: Path, cache: Path) -> Any:
+    """Return a `Dataset` of the ids of documents, in files of a folder."""
+    size = documents.data.nbytes
+    processes = min(os.cpu_count() or 1, size // BYTES_PER_PROCESS)
+    at_once = min(1000, max(1, BYTES_AT_ONCE * len(documents) // max(1, size)))
+    width = "uint16" if tokenizer.vocab_size <= MAX_NARROW else "uint32"
+    with quiet_library(cache, size) as datasets:
+        try:
+            return documents.map(
+                _encode,
+                fn_kwargs={"tokenizer": tokenizer, "width": width},
+                batched=True,
+                batch_size=at_once,
+                writer_batch_size=at_once,
+                remove_columns="text",
+                features=datasets.Features({"ids": datasets.List(datasets.Value(width))}),
+                num_proc=processes if processes > 1 else None,
+                cache_file_name=str(folder / "ids.arrow"),
+                load_from_cache_file=False,
+                new_fingerprint=folder.name,  # the library's would depend on the machine's paths
+                desc="tokenize",
+            )
+        finally:
+            for unfinished in folder.glob("tmp*"):  # of a run that failed or was killed
+                unfinished.unlink()
 
 
 def _encode(
@@ -187,5 +192,5 @@ def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
             "give the tokenizer.json that the file was made with as --tokenizer"
         )
     said = ", ".join(f"id {id_} occurs {n:,} times" for id_, n in counts.items())
-    print(f"{path}: {len(ids):,} tokens, not known where documents begin; {said}", flush=True)
+    info(f"{path}: {len(ids):,} tokens, not known where documents begin; {said}")
     return ids

@@ -119,8 +119,9 @@ def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
     from pe_bench.system.files import slug
 
     figures: dict[str, Figure] = {}
-    for table in read_tables(results):
-        for subset, figure in draw(table).items():
+    tables = read_tables(results)
+    for table in tables:
+        for subset, figure in draw(table, tables).items():
             figures[f"{table.name}-{slug(subset)}".strip("-")] = figure
     if not figures:
         raise InputError(f"there are no finished runs in {results}: use pe_bench.run first")

@@ -167,6 +167,10 @@ class Task:
     trains_each_subset: bool = False
     """Whether every subset has a training phase of its own, each from the same start."""
 
+    measures_time: ClassVar[bool] = False
+    """Rows are times, which no run repeats digit for digit. Settings then name machine and code,
+    intervals are quartiles over repetitions, and nothing is tested for significance."""
+
     gate: float | None = None
     """Per cent in distribution from which on what was trained counts as learned; None: no gate."""
 

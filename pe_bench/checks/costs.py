@@ -103,6 +103,14 @@ def _cached(model: Decoder, tokens: Tensor) -> int:
     return cache.numbers_per_token
 
 
+def count_products(call: Callable[[], object]) -> int:
+    """Return the floating-point operations of the matrix products in a call."""
+    counter = FlopCounterMode(display=False, custom_mapping=_EXTRA)
+    with counter:
+        call()
+    return int(counter.get_total_flops())
+
+
 class _Elementwise(TorchDispatchMode):
     """Counts one operation for each element that arithmetic touches."""
 
@@ -128,6 +136,12 @@ def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return int(2 * batch * heads * queries * k[2] * (dim + v[3]))
 
 
+def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """Of its backward pass: the logits again, and two products for each of two in forward."""
+    batch, heads, queries, dim = q
+    return int(2 * batch * heads * queries * k[2] * (3 * dim + 2 * v[3]))
+
+
 def _triangular_solve(matrix: Any, right: Any, *_: Any, **__: Any) -> int:
     """Of a triangular system: n^2 for each column of the right-hand side."""
     return int(math.prod(matrix[:-2]) * matrix[-1] ** 2 * right[-1])
@@ -135,5 +149,6 @@ def _triangular_solve(matrix: Any, right: Any, *_: Any, **__: Any) -> int:
 
 _EXTRA: dict[Any, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     torch.ops.aten.linalg_solve_triangular: _triangular_solve,
 }

@@ -68,6 +68,12 @@ class Cache:
         """Number of values that all layers together keep per token."""
         return sum(buffer.shape[1] * buffer.shape[3] for buffer in self._buffers.values())
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Number of bytes that all layers together keep per token."""
+        buffers = self._buffers.values()
+        return sum(buffer.shape[1] * buffer.shape[3] * buffer.itemsize for buffer in buffers)
+
     def end(self, new: int) -> None:
         """Close a step of `new` tokens."""
         self.lengths += new

@@ -22,8 +22,13 @@ LEGEND_ROWS = 20
 
 
 @styled
-def draw_curves(table: Table) -> Figure:
-    """Return a panel for each `Curve` of the task, with a curve for each encoding."""
+def draw_curves(table: Table, reference: str = "") -> Figure:
+    """Return a panel for each `Curve` of the task, with a curve for each encoding.
+
+    Args:
+        table: the table.
+        reference: encoding whose curve is bold on logarithmic axes.
+    """
     views = table.views(Curve)
     figure, axes = charts.make_panels(
         len(views),
@@ -43,9 +48,13 @@ def draw_curves(table: Table) -> Figure:
                 look = _look(table, encoding, chosen[encoding])
                 # Later curves are thinner, so that those below can be seen where they coincide.
                 look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
+                if view.log_y and encoding == reference:
+                    look |= {"linewidth": 4.0, "zorder": 3}
                 bars = _bars(table, curve, percent=_is_percent(table, view))
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
         _set_x(axis, view, numbers, table.axis("length"))
+        if view.log_y:
+            axis.set_yscale("log")
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
@@ -151,7 +160,7 @@ def _bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame
     """Return the lengths of error bars down and up (2, N), within 0 and 100 for percentages.
 
     They are standard deviations over seeds, or, where no encoding has two, 95 % intervals over
-    items: one meaning in a picture.
+    items, quartiles over repetitions where times are measured: one meaning in a picture.
     """
     if _has_seeds(table):
         down = numbers["sd"]
@@ -187,6 +196,8 @@ def _look(table: Table, encoding: str, style: Style) -> dict[str, Any]:
 def _trained_lengths(table: Table) -> dict[float, str]:
     """Return the lengths of training, each with the label of its line."""
     about = table.about
+    if about.measures_time:  # nothing is trained
+        return {}
     if about.fine_tune_length is not None and about.train_length is not None:
         return {
             about.train_length: f"pre-trained to {about.train_length:,}",
@@ -239,7 +250,11 @@ def _legend_width(table: Table) -> float:
 
 def _add_legend(figure: Figure, table: Table, handles: Mapping[str, Any]) -> None:
     """Name the encodings on the right of all panels."""
-    bars = "sd over seeds" if _has_seeds(table) else "95 % interval over items"
+    bars = "95 % interval over items"
+    if _has_seeds(table):
+        bars = "sd over seeds"
+    elif table.about.measures_time:
+        bars = "quartiles"
     figure.legend(
         list(handles.values()),
         [table.describe(encoding) for encoding in handles],

@@ -119,11 +119,10 @@ def write_notes(table: Table) -> str:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
     several = bool((table.scores["seeds"] > 1).any())
-    spread = (
-        "±: standard deviation over seeds"
-        if several
-        else "(a to b): 95 % interval over items, for this one trained model"
-    )
+    over = "quartiles over repetitions, beside their median"
+    if not table.about.measures_time:
+        over = "95 % interval over items, for this one trained model"
+    spread = "±: standard deviation over seeds" if several else f"(a to b): {over}"
     lines.append(
         "Ranked by the first column of scores. All columns are means over all seeds. Columns "
         f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "

@@ -38,7 +38,9 @@ class Comparison:
 
 
 def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Comparison:
-    """Return the comparison of the encodings that a table ranks."""
+    """Return the comparison of the encodings that a table ranks; an empty one of times."""
+    if table.about.measures_time:  # seeds are repetitions there, and nothing is drawn
+        return Comparison("", [], [], {}, {}, with_items=False)
     ranking = table.ranked()
     scores = _scores(table, ranking)
     others = [name for name in ranking if name != reference] if reference in ranking else []

@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from pe_bench.reporting.charts import save
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.maps import draw_gallery, draw_heatmap
+from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
 
@@ -31,19 +33,31 @@ class Pictures:
         return [path for paths in self.singles.values() for path in paths.values()]
 
 
-def draw(table: Table) -> dict[str, Figure]:
+def draw(
+    table: Table, tables: Sequence[Table] = (), reference: str = DEFAULT_REFERENCE
+) -> dict[str, Figure]:
     """Return the pictures of a table that show all encodings.
 
+    Args:
+        table: the table.
+        tables: all of a results folder, whose qualities stand against the times of this one.
+        reference: encoding whose times are drawn bold.
+
     Returns:
-        By name: "" for the metrics over length, else the subset of a heatmap or gallery.
+        By name: "" for the metrics over length, "quality" for cost against quality, else the
+        subset of a heatmap or gallery.
     """
     figures = {}
     if table.views(Curve):
-        figures[""] = draw_curves(table)
+        figures[""] = draw_curves(table, reference)
     elif _have_lengths(table):
         figures[""] = draw_scores(table)
     for view in _maps(table):
         figures[view.subset] = draw_map(table, view)
+    if table.about.measures_time:
+        others = find_quality(table, tables)
+        if others:
+            figures["quality"] = draw_tradeoff(table, others)
     return figures
 
 
@@ -56,10 +70,20 @@ def draw_map(
     return draw_gallery(table, view, encodings)
 
 
-def save_pictures(table: Table, folder: Path) -> Pictures:
-    """Draw all pictures of a table, those of single encodings in folders of their own."""
+def save_pictures(
+    table: Table,
+    folder: Path,
+    tables: Sequence[Table] = (),
+    reference: str = DEFAULT_REFERENCE,
+) -> Pictures:
+    """Draw all pictures of a table, those of single encodings in folders of their own.
+
+    Args:
+        table, tables, reference: as in `draw`.
+        folder: to write to.
+    """
     paths = {}
-    for name, figure in draw(table).items():
+    for name, figure in draw(table, tables, reference).items():
         stem = f"{table.name}-{slug(name)}" if name else table.name
         paths[name] = save(figure, folder / f"{stem}.png")
     singles: dict[Path, dict[str, Path]] = {}

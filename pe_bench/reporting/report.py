@@ -50,11 +50,9 @@ def write_report(
     target = results if export is None else export
     tables = make_tables(records)
     folder = _make_folder(target / "plots")
-    pictures = [save_pictures(table, folder) for table in tables]
-
-    comparisons = [
-        paired.compare_table(table, reference or paired.DEFAULT_REFERENCE) for table in tables
-    ]
+    compared_with = reference or paired.DEFAULT_REFERENCE
+    pictures = [save_pictures(table, folder, tables, compared_with) for table in tables]
+    comparisons = [paired.compare_table(table, compared_with) for table in tables]
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"

@@ -34,6 +34,7 @@ class RunRecord:
         views: columns, panels and maps of the report.
         metrics: the task's own metrics, beside those that are known.
         axes: meaning of the columns `length` and `second_axis`, by "length" and "second".
+        measures_time: whether the numbers are times of the machine, see `Task.measures_time`.
         gate: per cent in distribution from which on what was trained counts as learned; None: any.
         max_train_axis: largest value of the axis `length` in training.
         train_length: tokens of the longest training sequence.
@@ -72,6 +73,7 @@ class RunRecord:
     views: tuple[View, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
+    measures_time: bool = False
     gate: float | None = None
     max_train_axis: float | None = None
     train_length: int | None = None

@@ -38,7 +38,7 @@ class Curve:
         subset, metric: the rows.
         title: of the panel; empty: the subset.
         x: label of the axis; empty: that of the task's lengths.
-        log_x: whether the axis is logarithmic.
+        log_x, log_y: whether the axis is logarithmic.
     """
 
     subset: str
@@ -46,6 +46,7 @@ class Curve:
     title: str = ""
     x: str = ""
     log_x: bool = True
+    log_y: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.running.conditions import find_conditions
 from pe_bench.running.memory import check_encoding_fits, check_task_fits
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, check_used, resolve
@@ -97,7 +98,8 @@ def make_plan(
     except InputError as error:
         problems.add("", error)
     loaded = _load(encodings, problems)
-    resolved = _resolve(options, tasks, problems, plan)
+    conditions = find_conditions(device)
+    resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan)]
     for task in resolved:
         pairs = _pair(task, loaded, device, options.precision, problems)
         if not problems.titles:

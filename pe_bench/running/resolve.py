@@ -59,6 +59,16 @@ class ResolvedTask:
         torch.manual_seed(seed)
         return Decoder(self.model, encoding.make)
 
+    def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
+        """Return the task with what times depend on among its settings, if it measures time.
+
+        Args:
+            conditions: see `pe_bench.running.conditions.find_conditions`.
+        """
+        if not self.task.measures_time:
+            return self
+        return replace(self, settings={**self.settings, "conditions": dict(conditions)})
+
     def digest(self, *more: Any) -> str:
         """Return eight characters that stand for the settings and for `more`."""
         return digest(_without_defaults(self.settings), *more)

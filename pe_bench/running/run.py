@@ -18,6 +18,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.running.conditions import code_of
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
@@ -76,7 +77,8 @@ class Run:
     @property
     def folder(self) -> Path:
         """Run directory, whose digest has every setting and version that decides a number."""
-        identity = self.resolved.digest(self.encoding.label, self.encoding.version)
+        code = (code_of(self.encoding),) if self.resolved.task.measures_time else ()
+        identity = self.resolved.digest(self.encoding.label, self.encoding.version, *code)
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
@@ -242,7 +244,8 @@ class Run:
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
         evaluations: list[Evaluation] = []
-        for sample in range(model.encoding.eval_samples):
+        samples = 1 if task.measures_time else model.encoding.eval_samples
+        for sample in range(samples):
             model.use_eval_sample(sample)
             name = f"{slug(subset)}-{sample}" if sample else slug(subset)
             path = self.folder / "journal" / f"{name}.jsonl"
@@ -319,6 +322,7 @@ class Run:
             views=task.views,
             metrics=dict(task.metrics),
             axes=dict(task.axes),
+            measures_time=task.measures_time,
             gate=task.gate,
             max_train_axis=task.max_train_axis,
             train_length=self.resolved.model.train_length,

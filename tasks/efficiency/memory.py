@@ -1,0 +1,100 @@
+"""The memory that a call needs: measured, predicted from shorter inputs, and what there is."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile
+
+GIB = 2**30
+PAIR_BYTES = 64  # for each head, query and key: more than any encoding here keeps for backward
+SPARE = 0.8  # of what is free, that one call may take
+
+
+def peak_bytes(call: Callable[[], object], device: str) -> int:
+    """Return the most bytes that a call holds at a time, beyond those in use before it.
+
+    On CUDA torch's allocator counts. On a CPU its profiler lists every allocation and release, the
+    buffers inside of operations included, of which this is the largest running sum.
+
+    Args:
+        call: what is measured.
+        device: "cpu" or "cuda".
+    """
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with _without_stderr(), profile(profile_memory=True) as profiler:
+        call()
+    assert profiler.kineto_results is not None
+    events: list[Any] = [
+        event for event in profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
+    events.sort(key=lambda event: event.start_ns())
+    held = 0
+    most = 0
+    for event in events:
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def predict(measured: Mapping[int, float], length: int) -> float:
+    """Return a cost at another length, from those at one or two shorter ones.
+
+    Costs are a N + b N^2, with a and b of zero or more; from one length alone b N^2. With no
+    length nothing is predicted: 0.
+
+    Args:
+        measured: cost by length; the two longest count.
+        length: N.
+    """
+    known = sorted(measured)[-2:]
+    if not known:
+        return 0.0
+    last = known[-1]
+    if len(known) == 1:
+        return measured[last] * (length / last) ** 2
+    per_token = measured[last] / last
+    slope = (per_token - measured[known[0]] / known[0]) / (last - known[0])  # b
+    slope = min(max(slope, 0.0), per_token / last)
+    return length * (per_token + slope * (length - last))
+
+
+def allowed_bytes(limit: float, device: str) -> float:
+    """Return the bytes that one call may take: a limit in GiB, or less where less is free."""
+    return min(limit * GIB, SPARE * free_bytes(device))
+
+
+def free_bytes(device: str) -> float:
+    """Return the bytes of a device that are free."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        return float(torch.cuda.mem_get_info()[0])
+    info = Path("/proc/meminfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Send what the profiler's C++ code remarks nowhere."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,143 @@
+"""Whole models: a training step, the reading of a prompt, and decoding with a cache."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pe_bench.api import Cache, Decoder, InputError, ModelConfig
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.model import MakeEncoding
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What models are run with, whatever their encoding.
+
+    Attributes:
+        config: their shape.
+        batch: sequences.
+        length: tokens of each.
+        device: "cpu" or "cuda".
+        autocast: of every call.
+    """
+
+    config: ModelConfig
+    batch: int
+    length: int
+    device: str
+    autocast: AbstractContextManager[Any]
+
+    def model(self, make_encoding: MakeEncoding) -> Decoder:
+        """Return an untrained decoder.
+
+        Raises:
+            InputError: the encoding does not fit the shape.
+        """
+        torch.manual_seed(0)
+        return Decoder(self.config, make_encoding).to(self.device)
+
+    def tokens(self) -> Tensor:
+        """Return random ids and the one after each row, (B, N + 1)."""
+        generator = torch.Generator().manual_seed(0)
+        size = (self.batch, self.length + 1)
+        ids = torch.randint(self.config.vocab_size, size, generator=generator)
+        return ids.to(self.device)
+
+
+class TrainingStep:
+    """Steps of AdamW on one batch.
+
+    Args:
+        setting: shape and batch.
+        make_encoding: of the encoding.
+        backend: of the attention.
+
+    Raises:
+        InputError: the encoding does not fit the shape.
+    """
+
+    def __init__(self, setting: Setting, make_encoding: MakeEncoding, backend: Backend) -> None:
+        self.setting = setting
+        self.backend = backend
+        self.model = setting.model(make_encoding).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.ids = setting.tokens()
+
+    def __call__(self) -> None:
+        """Run one step."""
+        with self.setting.autocast:
+            losses = self.model.token_losses(
+                self.ids[:, :-1], self.ids[:, 1:], backend=self.backend
+            )
+        losses.mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Prefill:
+    """Reads a prompt into an empty cache and predicts the token after it.
+
+    Args:
+        setting: shape and batch.
+        make_encoding: of the encoding.
+        backend: of the attention.
+        new: tokens that there is room for after the prompt.
+
+    Raises:
+        InputError: the encoding does not fit the shape.
+    """
+
+    def __init__(
+        self, setting: Setting, make_encoding: MakeEncoding, backend: Backend, new: int
+    ) -> None:
+        self.setting = setting
+        self.backend = backend
+        self.new = new
+        self.model = setting.model(make_encoding).eval()
+        self.prompts = setting.tokens()[:, :-1]
+        self.cache = self._empty()
+
+    def __call__(self) -> Tensor:
+        """Return the most probable next token of each row, (B, 1)."""
+        self.cache = self._empty()
+        return self._next(self.prompts)
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """Bytes that a token keeps in the cache; None: the encoding cannot use one."""
+        cacheable = self.model.encoding.prefix_consistent
+        return self.cache.bytes_per_token if cacheable else None
+
+    def _empty(self) -> Cache:
+        capacity = self.setting.length + self.new
+        return Cache(self.setting.batch, capacity, self.setting.device)
+
+    def _next(self, tokens: Tensor) -> Tensor:
+        with torch.no_grad(), self.setting.autocast:
+            hidden = self.model.hidden(tokens, self.cache, backend=self.backend)
+            return self.model.logits(hidden[:, -1:]).argmax(-1)
+
+
+class Decoding(Prefill):
+    """Writes tokens after a prompt that is in the cache already, each from the one before."""
+
+    def __init__(
+        self, setting: Setting, make_encoding: MakeEncoding, backend: Backend, new: int
+    ) -> None:
+        super().__init__(setting, make_encoding, backend, new)
+        if not self.model.encoding.prefix_consistent:
+            raise InputError("what it makes of a token depends on later ones: it has no cache")
+
+    def __call__(self) -> Tensor:
+        """Return the last token of each row, (B, 1)."""
+        length = self.setting.length
+        if not self.cache.numbers_per_token:
+            super().__call__()
+        self.cache.truncate(torch.full((self.setting.batch,), length, device=self.setting.device))
+        token = self.prompts[:, -1:]
+        for _ in range(self.new):
+            token = self._next(token)
+        return token

@@ -1,0 +1,373 @@
+"""Time and memory of an encoding, in one layer and in whole models, beside those of RoPE."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, get_args
+
+import torch
+
+from pe_bench.api import (
+    LARGE,
+    Batch,
+    Column,
+    Curve,
+    Decoder,
+    Encoding,
+    EncodingSpec,
+    Evaluation,
+    Headline,
+    Journal,
+    Measurement,
+    Metric,
+    ModelConfig,
+    Preset,
+    Task,
+    TaskContext,
+    TrainConfig,
+    Vocabulary,
+    progress,
+)
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.model import MakeEncoding
+from pe_bench.registry import plugins
+
+from .attention_layer import AttentionLayer
+from .cells import Cell, Cells, Entry, Limits, Pass, make_rows
+from .models import Decoding, Prefill, Setting, TrainingStep
+
+AUTO: Backend = "auto"
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+ROPE = EncodingSpec("rope")
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PASSES = {
+    "forward": "forward",
+    "forward_backward": "forward and backward",
+    "training_step": "training step",
+    "prefill": "prompt",
+    "decoding": "decoding",
+}
+KINDS = {
+    "ms": Metric("time", "ms", higher_is_better=False),
+    "time_ratio": Metric("time", "× reference", higher_is_better=False),
+    "mib": Metric("memory", "MiB", higher_is_better=False),
+    "memory_ratio": Metric("memory", "× reference", higher_is_better=False),
+    "gflops": Metric("matrix products", "GFLOP", higher_is_better=False),
+    "tokens_per_second": Metric("tokens per second", higher_is_better=True),
+}
+
+
+def name_metrics() -> dict[str, Metric]:
+    """Return the meaning of every metric: of each pass all kinds."""
+    metrics = {"cache_bytes": Metric("bytes per token", higher_is_better=False)}
+    for name in PASSES:
+        metrics |= {f"{name}_{kind}": metric for kind, metric in KINDS.items()}
+    return metrics
+
+
+class Efficiency(Task):
+    """What an encoding costs in time and memory, beside a reference in the same process.
+
+    | subset | what is measured |
+    |---|---|
+    | `operator` | the attention of one layer and one sequence, forward, and forward and backward |
+    | `training` | a step of AdamW: time, tokens per second, memory, operations of products |
+    | `inference` | reading a prompt, then decoding with the cache, and the cache's bytes |
+
+    The headline is the time of a training step over that of `rope`: 1.1 is a tenth slower. The two
+    take turns, so that whatever slows the machine slows both, and the ratio is the median over the
+    repetitions of one time over the other, with its quartiles. A GPU is timed by its own events.
+    Absolute times hold for the machine, the threads and the versions that a run records; tables
+    never mix two of these.
+
+    Every backend of the attention is measured: the rows of `operator` are of what the engine takes
+    by itself, those of `operator-sdpa` of that one. The reference always has its own best. What a
+    backend cannot do, and what would not fit into memory or take too long (both predicted from
+    shorter inputs), is left out, with the reason among the notes in run.json.
+
+    Memory is the most that a call holds beyond what was there before it: gradients count, weights
+    and the state of the optimizer do not. Queries, keys and values of `operator` are given, the
+    products with the layer's matrices count under `projections` only; position tables and biases
+    are made in every call, as in a model of one layer. Operations are those of matrix products, a
+    fused causal attention counting as the whole square.
+
+    Preset `paper` has the sizes of the published table: one layer, 12 heads of 64, 1024 tokens,
+    half precision.
+
+    Args:
+        reference: the encoding that ratios are to.
+        shortest: tokens of the shortest input of `operator`; the next one has twice as many.
+        longest: tokens of the longest one.
+        models: backends that whole models are measured with; "auto": what the engine takes.
+        batch: sequences of a training step, and prompts.
+        new_tokens: tokens that are decoded after a prompt.
+        projections: whether the four matrices of the layer count in `operator`.
+        precision: of all calls; "run": that of the command.
+        repeats: repetitions.
+        seconds: most seconds for the repetitions of a call, and for one of them.
+        memory: most GiB for a call.
+    """
+
+    headline = Headline("training_step_time_ratio", "training")
+    all_subsets = ("operator", "training", "inference")
+    vocabulary = Vocabulary(256, digit_ids=tuple(range(10)), separator_ids=(10,))
+    metrics = name_metrics()
+    measures_time = True
+    check_options = {"shortest": 16, "longest": 32, "new_tokens": 2, "repeats": 3}
+    presets = {
+        "quick": Preset(
+            TrainConfig(steps=0, batch_size=1, length=1024),
+            LARGE.changed(layers=2),
+            {"longest": 2048, "batch": 1, "new_tokens": 16, "repeats": 5, "seconds": 5.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=0, batch_size=8, length=1024),
+            LARGE,
+            {
+                "longest": 8192,
+                "models": "all",
+                "batch": 8,
+                "new_tokens": 64,
+                "repeats": 20,
+                "seconds": 10.0,
+                "memory": 64.0,
+            },
+        ),
+        "paper": Preset(
+            TrainConfig(steps=0, batch_size=1, length=1024),
+            LARGE,
+            {
+                "shortest": 1024,
+                "longest": 1024,
+                "models": "all",
+                "batch": 1,
+                "new_tokens": 64,
+                "projections": True,
+                "precision": "bf16",
+                "repeats": 100,
+                "seconds": 30.0,
+                "memory": 64.0,
+            },
+        ),
+    }
+
+    def __init__(
+        self,
+        context: TaskContext,
+        *,
+        reference: EncodingSpec = ROPE,
+        shortest: int = 512,
+        longest: int = 2048,
+        models: Literal["auto", "all"] = "auto",
+        batch: int = 1,
+        new_tokens: int = 16,
+        projections: bool = False,
+        precision: Literal["run", "bf16", "fp16"] = "run",
+        repeats: int = 5,
+        seconds: float = 5.0,
+        memory: float = 4.0,
+    ) -> None:
+        super().__init__(context)
+        self.check_range(
+            shortest=(shortest, 4, 2**20),
+            longest=(longest, shortest, 2**20),
+            batch=(batch, 1, 2**20),
+            new_tokens=(new_tokens, 1, 2**20),
+            repeats=(repeats, 3, 10_000),
+        )
+        self.make_reference: MakeEncoding = plugins.load("encoding", reference).make
+        self.lengths = [shortest]
+        while 2 * self.lengths[-1] <= longest:
+            self.lengths.append(2 * self.lengths[-1])
+        self.model_backends = BACKENDS if models == "all" else (AUTO,)
+        self.batch_size = batch
+        self.new_tokens = new_tokens
+        self.projections = projections
+        self.precision = precision
+        self.limits = Limits(repeats, seconds, memory)
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        return max(self.lengths[-1], self.train_length + self.new_tokens)
+
+    @cached_property
+    def views(self) -> tuple[Column | Curve, ...]:
+        columns = (
+            Column("training", "training_step_memory_ratio"),
+            Column("training", "training_step_tokens_per_second"),
+            Column("inference", "prefill_time_ratio", PASSES["prefill"]),
+            Column("inference", "decoding_time_ratio", PASSES["decoding"]),
+            Column("inference", "cache_bytes", "cache"),
+            Column("operator", "forward_backward_time_ratio", "attention"),
+            Column("operator", "forward_backward_memory_ratio", "attention"),
+        )
+        curves = []
+        for name, kind in (
+            ("forward", "ms"),
+            ("forward_backward", "ms"),
+            ("forward_backward", "mib"),
+        ):
+            for backend in BACKENDS:
+                title = f"{PASSES[name]}, {backend}"
+                metric = f"{name}_{kind}"
+                curves.append(Curve(name_subset("operator", backend), metric, title, log_y=True))
+        return (*columns, *curves)
+
+    def skip(self, encoding: Encoding) -> str | None:
+        """Return None: what an encoding cannot do is left out cell by cell."""
+        return None
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        generator = torch.Generator().manual_seed(0)
+        size = (self.batch_size, self.length + 1)
+        ids = torch.randint(self.vocabulary.vocab_size, size, generator=generator)
+        return Batch(ids[:, :-1], ids[:, 1:])
+
+    def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
+        device = model.lm_head.weight.device.type
+        bench = _Bench(self, model.config, model.make_encoding, device, self._dtype(device))
+        cells = Cells(journal, self.limits, device)
+        measure = {
+            "operator": bench.operator,
+            "training": bench.training,
+            "inference": bench.inference,
+        }
+        # These make models of their own, with gradients and in the precision that is asked for.
+        with (
+            torch.inference_mode(False),
+            torch.autocast(device, enabled=False),
+            torch.enable_grad(),
+        ):
+            rows = measure[subset](cells)
+        return Evaluation(rows, cells.notes())
+
+    def _dtype(self, device: str) -> torch.dtype:
+        """Return what queries, keys and values are in."""
+        if self.precision != "run":
+            return HALVES[self.precision]
+        if torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device)
+        return torch.float32
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """The cells of one encoding.
+
+    Attributes:
+        task: with its options.
+        config: shape of the models.
+        make_encoding: of the encoding under test.
+        device: "cpu" or "cuda".
+        dtype: of queries, keys and values.
+    """
+
+    task: Efficiency
+    config: ModelConfig
+    make_encoding: MakeEncoding
+    device: str
+    dtype: torch.dtype
+
+    def operator(self, cells: Cells) -> list[Measurement]:
+        """Measure one attention layer with every backend at every length."""
+        rows = []
+        known: dict[Backend, dict[int, Entry]] = {backend: {} for backend in BACKENDS}
+        bar = progress("operator", len(BACKENDS) * len(self.task.lengths))
+        for length in self.task.lengths:
+            for backend in BACKENDS:
+                cell = Cell(
+                    f"{backend} at {length} tokens",
+                    name_subset("operator", backend),
+                    length,
+                    self.config.heads * length**2,
+                    partial(self._attention, backend),
+                )
+                known[backend][length] = cells.measure(cell, known[backend])
+                rows += make_rows(cell, known[backend][length])
+                bar.update()
+        bar.close()
+        return rows
+
+    def training(self, cells: Cells) -> list[Measurement]:
+        """Measure training steps with every backend."""
+        return self._models(cells, "training", {"training step": self._training_step})
+
+    def inference(self, cells: Cells) -> list[Measurement]:
+        """Measure reading and writing with every backend."""
+        makers = {"prompt": self._prefill, "decoding": self._decoding}
+        return self._models(cells, "inference", makers)
+
+    def _models(
+        self, cells: Cells, subset: str, makers: Mapping[str, Callable[..., Any]]
+    ) -> list[Measurement]:
+        rows = []
+        length = self.task.length
+        pairs = self.task.batch_size * self.config.layers * self.config.heads * length**2
+        bar = progress(subset, len(self.task.model_backends) * len(makers))
+        for backend in self.task.model_backends:
+            for title, make in makers.items():
+                cell = Cell(
+                    f"{title}, {backend}",
+                    name_subset(subset, backend),
+                    length,
+                    pairs,
+                    partial(make, backend),
+                )
+                rows += make_rows(cell, cells.measure(cell, {}))
+                bar.update()
+        bar.close()
+        return rows
+
+    def _attention(self, backend: Backend, length: int) -> dict[str, Pass]:
+        """Return the passes of one attention layer."""
+        config = self.config.changed(train_length=length)
+        make = partial(
+            AttentionLayer,
+            config,
+            device=self.device,
+            autocast=self._autocast(),
+            dtype=self.dtype,
+            projections=self.task.projections,
+        )
+        subject = make(self.make_encoding, backend)
+        reference = make(self.task.make_reference, AUTO)
+        return {
+            "forward": Pass(subject.forward, reference.forward),
+            "forward_backward": Pass(subject.forward_backward, reference.forward_backward),
+        }
+
+    def _training_step(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        subject = TrainingStep(setting, self.make_encoding, backend)
+        reference = TrainingStep(setting, self.task.make_reference, AUTO)
+        return {"training_step": Pass(subject, reference, tokens=setting.batch * length)}
+
+    def _prefill(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        new = self.task.new_tokens
+        subject = Prefill(setting, self.make_encoding, backend, new)
+        reference = Prefill(setting, self.task.make_reference, AUTO, new)
+        tokens = setting.batch * length
+        return {"prefill": Pass(subject, reference, tokens, kept=lambda: subject.cache_bytes)}
+
+    def _decoding(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        new = self.task.new_tokens
+        subject = Decoding(setting, self.make_encoding, backend, new)
+        reference = Decoding(setting, self.task.make_reference, AUTO, new)
+        return {"decoding": Pass(subject, reference, setting.batch * new, new)}
+
+    def _setting(self, length: int) -> Setting:
+        return Setting(self.config, self.task.batch_size, length, self.device, self._autocast())
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.dtype == torch.float32:
+            return nullcontext()
+        # Casts of weights are not kept: a step of the optimizer changes the weights.
+        return torch.autocast(self.device, self.dtype, cache_enabled=False)
+
+
+def name_subset(subset: str, backend: Backend) -> str:
+    """Return the name of the rows of a backend."""
+    return subset if backend == AUTO else f"{subset}-{backend}"

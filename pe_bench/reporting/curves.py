@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
@@ -54,7 +55,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
         _set_x(axis, view, numbers, table.axis("length"))
         if view.log_y:
-            axis.set_yscale("log")
+            _set_log_y(axis)
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
@@ -137,6 +138,13 @@ def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:
     axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
     axis.minorticks_off()
     axis.set_xlabel(view.x or label)
+
+
+def _set_log_y(axis: Axes) -> None:
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _is_percent(table: Table, view: Curve | Column) -> bool:

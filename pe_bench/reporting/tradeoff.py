@@ -58,8 +58,8 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
                 )
         axis.margins(0.15)
         axis.grid(alpha=0.3)
-        axis.set_xlabel(table.label(table.headline.metric))
-        axis.set_ylabel(f"{other.headline.subset}: {other.label(other.headline.metric)}")
+        axis.set_xlabel(_describe_headline(table))
+        axis.set_ylabel(_describe_headline(other))
         charts.set_panel_title(axis, other.heading, width=4.6)
     names = sorted(handles)
     figure.legend(
@@ -72,6 +72,10 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     )
     charts.set_title(figure, f"Cost against quality · {table.heading}", beside=LEGEND_WIDTH)
     return figure
+
+
+def _describe_headline(table: Table) -> str:
+    return f"{table.headline.subset}: {table.label(table.headline.metric)}"
 
 
 def _means(table: Table) -> dict[str, float]:

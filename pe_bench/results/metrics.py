@@ -42,6 +42,9 @@ METRICS = {
     "extra_flops_per_token": Metric("extra operations per token", higher_is_better=False),
     "extra_cache_per_token": Metric("extra cached numbers per token", higher_is_better=False),
     "flops_overhead_percent": Metric("operations added", "%", higher_is_better=False),
+    "forward_ms": Metric("time of a forward pass", "ms", higher_is_better=False),
+    "prefill_gflops": Metric("operations of a forward pass", "GFLOP", higher_is_better=False),
+    "prefill_gmacs": Metric("products of a forward pass", "GMAC", higher_is_better=False),
     "cache_overhead_percent": Metric("cache added", "%", higher_is_better=False),
 }
 

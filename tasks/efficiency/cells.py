@@ -1,5 +1,6 @@
 """One cell after the other: predicted, measured, kept in the journal, or left out with a reason."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -198,14 +199,16 @@ def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
             named["cache_bytes"] = [found["kept"]]
         for metric, numbers in named.items():
             low, middle, high = quartiles(numbers)
+            if len(numbers) == 1:
+                low = high = math.nan
             row = Measurement(
                 cell.subset,
                 metric,
                 middle,
                 len(numbers),
                 length=cell.length,
-                ci_low=low if len(numbers) > 1 else float("nan"),
-                ci_high=high if len(numbers) > 1 else float("nan"),
+                ci_low=low,
+                ci_high=high,
             )
             rows.append(row)
     return rows

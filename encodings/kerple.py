@@ -49,28 +49,31 @@ class Kerple(Encoding):
             self.weight_p = nn.Parameter(2 * torch.rand(model.heads))
             self.weight_a = nn.Parameter(torch.rand(model.heads))
 
-    def penalty(self, distance: Tensor, p: Tensor, a: Tensor) -> Tensor:
-        """Return p ln(1 + a d) or a d^p: (B or 1, T, S), (H,), (H,) -> (B or 1, H, T, S)."""
+    def penalty(self, distances: Tensor, p: Tensor, a: Tensor) -> Tensor:
+        """Return p ln(1 + a d) or a d^p of distances d: (N,), (H,), (H,) -> (H, N)."""
         # Through .data, which autograd does not watch: a second forward before the backward of
         # the first must not look like a change to what the first has saved.
         a.data.clamp_(min=SMALLEST)
         p.data.clamp_(min=SMALLEST, max=None if self.form == "log" else 2)
-        d = distance[:, None].to(a.dtype)  # (B or 1, 1, T, S)
-        p = p[:, None, None]
-        a = a[:, None, None]
+        d = distances.to(a.dtype)  # (N,)
+        p = p[:, None]
+        a = a[:, None]
         return p * (a * d).log1p() if self.form == "log" else a * d**p
 
-    def bias(self, positions: Positions) -> Tensor | None:
+    def distance_bias(self, distances: Tensor) -> Tensor | None:
         if self.form == "power-weighted":
             return None  # `rewrite_logits` adds it after multiplying
-        return -self.penalty(positions.distance, self.p, self.a)
+        return -self.penalty(distances, self.p, self.a)
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         if self.form != "power-weighted":
             return scores
-        distance = positions.distance
-        weight = (-self.penalty(distance, self.weight_p, self.weight_a)).exp()
-        return weight * scores - self.penalty(distance, self.p, self.a)
+        distance = positions.distance  # (B or 1, T, S)
+        weight = (-self.penalty(distance.flatten(), self.weight_p, self.weight_a)).exp()
+        penalty = self.penalty(distance.flatten(), self.p, self.a)  # (H, B T S)
+        shape = (-1, *distance.shape)
+        weight = weight.view(shape).transpose(0, 1)  # (B or 1, H, T, S)
+        return weight * scores - penalty.view(shape).transpose(0, 1)
 
     def overrides(self, hook: str) -> bool:
         """Return False for the logits of two of the three forms, which keep the fused path."""

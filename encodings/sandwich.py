@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig
 
 
 class Sandwich(Encoding):
@@ -46,16 +46,14 @@ class Sandwich(Encoding):
         # The bias has its type: float32, in a float64 model float64.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
-    def bias(self, positions: Positions) -> Tensor:
-        distance = positions.distance  # (B or 1, T, S)
-        device = distance.device
-        # Every distance there is once, in float64, rather than every pair with all its cosines.
-        each = torch.arange(int(distance.max()) + 1, device=device)
+    def distance_bias(self, distances: Tensor) -> Tensor:
+        device = distances.device
+        # In float64, as a sum of many cosines of large angles.
         index = self.first + torch.arange(self.dim // 2, device=device)
-        table = (each[:, None] * 10_000.0 ** (-2 * index.double() / self.dim)).cos().sum(dim=1)
+        frequencies = 10_000.0 ** (-2 * index.double() / self.dim)  # (dim/2,)
+        sums = (distances[:, None] * frequencies).cos().sum(dim=1)  # (N,)
         if self.first:
-            table -= self.dim / 2
+            sums -= self.dim / 2
         heads = self.model.heads
         per_head = heads / (8 * torch.arange(1, heads + 1, device=device).double())
-        by_head = (per_head[:, None] * table).to(self.like.dtype)  # (H, distances)
-        return by_head[:, distance].transpose(0, 1)
+        return (per_head[:, None] * sums).to(self.like.dtype)

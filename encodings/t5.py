@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig
 
 
 def bucket_table(buckets: int, max_distance: int) -> Tensor:
@@ -75,9 +75,8 @@ class T5(Encoding):
         self.table = nn.Parameter(model.init_std * torch.randn(buckets, model.heads))
         self.register_buffer("bucket_of", bucket_table(buckets, max_distance), persistent=False)
 
-    def bias(self, positions: Positions) -> Tensor:
-        distance = positions.distance  # (B or 1, T, S)
-        buckets = self.bucket_of[distance.clamp(max=len(self.bucket_of) - 1)]
+    def distance_bias(self, distances: Tensor) -> Tensor:
+        buckets = self.bucket_of[distances.clamp(max=len(self.bucket_of) - 1)]  # (N,)
         # As an embedding: the gradient of plain indexing crawls on a GPU where millions of pairs
-        # share a bucket. Keys go last in memory, which fused attention asks of a bias.
-        return F.embedding(buckets, self.table).permute(0, 3, 1, 2).contiguous()
+        # share a bucket.
+        return F.embedding(buckets, self.table).T

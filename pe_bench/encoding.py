@@ -110,9 +110,22 @@ class Encoding(nn.Module):
         """
         return q, k
 
-    def bias(self, positions: Positions) -> Tensor | None:
-        """Return what is added to the logits, (B or 1, H or 1, T, S)."""
+    def distance_bias(self, distances: Tensor) -> Tensor | None:
+        """Return what is added to the logits at some distances i - j: (N,) -> (H, N)."""
         return None
+
+    def bias(self, positions: Positions) -> Tensor | None:
+        """Return what is added to the logits, (B or 1, H or 1, T, S).
+
+        For a bias of anything but the distance; the engine asks for some of the queries alone
+        where T x S is large.
+        """
+        distance = positions.distance  # (B or 1, T, S)
+        by_distance = self.distance_bias(distance.flatten())  # (H, B T S)
+        if by_distance is None:
+            return None
+        # Keys go last in memory, which fused attention asks of a bias.
+        return by_distance.unflatten(1, distance.shape).transpose(0, 1).contiguous()
 
     # Page 2: content.
 

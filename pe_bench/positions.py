@@ -1,7 +1,7 @@
 """Where the tokens of a forward pass stand: the argument that most hooks of an encoding take."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -26,6 +26,7 @@ class Positions:
         layer: index of the layer, from 0.
         features: what `scan_features` returned, (B, H, S, F), or None.
         state: what the layer before handed on, see `StatefulEncoding`.
+        counted: ids of queries and keys are 0, 1, 2, ... in every row.
     """
 
     query: Tensor
@@ -34,6 +35,7 @@ class Positions:
     layer: int = 0
     features: Tensor | None = None
     state: State = None
+    counted: bool = False
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -51,6 +53,24 @@ class Positions:
         """`features` of the new tokens, (B, H, T, F), or None."""
         return None if self.features is None else at_queries(self.features, self.index)
 
+    def part(self, queries: Tensor, keys: int) -> "Positions":
+        """Return the positions of some queries, by their rows (t,), and of the first `keys` keys.
+
+        The state stays that of all new tokens.
+        """
+        index = self.index
+        if index is None:
+            index = torch.arange(self.query.shape[1], device=queries.device)[None]
+        return replace(
+            self,
+            query=self.query[:, queries],
+            key=self.key[:, :keys],
+            index=index[:, queries],
+            features=None if self.features is None else self.features[:, :, :keys],
+            counted=False,
+            _kept={},
+        )
+
     def once(self, compute: Callable[..., Result], *args: Any) -> Result:
         """Return compute(*args), computed in the first layer of a forward pass, kept for the rest.
 
@@ -60,6 +80,12 @@ class Positions:
         if compute not in self._kept:
             self._kept[compute] = compute(*args)
         return cast(Result, self._kept[compute])
+
+
+def in_order(tokens: int, device: torch.device) -> Positions:
+    """Return the positions 0, 1, ..., tokens - 1 of queries that are also the keys."""
+    ids = torch.arange(tokens, device=device)[None]
+    return Positions(ids, ids, counted=True)
 
 
 def causal_mask(index: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:

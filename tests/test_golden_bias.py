@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import LogitTerms, attend, attention_logits
+from pe_bench.decoder.attention import attend
+from pe_bench.decoder.logits import LogitTerms, attention_logits
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings import fire
@@ -89,7 +90,7 @@ def test_alibi_of_the_authors_differs_by_what_softmax_ignores(golden: Any) -> No
     bias = difference(decay)[0].float()
     arrays.check("official_row_bias_8", bias[:, -1:] - bias[:, -1:, :1])
     official = arrays["official_row_bias_8"].expand(8, 16, 16)[None]
-    theirs = attend(q, k, v, LogitTerms(bias=official))
+    theirs = attend(q, k, v, LogitTerms(bias=lambda _: official))
     torch.testing.assert_close(
         attend(q, k, v, LogitTerms(separable=decay)), theirs, rtol=0, atol=1e-5
     )
@@ -238,7 +239,7 @@ def test_only_the_weighted_kerple_is_slow() -> None:
     for form in ("log", "power", "power-weighted"):
         model = Decoder(ModelConfig(layers=1), partial(Kerple, form=form))
         if form == "power-weighted":
-            with pytest.raises(InputError, match="rewrites logits: use backend eager"):
+            with pytest.raises(InputError, match="rewrites logits, which backend sdpa cannot: use blocked"):
                 model(tokens, backend="sdpa")
         else:
             model(tokens, backend="sdpa")

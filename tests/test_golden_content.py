@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import LogitTerms, attend, attention_logits
+from pe_bench.decoder.attention import attend
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.logits import LogitTerms, attention_logits
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings import path
@@ -40,11 +41,11 @@ def rewriting(
 ) -> LogitTerms:
     """The `rewrite_logits` hook as attention takes it."""
 
-    def hook(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        positions = at(q.shape[2], k.shape[2], features, index)
-        return encoding.rewrite_logits(scores, q, k, positions)
+    def hook(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        given = at(q.shape[2], k.shape[2], features, index)
+        return encoding.rewrite_logits(scores, q, k, given)
 
-    return LogitTerms(index, rewrite=hook)
+    return LogitTerms(at(0, 0, features, index), rewrite=hook)
 
 
 def features_of(encoding: Encoding, x: Tensor) -> Tensor | None:

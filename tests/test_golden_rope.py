@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.attention import attention_logits
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.logits import attention_logits
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.rope import RoPE, geometric, rotate
 from pe_bench.encodings.selective_rope import SelectiveRoPE

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench.config import IGNORE, ModelConfig
-from pe_bench.decoder.attention import Backend, LogitTerms, attend
+from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE

@@ -1,49 +1,27 @@
 """Causal attention: one function, several backends, the same numbers.
 
-"eager" is the reference, as short as the formula, with T x S memory. "sdpa" is torch's fused
-attention, which takes causal masks, separable biases and wide values without T x S memory.
+| backend | what it does | memory | serves |
+|---|---|---|---|
+| eager | the formula as it stands, the reference | T x S | everything |
+| sdpa | torch's fused attention; biases become a mask | T; with a mask T x S | all but `rewrite` |
+| blocked | blocks of queries, hooks called for each | T | everything |
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pe_bench.decoder.blocked import blocked_attention
+from pe_bench.decoder.logits import PLAIN, LogitTerms, attention_logits, dense_bias
 from pe_bench.errors import InputError
-from pe_bench.positions import causal_mask, separable_matrix
+from pe_bench.positions import causal_mask
 
-Backend = Literal["auto", "eager", "sdpa"]
-RewriteLogits = Callable[[Tensor, Tensor, Tensor], Tensor]
+Backend = Literal["auto", "eager", "sdpa", "blocked"]
 
-
-@dataclass(frozen=True)
-class LogitTerms:
-    """How logits are made of queries and keys.
-
-    Attributes:
-        index: column of each query among the keys, (B or 1, T); None: T == S, query i is column i.
-        separable: c, (B or 1, H, S), float32 or wider; c_i - c_j is added.
-        bias: (B or 1, H or 1, T, S), is added.
-        rewrite: (scores, q, k) -> scores, see `Encoding.rewrite_logits`; needs the eager backend.
-        divide: the product of queries and keys is divided by sqrt(D).
-    """
-
-    index: Tensor | None = None
-    separable: Tensor | None = None
-    bias: Tensor | None = None
-    rewrite: RewriteLogits | None = None
-    divide: bool = True
-
-    def divisor(self, head_dim: int) -> float:
-        """What products of queries and keys are divided by."""
-        return math.sqrt(head_dim) if self.divide else 1.0
-
-
-PLAIN = LogitTerms()
+BLOCKED_FROM = 512
+"""Queries from which "auto" takes blocks for what depends on pairs of tokens."""
 
 
 def attend(
@@ -64,31 +42,33 @@ def attend(
     Raises:
         InputError: a backend that cannot do what is asked for.
     """
-    if terms.rewrite is not None and backend not in ("auto", "eager"):
-        raise InputError(f"this encoding rewrites logits: use backend eager, not {backend}")
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # (B, H, S, D)
-    v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)  # (B, H, S, E)
-    if backend == "eager" or terms.rewrite is not None:
-        scores = attention_logits(q, k, terms)
-        return scores.softmax(-1).to(v.dtype) @ v
-    return _sdpa(q, k, v, terms)
+    if backend == "auto":
+        backend = fastest(q, k, terms)
+    if backend == "sdpa" and terms.rewrite is not None:
+        raise InputError(
+            "this encoding rewrites logits, which backend sdpa cannot: use blocked or eager"
+        )
+    k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
+    v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
+    if backend == "blocked":
+        return blocked_attention(q, k, v, terms)
+    if backend == "sdpa":
+        return _sdpa(q, k, v, terms)
+    return attention_logits(q, k, terms).softmax(-1).to(v.dtype) @ v
 
 
-def attention_logits(q: Tensor, k: Tensor, terms: LogitTerms = PLAIN) -> Tensor:
-    """Return what the softmax of `attend` is given, (B, H, T, S), -inf where no query may look."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # (B, H, S, D)
-    wide = torch.promote_types(q.dtype, torch.float32)
-    scores = (q @ k.mT).to(wide)  # (B, H, T, S)
-    if terms.divide:
-        scores = scores / terms.divisor(q.shape[-1])
-    if terms.separable is not None:
-        scores = scores + separable_matrix(terms.separable, terms.index).to(wide)
-    if terms.bias is not None:
-        scores = scores + terms.bias
-    if terms.rewrite is not None:
-        scores = terms.rewrite(scores, q, k)
-    causal = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
-    return scores.masked_fill(~causal, -torch.inf)
+def fastest(q: Tensor, k: Tensor, terms: LogitTerms) -> Backend:
+    """Return the backend that "auto" takes."""
+    if not terms.of_pairs:
+        return "sdpa"
+    if q.shape[2] >= BLOCKED_FROM:
+        return "blocked"
+    return "sdpa" if terms.rewrite is None else "eager"
+
+
+def repeat_heads(t: Tensor, heads: int) -> Tensor:
+    """Return one row of keys or values for each head: (B, G, S, D) -> (B, H, S, D)."""
+    return t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], dim=1)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
@@ -103,10 +83,11 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     k = _pad(k, widest)
     v = _pad(v, widest)
     mask = None
-    if terms.index is not None or terms.bias is not None:
+    bias = dense_bias(terms, q.shape[2], k.shape[2])  # (B or 1, H or 1, T, S)
+    if terms.index is not None or bias is not None:
         mask = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
-        if terms.bias is not None:
-            mask = terms.bias.to(q.dtype).masked_fill(~mask, -torch.inf)  # (B or 1, H, T, S)
+        if bias is not None:
+            mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)  # (B or 1, H, T, S)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
     )

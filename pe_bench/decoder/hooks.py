@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.attention import LogitTerms
+from pe_bench.decoder.logits import Bias, LogitTerms, RewriteLogits
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -105,24 +105,56 @@ def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor 
 
 
 def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTerms:
-    """Return what the encoding does to the logits of a layer."""
-    rewrite = None
-    if encoding.overrides("rewrite_logits"):
-
-        def rewrite(scores: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            rewritten = in_float32(encoding.rewrite_logits, scores, q, k, positions)
-            _check(encoding, "rewrite_logits", rewritten, scores.shape)
-            return rewritten
-
+    """Return what the encoding does to the logits of a layer, in a batch of `rows`."""
     separable = in_float32(encoding.separable_bias, positions)
     if separable is not None:
         shape = (rows, encoding.model.heads, positions.key.shape[1])
         _check(encoding, "separable_bias", separable, shape, one_row=True)
-    if encoding.shared:  # one bias for all layers
-        bias = positions.once(_bias, encoding, replace(positions, features=None, state=None), rows)
+    by_distance = None
+    bias = None
+    if encoding.overrides("bias") or not positions.counted:
+        bias = _bias_hook(encoding, positions, rows)
+    elif encoding.shared:  # one table for all layers
+        by_distance = positions.once(_by_distance, encoding, positions)
     else:
-        bias = _bias(encoding, positions, rows)
-    return LogitTerms(positions.index, separable, bias, rewrite, encoding.divide_scores)
+        by_distance = _by_distance(encoding, positions)
+    rewrite = _rewrite_hook(encoding) if encoding.overrides("rewrite_logits") else None
+    learned = tuple(p for p in encoding.parameters() if p.requires_grad)
+    return LogitTerms(
+        positions, separable, by_distance, bias, rewrite, encoding.divide_scores, learned
+    )
+
+
+def _by_distance(encoding: Encoding, positions: Positions) -> Tensor | None:
+    """Return the bias at each distance, (H, S), or None."""
+    distances = torch.arange(positions.key.shape[1], device=positions.key.device)  # (S,)
+    table = in_float32(encoding.distance_bias, distances)
+    if table is not None:
+        _check(encoding, "distance_bias", table, (encoding.model.heads, len(distances)))
+    return table
+
+
+def _bias_hook(encoding: Encoding, positions: Positions, rows: int) -> Bias | None:
+    """Return the hook for the bias of any queries; None if the encoding has none."""
+    if not (encoding.overrides("bias") or encoding.overrides("distance_bias")):
+        return None
+
+    def bias(asked: Positions) -> Tensor | None:
+        if encoding.shared and asked is positions:  # one bias for all layers
+            alike = replace(positions, features=None, state=None)
+            return positions.once(_bias, encoding, alike, rows)
+        return _bias(encoding, asked, rows)
+
+    return bias
+
+
+def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
+    def rewrite(scores: Tensor, q: Tensor, k: Tensor, asked: Positions) -> Tensor:
+        rewritten = in_float32(encoding.rewrite_logits, scores, q, k, asked)
+        _check(encoding, "rewrite_logits", rewritten, scores.shape)
+        return rewritten
+
+    return rewrite
 
 
 def update_state(

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder import hooks
-from pe_bench.decoder.attention import Backend, attend, attention_logits
+from pe_bench.decoder.attention import Backend, attend, repeat_heads
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
+from pe_bench.decoder.logits import attention_logits
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -66,7 +67,7 @@ class Attention(nn.Module):
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
         extra = hooks.extra_values(encoding, positions, len(x))  # (B, H, T, E)
         if extra is not None:
-            v = v.repeat_interleave(extra.shape[1] // v.shape[1], dim=1)  # (B, H, T, D)
+            v = repeat_heads(v, extra.shape[1])  # (B, H, T, D)
             v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H, T, D + E)
         k = context.remember(self.layer, "k", k)  # (B, G, S, D)
         v = context.remember(self.layer, "v", v)  # (B, G, S, D) or (B, H, S, D + E)
@@ -297,18 +298,21 @@ class Decoder(nn.Module):
     ) -> Positions:
         """Return the positions of tokens so far (B, S): those given, or the encoding's own."""
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
+        counted = False
         if given is not None:
             ids = _replace_ids(ids, given)
         else:
             if final_lengths is None:
                 final_lengths = torch.full((len(tokens),), tokens.shape[1])
-            ids = hooks.draw_positions(self.encoding, ids, final_lengths)
+            drawn = hooks.draw_positions(self.encoding, ids, final_lengths)
+            counted = index is None and drawn is ids and not self.encoding.overrides("positions")
+            ids = drawn
         query = ids
         if index is not None:
             rows = torch.arange(len(index), device=index.device)[:, None]
             query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
         self._refuse_past_table(query)
-        return Positions(query, ids, index)
+        return Positions(query, ids, index, counted=counted)
 
     def _refuse_past_table(self, positions: Tensor) -> None:
         limit = self.encoding.max_position

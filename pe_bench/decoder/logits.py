@@ -1,0 +1,113 @@
+"""What attention takes the softmax of: products of queries and keys, and what encodings add."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pe_bench.positions import Positions, causal_mask, in_order, separable_matrix
+
+Bias = Callable[[Positions], Tensor | None]
+RewriteLogits = Callable[[Tensor, Tensor, Tensor, Positions], Tensor]
+
+
+@dataclass(frozen=True)
+class LogitTerms:
+    """How logits are made of queries and keys.
+
+    Attributes:
+        positions: of queries and keys; None: T == S, in order.
+        separable: c, (B or 1, H, S), float32 or wider; c_i - c_j is added.
+        by_distance: bias at distances 0, 1, ..., (H, S), where T == S and ids count tokens.
+        bias: positions -> (B or 1, H or 1, T, S), is added.
+        rewrite: (scores, q, k, positions) -> scores, see `Encoding.rewrite_logits`.
+        divide: the product of queries and keys is divided by sqrt(D).
+        learned: parameters that `bias` and `rewrite` read.
+    """
+
+    positions: Positions | None = None
+    separable: Tensor | None = None
+    by_distance: Tensor | None = None
+    bias: Bias | None = None
+    rewrite: RewriteLogits | None = None
+    divide: bool = True
+    learned: tuple[Tensor, ...] = field(default=(), repr=False)
+
+    @property
+    def index(self) -> Tensor | None:
+        """Column of each query among the keys, (B or 1, T); None: query i is column i."""
+        return None if self.positions is None else self.positions.index
+
+    @property
+    def of_pairs(self) -> bool:
+        """Logits depend on pairs of tokens otherwise than by c_i - c_j."""
+        return not (self.by_distance is None and self.bias is None and self.rewrite is None)
+
+    def divisor(self, head_dim: int) -> float:
+        """What products of queries and keys are divided by."""
+        return math.sqrt(head_dim) if self.divide else 1.0
+
+
+PLAIN = LogitTerms()
+
+
+def attention_logits(q: Tensor, k: Tensor, terms: LogitTerms = PLAIN) -> Tensor:
+    """Return what the softmax of `attend` is given, (B, H, T, S), -inf where no query may look."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # (B, H, S, D)
+    scores = unmasked_logits(q, k, terms)
+    causal = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
+    return scores.masked_fill(~causal, -torch.inf)
+
+
+def unmasked_logits(q: Tensor, k: Tensor, terms: LogitTerms, *, falling: bool = False) -> Tensor:
+    """Return the logits before the causal mask: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
+
+    Args:
+        q: queries.
+        k: keys, as many heads as q.
+        terms: what is done to the logits.
+        falling: queries are in falling order, for `by_distance`.
+    """
+    positions = terms.positions or in_order(q.shape[2], q.device)
+    scores = scaled_product(q, k, terms.divisor(q.shape[-1]))
+    if terms.separable is not None:
+        scores = scores + separable_matrix(terms.separable, positions.index).to(scores.dtype)
+    if terms.by_distance is not None:
+        bias = falling_toeplitz(terms.by_distance, q.shape[2], k.shape[2])  # (H, T, S)
+        scores = scores + (bias if falling else bias.flip(-2))
+    if terms.bias is not None and (bias_of_pairs := terms.bias(positions)) is not None:
+        scores = scores + bias_of_pairs
+    if terms.rewrite is not None:
+        scores = terms.rewrite(scores, q, k, positions)
+    return scores
+
+
+def scaled_product(q: Tensor, k: Tensor, divisor: float) -> Tensor:
+    """Return q k^T / divisor in float32 or wider: (B, H, T, D), (B, H, S, D) -> (B, H, T, S)."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    # Autocast would round logits to bfloat16, whose steps are 0.06 at a logit of 16.
+    with torch.autocast(q.device.type, enabled=False):
+        product = q.to(wide) @ k.to(wide).mT
+    return product if divisor == 1 else product / divisor
+
+
+def dense_bias(terms: LogitTerms, queries: int, keys: int) -> Tensor | None:
+    """Return what is added to logits but does not separate, (B or 1, H or 1, T, S), or None."""
+    if terms.by_distance is not None:
+        return falling_toeplitz(terms.by_distance, queries, keys).flip(-2)[None]
+    if terms.bias is None:
+        return None
+    return terms.bias(terms.positions or in_order(queries, torch.device("cpu")))
+
+
+def falling_toeplitz(by_distance: Tensor, queries: int, keys: int) -> Tensor:
+    """Return b[h, i - j] for the queries i = S - 1, S - 2, ..., S - T: (H, N) -> (H, T, S).
+
+    Zero where j > i. It is a view of T + S numbers per head: in falling order each row of the
+    matrix is the one before, one column to the left.
+    """
+    last_row = by_distance[:, :keys].flip(-1)  # (H, S): distances S - 1, ..., 0
+    return F.pad(last_row, (0, queries - 1)).unfold(-1, keys, 1)

@@ -1,16 +1,12 @@
 """An MLP of the distance as a share of the position (Li et al. 2024, arXiv 2310.04418)."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-
-HIDDEN = 2**24
-"""Largest number of hidden values of the MLP in memory at once."""
 
 
 class FIRE(Encoding):
@@ -22,8 +18,8 @@ class FIRE(Encoding):
     shift. The multiplier learns from queries before t only, so from none if t is 1 or less.
 
     The numbers are those of the paper's listing, which reimplementations share; no code of the
-    authors was found. The MLP runs on every pair of tokens, T x S x width operations, but in
-    pieces, whose hidden values are computed again for the gradient: memory is T x S x H.
+    authors was found. Where a unit's input is exactly zero, its gradient is that of one side; a
+    ReLU's would be zero.
 
     Args:
         width: of the MLP.
@@ -69,11 +65,12 @@ class FIRE(Encoding):
         self.threshold = threshold
         self.eps = eps
         self.shared = shared
+        self.leak = 0.0 if activation == "relu" else 0.01  # slope of a unit that is off
         self.c = nn.Parameter(torch.tensor(c))
         self.multiplier = nn.Parameter(torch.tensor(1.0))
         self.mlp = nn.Sequential(
             nn.Linear(1, width),
-            nn.ReLU() if activation == "relu" else nn.LeakyReLU(),
+            nn.LeakyReLU(self.leak),
             nn.Linear(width, model.heads),
         )
         if init == "normal":
@@ -88,14 +85,32 @@ class FIRE(Encoding):
         threshold = (self.multiplier * self.threshold).abs()
         furthest = positions.query.to(self.c.dtype).maximum(threshold)  # (B or 1, T)
         share = self.psi(distance) / (self.psi(furthest)[..., None] + self.eps)
-        rows = max(1, HIDDEN // (self.width * share[:, 0].numel()))  # queries at a time
-        pieces = [
-            checkpoint(self.mlp, piece, use_reentrant=False, preserve_rng_state=False)
-            for piece in share[..., None].split(rows, dim=1)
-        ]
+        by_head = self.lookup(share.flatten())  # (H, B T S)
         # Keys go last in memory, which fused attention asks of a bias.
-        return torch.cat(pieces, dim=1).permute(0, 3, 1, 2).contiguous()
+        bias: Tensor = by_head.unflatten(1, share.shape).transpose(0, 1).contiguous()
+        return bias
 
     def psi(self, x: Tensor) -> Tensor:
         """Compress distances."""
         return (self.c * x).abs().log1p()
+
+    def lookup(self, x: Tensor) -> Tensor:
+        """Return the MLP's output at numbers x, (N,) -> (H, N).
+
+        A function of one number through a layer of ReLUs is a straight line between the points
+        where a unit switches: slope x + start. The lines are found once for all numbers.
+        """
+        first = cast(nn.Linear, self.mlp[0])
+        last = cast(nn.Linear, self.mlp[2])
+        weight = first.weight[:, 0]  # (width,)
+        switch = torch.where(weight == 0, torch.inf * first.bias.sign(), -first.bias / weight)
+        switch, order = switch.detach().sort()  # (width,): x where each unit switches
+        pieces = torch.arange(self.width + 1, device=x.device)[:, None]  # (width + 1, 1)
+        behind = pieces > torch.arange(self.width, device=x.device)  # (width + 1, width)
+        on = behind == (weight[order] > 0)  # units of falling weight are on before they switch
+        gain = torch.where(on, 1.0, self.leak).to(x.dtype)  # (width + 1, width)
+        rates = last.weight[:, order]  # (H, width)
+        slope = (rates * weight[order]) @ gain.T  # (H, width + 1)
+        start = (rates * first.bias[order]) @ gain.T + last.bias[:, None]  # (H, width + 1)
+        piece = torch.bucketize(x.detach(), switch)  # (N,)
+        return torch.addcmul(start.index_select(1, piece), slope.index_select(1, piece), x)

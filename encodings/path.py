@@ -75,11 +75,12 @@ class PaTH(Encoding):
         return torch.cat(features, dim=-1)
 
     def scan_features(self, features: Tensor) -> Tensor:
-        """Put w where W_up W_down x was."""
-        low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
+        """Return w, the rows of M of each chunk and ln f: (B, H, S, D + CHUNK or D + CHUNK + 1)."""
+        dim = self.model.head_dim
+        low_rank, beta, gate = features.tensor_split([dim, dim + 1], dim=-1)
         windows = F.pad(low_rank, (0, 0, 2, 0)).unfold(2, 3, 1)  # (B, H, S, D, 3)
-        w = F.normalize(F.silu((windows * self.taps).sum(-1)), dim=-1)
-        return torch.cat([w, rest], dim=-1)
+        w = F.normalize(F.silu((windows * self.taps).sum(-1)), dim=-1)  # (B, H, S, D)
+        return torch.cat([w, chunk_inverses(w, beta), gate], dim=-1)
 
     def separable_bias(self, positions: Positions) -> Tensor | None:
         if self.gate == "none" or positions.features is None:
@@ -91,20 +92,36 @@ class PaTH(Encoding):
         assert positions.features is not None  # `token_features` made them
         dim = k.shape[-1]
         keys = k.shape[2]
-        causal = positions.causal  # (B or 1, 1, T, S)
+        first_query = 0 if positions.index is None else int(positions.index.min())
         walked = q  # every query, changed by all tokens from its own down to the chunk's end
         changes: list[Tensor] = []
         for start in reversed(range(0, keys, CHUNK)):
-            part = slice(start, start + CHUNK)
-            w = positions.features[:, :, part, :dim]  # (B, H, chunk, D)
-            beta = positions.features[:, :, part, dim, None]  # (B, H, chunk, 1)
+            part = slice(start, min(start + CHUNK, keys))
+            w, inverse = positions.features[:, :, part, : dim + CHUNK].tensor_split([dim], dim=-1)
+            inverse = inverse[..., : w.shape[2]]  # (B, H, chunk, chunk)
             key = k[:, :, part]  # (B, H, chunk, D)
-            passing = beta * torch.cat([w, (w @ key.mT).tril(-1)], dim=-1)
-            solved = torch.linalg.solve_triangular(
-                (beta * (w @ w.mT)).tril(-1), passing, upper=False, unitriangular=True
-            )
-            # Queries inside the chunk have met its tokens up to themselves, later ones all.
-            met = (walked @ w.mT) * causal[..., part]  # (B, H, T, chunk)
-            changes.append((walked - q) @ key.mT - met @ solved[..., dim:])
-            walked = walked - met @ solved[..., :dim]
+            met = walked @ w.mT  # (B, H, T, chunk)
+            if part.stop - 1 > first_query:
+                # Queries inside the chunk have met its tokens up to themselves.
+                met = met * positions.causal[..., part]
+            passed = met @ inverse  # (B, H, T, chunk)
+            changes.append((walked - q) @ key.mT - passed @ (w @ key.mT).tril(-1))
+            walked = walked - passed @ w
         return scores + torch.cat(changes[::-1], dim=-1) / math.sqrt(dim)
+
+
+def chunk_inverses(w: Tensor, beta: Tensor) -> Tensor:
+    """Return M of every chunk: w (B, H, S, D), beta (B, H, S, 1) -> its rows, (B, H, S, CHUNK)."""
+    length = w.shape[2]
+    padding = -length % CHUNK
+    # In float64: nearly equal w make the system ill-conditioned.
+    w64 = F.pad(w.double(), (0, 0, 0, padding)).unflatten(2, (-1, CHUNK))
+    beta64 = F.pad(beta.double(), (0, 0, 0, padding)).unflatten(2, (-1, CHUNK))
+    inverses = torch.linalg.solve_triangular(
+        (beta64 * (w64 @ w64.mT)).tril(-1),  # (B, H, chunks, CHUNK, CHUNK)
+        torch.diag_embed(beta64[..., 0]),
+        upper=False,
+        unitriangular=True,
+    )
+    rows: Tensor = inverses.flatten(2, 3)[:, :, :length].to(w.dtype)
+    return rows

@@ -125,7 +125,8 @@ class Encoding(nn.Module):
         if by_distance is None:
             return None
         # Keys go last in memory, which fused attention asks of a bias.
-        return by_distance.unflatten(1, distance.shape).transpose(0, 1).contiguous()
+        bias: Tensor = by_distance.unflatten(1, distance.shape).transpose(0, 1).contiguous()
+        return bias
 
     # Page 2: content.
 

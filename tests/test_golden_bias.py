@@ -3,18 +3,17 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.logits import LogitTerms, attention_logits
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.encodings import fire
 from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.dape import DAPE
 from pe_bench.encodings.fire import FIRE
@@ -43,6 +42,12 @@ def causal(length: int) -> Tensor:
 
 def at(length: int, first: int = 0) -> Positions:
     return Positions(ids(length, first), ids(length, first))
+
+
+def pair_bias(encoding: Encoding, positions: Positions) -> Tensor:
+    bias = encoding.bias(positions)
+    assert bias is not None
+    return bias
 
 
 def rewritten(encoding: Encoding, scores: Tensor, first: int = 0) -> Tensor:
@@ -108,7 +113,7 @@ def buckets_of(encoding: T5, query_positions: Tensor, key_positions: Tensor) -> 
     """Buckets as the bias shows them, once every bucket's bias is its number: (T, S)."""
     numbers = torch.arange(len(encoding.table)).float()[:, None]
     load(encoding, {"table": numbers.expand_as(encoding.table)})
-    return encoding.bias(Positions(query_positions, key_positions))[0, 0].long()
+    return pair_bias(encoding, Positions(query_positions, key_positions))[0, 0].long()
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), BUCKETS)
@@ -133,7 +138,7 @@ def test_t5_bias(golden: Any) -> None:
     arrays.check("bucket", buckets_of(T5(FOUR), ids(16), ids(16)))
     encoding = T5(FOUR)
     load(encoding, {"table": arrays["embedding"]})
-    arrays.check("bias", encoding.bias(at(16))[0].detach())
+    arrays.check("bias", pair_bias(encoding, at(16))[0].detach())
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [*BUCKETS, (2, 2), (7, 100), (128, 4096)])
@@ -239,7 +244,9 @@ def test_only_the_weighted_kerple_is_slow() -> None:
     for form in ("log", "power", "power-weighted"):
         model = Decoder(ModelConfig(layers=1), partial(Kerple, form=form))
         if form == "power-weighted":
-            with pytest.raises(InputError, match="rewrites logits, which backend sdpa cannot: use blocked"):
+            with pytest.raises(
+                InputError, match="rewrites logits, which backend sdpa cannot: use blocked"
+            ):
                 model(tokens, backend="sdpa")
         else:
             model(tokens, backend="sdpa")
@@ -279,32 +286,19 @@ def test_fire_takes_absolute_values_of_what_it_learns() -> None:
     assert torch.equal(encoding.bias(at(30)), before)
 
 
-def test_fire_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoding = FIRE(FOUR, threshold=20.0).double()
-    weights = torch.randn(2, 4, 30, 30)
+@pytest.mark.parametrize("activation", ["relu", "leaky-relu"])
+def test_fires_lines_are_its_mlp(activation: Any) -> None:
+    encoding = FIRE(FOUR, activation=activation).double()
+    with torch.no_grad():
+        encoding.mlp[0].weight[:3] = 0  # units that never switch, on and off
+    x = torch.linspace(-2, 2, 500, dtype=torch.float64, requires_grad=True)
     results = []
-    for hidden in (2**24, 32 * 30 * 2 * 7, 1):  # all queries at once, seven, one
-        monkeypatch.setattr(fire, "HIDDEN", hidden)
-        positions = torch.cat([ids(30), 3 * ids(30)])
-        bias = encoding.bias(Positions(positions, positions))
-        (bias * weights).sum().backward()
-        results.append([bias.detach(), *(p.grad for p in encoding.parameters())])
-        encoding.zero_grad()
-    for other in results[1:]:
-        torch.testing.assert_close(other, results[0])
-
-
-def test_fire_keeps_no_hidden_values_for_the_gradient() -> None:
-    kept: list[int] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.numel())
-        return tensor
-
-    encoding = FIRE(FOUR, width=64)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        encoding.bias(at(50))
-    assert kept and sum(kept) < 10 * 50 * 50
+    mlp = cast(nn.Sequential, encoding.mlp)(x[:, None])
+    for out in (mlp.T, encoding.lookup(x)):
+        parameters = list(encoding.mlp.parameters())
+        weights = torch.randn(4, 500, generator=torch.Generator().manual_seed(0))
+        results.append([out, *torch.autograd.grad((out * weights).sum(), [x, *parameters])])
+    torch.testing.assert_close(results[1], results[0])
 
 
 @torch.no_grad()
@@ -335,23 +329,23 @@ def test_sandwich(golden: Any, name: str, first: Any) -> None:
     encoding = Sandwich(TWELVE, first=first)
     if "formula" in name:
         encoding = encoding.double()
-    arrays.check(name, encoding.bias(at(40))[0])
+    arrays.check(name, pair_bias(encoding, at(40))[0])
 
 
 def test_sandwich_s_first_index_matters() -> None:
     """Unlike the constant it is no matter of one number per query."""
-    one, zero = (Sandwich(TWELVE, first=n).double().bias(at(40))[0] for n in (1, 0))
+    one, zero = (pair_bias(Sandwich(TWELVE, first=n).double(), at(40))[0] for n in (1, 0))
     relative = [(b - b[:, :1, :1])[:, -1] for b in (one, zero)]
     gap = (relative[0] - relative[1]).abs().max()
     assert 2.9 < gap <= 12 / 4
 
 
 def test_sandwich_takes_any_width_and_distance() -> None:
-    bias = Sandwich(TWELVE, dim=None).bias(Positions(ids(1, FAR), ids(1)))
+    bias = pair_bias(Sandwich(TWELVE, dim=None), Positions(ids(1, FAR), ids(1)))
     waves = sum(math.cos(FAR * 10_000 ** (-2 * m / 8)) for m in range(1, 5)) - 4
     expected = torch.tensor([waves * 12 / (8 * h) for h in range(1, 13)])
     torch.testing.assert_close(bias.flatten(), expected, rtol=1e-6, atol=0)
-    assert torch.equal(bias, Sandwich(TWELVE, dim=8).bias(Positions(ids(1, FAR), ids(1))))
+    assert torch.equal(bias, pair_bias(Sandwich(TWELVE, dim=8), Positions(ids(1, FAR), ids(1))))
 
 
 # DAPE

@@ -142,7 +142,9 @@ def test_path(golden: Open, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(path, "CHUNK", chunk)
     arrays = golden("path")
     q, k, v, w = (arrays[key].transpose(1, 2) for key in "qkvw")
-    features = torch.cat([w, *(arrays[key].mT[..., None] for key in ("beta", "g"))], dim=-1)
+    beta = arrays["beta"].mT[..., None]
+    gate = arrays["g"].mT[..., None]
+    features = torch.cat([w, path.chunk_inverses(w, beta), gate], dim=-1)
     plain, gated = PaTH(SHAPE), PaTH(SHAPE, gate="fla")
     terms = rewriting(plain, features[..., :-1])
     assert plain.separable_bias(at(0, 0, features[..., :-1])) is None
@@ -203,13 +205,16 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
     common = 0 if spread == 1 else random(1, 1, 1, 64)
     w = F.normalize(common + spread * random(1, 1, length, 64, seed=1), dim=-1)
     beta = 2 * random(1, 1, length, 1, seed=2).sigmoid() if spread == 1 else 1.99
-    features = torch.cat([w, torch.zeros_like(w[..., :1]) + beta], dim=-1).float()
+    beta = torch.zeros_like(w[..., :1]) + beta
     last = torch.arange(length - 200, length)[None]  # the longest ways
     q, k = (random(1, 1, n, 64, seed=n).float() for n in (200, length))
-    single, double = (
-        attention_logits(q.to(dtype), k.to(dtype), rewriting(encoding, features.to(dtype), last))
-        for dtype in (torch.float32, torch.float64)
-    )
+    logits = []
+    for dtype in (torch.float32, torch.float64):
+        rounded = w.float().to(dtype)
+        inverses = path.chunk_inverses(rounded, beta.float().to(dtype))
+        terms = rewriting(encoding, torch.cat([rounded, inverses], dim=-1), last)
+        logits.append(attention_logits(q.to(dtype), k.to(dtype), terms))
+    single, double = logits
     seen = double.isfinite()
     error = (single - double)[seen].abs().max() / double[seen].abs().max()
     assert 1e-8 < error < tolerance
@@ -218,7 +223,8 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
 def test_path_starts_with_projections_of_length_one_and_beta_one() -> None:
     encoding = PaTH(ModelConfig(heads=2, width=16, init_std=1e-4), gate="fox")
     features = scanned(encoding, random(1, 9, 16).float())
-    w, beta, log_gate = features.tensor_split([8, 9], dim=-1)
+    w, inverses, log_gate = features.tensor_split([8, -1], dim=-1)
+    beta = inverses[:, :, :9].diagonal(dim1=-2, dim2=-1)[..., None]
     torch.testing.assert_close(w.norm(dim=-1), torch.ones(1, 2, 9))
     torch.testing.assert_close(beta, torch.ones_like(beta), rtol=0, atol=1e-2)
     torch.testing.assert_close(log_gate, torch.full_like(beta, -math.log(2)), rtol=0, atol=1e-2)

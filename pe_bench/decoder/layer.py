@@ -97,5 +97,6 @@ class AttentionLayer(nn.Module):
                 )
             tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
-        ids = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
-        return Positions(ids, ids, None)
+        drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
+        counted = drawn is ids and not self.encoding.overrides("positions")
+        return Positions(drawn, drawn, counted=counted)

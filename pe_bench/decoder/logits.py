@@ -90,8 +90,7 @@ def scaled_product(q: Tensor, k: Tensor, divisor: float) -> Tensor:
     wide = torch.promote_types(q.dtype, torch.float32)
     # Autocast would round logits to bfloat16, whose steps are 0.06 at a logit of 16.
     with torch.autocast(q.device.type, enabled=False):
-        product = q.to(wide) @ k.to(wide).mT
-    return product if divisor == 1 else product / divisor
+        return (q.to(wide) / divisor) @ k.to(wide).mT
 
 
 def dense_bias(terms: LogitTerms, queries: int, keys: int) -> Tensor | None:

@@ -244,9 +244,7 @@ def test_only_the_weighted_kerple_is_slow() -> None:
     for form in ("log", "power", "power-weighted"):
         model = Decoder(ModelConfig(layers=1), partial(Kerple, form=form))
         if form == "power-weighted":
-            with pytest.raises(
-                InputError, match="rewrites logits, which backend sdpa cannot: use blocked"
-            ):
+            with pytest.raises(InputError, match="sdpa cannot serve here: the encoding rewrites"):
                 model(tokens, backend="sdpa")
         else:
             model(tokens, backend="sdpa")
@@ -290,10 +288,10 @@ def test_fire_takes_absolute_values_of_what_it_learns() -> None:
 def test_fires_lines_are_its_mlp(activation: Any) -> None:
     encoding = FIRE(FOUR, activation=activation).double()
     with torch.no_grad():
-        encoding.mlp[0].weight[:3] = 0  # units that never switch, on and off
+        cast(nn.Linear, encoding.mlp[0]).weight[:3] = 0  # units that never switch, on and off
     x = torch.linspace(-2, 2, 500, dtype=torch.float64, requires_grad=True)
     results = []
-    mlp = cast(nn.Sequential, encoding.mlp)(x[:, None])
+    mlp = encoding.mlp(x[:, None])
     for out in (mlp.T, encoding.lookup(x)):
         parameters = list(encoding.mlp.parameters())
         weights = torch.randn(4, 500, generator=torch.Generator().manual_seed(0))

@@ -20,6 +20,7 @@ PLACES = {
     "transform_qk": "q and k",
     "separable_bias": "bias",
     "bias": "bias",
+    "distance_bias": "bias",
     "rewrite_logits": "logits",
     "extra_values": "values",
     "update_state": "state",

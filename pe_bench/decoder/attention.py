@@ -1,27 +1,30 @@
 """Causal attention: one function, several backends, the same numbers.
 
-| backend | what it does | memory | serves |
+| backend | what it is | memory | serves |
 |---|---|---|---|
-| eager | the formula as it stands, the reference | T x S | everything |
-| sdpa | torch's fused attention; biases become a mask | T; with a mask T x S | all but `rewrite` |
-| blocked | blocks of queries, hooks called for each | T | everything |
+| eager | the formula as it stands: the reference | T x S | everything |
+| sdpa | torch's fused attention; a bias is a mask | T; with a mask T x S | all but `rewrite` |
+| blocked | blocks of queries; hooks are called for each | T | everything |
+| flex | torch's flex attention, compiled on CUDA | T | all but `bias` and `rewrite` |
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench.decoder.blocked import blocked_attention
+from pe_bench.decoder.flex import flex_attention
 from pe_bench.decoder.logits import PLAIN, LogitTerms, attention_logits, dense_bias
 from pe_bench.errors import InputError
 from pe_bench.positions import causal_mask
 
-Backend = Literal["auto", "eager", "sdpa", "blocked"]
+Backend = Literal["auto", "eager", "sdpa", "blocked", "flex"]
+BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto")
 
-BLOCKED_FROM = 512
-"""Queries from which "auto" takes blocks for what depends on pairs of tokens."""
+LONG = 512
+"""Queries from which T x S numbers cost more than blocks do."""
 
 
 def attend(
@@ -43,27 +46,55 @@ def attend(
         InputError: a backend that cannot do what is asked for.
     """
     if backend == "auto":
-        backend = fastest(q, k, terms)
-    if backend == "sdpa" and terms.rewrite is not None:
+        backend = fastest(q, v, terms)
+    elif reason := reason_against(backend, q, v, terms):
         raise InputError(
-            "this encoding rewrites logits, which backend sdpa cannot: use blocked or eager"
+            f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
         )
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
-    if backend == "blocked":
-        return blocked_attention(q, k, v, terms)
     if backend == "sdpa":
         return _sdpa(q, k, v, terms)
+    if backend == "blocked":
+        return blocked_attention(q, k, v, terms)
+    if backend == "flex":
+        return flex_attention(q, k, v, terms)
     return attention_logits(q, k, terms).softmax(-1).to(v.dtype) @ v
 
 
-def fastest(q: Tensor, k: Tensor, terms: LogitTerms) -> Backend:
-    """Return the backend that "auto" takes."""
-    if not terms.of_pairs:
+def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
+    """Return the backend that "auto" takes; q (B, H, T, D), v (B, G or H, S, E)."""
+    if not terms.of_pairs and not (q.is_cuda and v.shape[-1] > q.shape[-1]):
         return "sdpa"
-    if q.shape[2] >= BLOCKED_FROM:
-        return "blocked"
-    return "sdpa" if terms.rewrite is None else "eager"
+    if q.shape[2] < LONG:
+        return "sdpa" if terms.rewrite is None else "eager"
+    if q.is_cuda and reason_against("flex", q, v, terms) is None:
+        return "flex"
+    return "eager" if reason_against("blocked", q, v, terms) else "blocked"
+
+
+def reason_against(backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
+    """Return why a backend cannot serve q (B, H, T, D) and v (B, G or H, S, E); None if it can."""
+    if backend in ("sdpa", "flex") and terms.rewrite is not None:
+        return "the encoding rewrites logits"
+    of_state = terms.positions is not None and terms.positions.state is not None
+    if backend == "blocked" and of_state and (terms.bias is not None or terms.rewrite is not None):
+        return "the encoding makes logits of a state, which cannot be divided into blocks"
+    if backend != "flex":
+        return None
+    if terms.bias is not None:
+        return "the encoding's bias is no function of the distance alone"
+    if terms.index is not None or q.shape[2] != v.shape[2]:
+        return "some of the tokens are cached"
+    wants_gradient = torch.is_grad_enabled() and (q.requires_grad or v.requires_grad)
+    if wants_gradient and not flex_has_gradient(q):
+        return "it has no gradient on a CPU"
+    return None
+
+
+def flex_has_gradient(q: Tensor) -> bool:
+    """Return whether torch offers the gradient of flex attention where q is."""
+    return q.is_cuda
 
 
 def repeat_heads(t: Tensor, heads: int) -> Tensor:
@@ -79,6 +110,8 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     # Torch's fused kernels want one width for q, k and v (on a CPU they refuse anything else and
     # fall back to T x S memory). Zeros change neither the products nor the sums.
     widest = max(q.shape[-1], width)
+    if q.is_cuda:
+        widest += -widest % 8  # other widths fall to the kernel with T x S memory
     q = _pad(q, widest)
     k = _pad(k, widest)
     v = _pad(v, widest)

@@ -1,0 +1,69 @@
+"""Attention through torch's flex attention, which compiles what encodings add into one kernel.
+
+On a GPU it needs no padding of queries to the width of the values, and no T x S bias. On a CPU it
+has no gradient, and runs uncompiled, with T x S memory, for tests.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.attention import flex_attention as torch_flex
+
+from pe_bench.decoder.logits import LogitTerms
+
+
+def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
+    """Return what `attend` does, given keys and values of as many heads as queries.
+
+    Serves T == S queries in order, without `bias` and `rewrite`.
+    """
+    attention = _compiled() if q.is_cuda else _uncompiled()
+    out: Tensor = attention(
+        q,
+        k,
+        v,
+        score_mod=_score_mod(terms),
+        block_mask=_causal_blocks(q.shape[2], q.device),
+        scale=1 / terms.divisor(q.shape[-1]),
+    )
+    return out
+
+
+@functools.cache
+def _compiled() -> Callable[..., Any]:
+    return torch.compile(_uncompiled())
+
+
+def _uncompiled() -> Callable[..., Any]:
+    return cast(Callable[..., Any], torch_flex.flex_attention)
+
+
+@functools.lru_cache(maxsize=16)
+def _causal_blocks(length: int, device: torch.device) -> torch_flex.BlockMask:
+    return torch_flex.create_block_mask(_causal, None, None, length, length, device=str(device))
+
+
+def _causal(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:
+    """Return what is done to a logit, given numbers of its row, head, query and key."""
+    by_distance = terms.by_distance
+    c = terms.separable
+    if by_distance is None and c is None:
+        return None
+    one_row = c is not None and len(c) == 1
+
+    def add(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        if by_distance is not None:
+            score = score + by_distance[head, (query - key).clamp(min=0)]
+        if c is not None:
+            of_row = c[0] if one_row else c[row]
+            score = score + (of_row[head, query] - of_row[head, key]).to(score.dtype)
+        return score
+
+    return add

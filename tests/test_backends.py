@@ -1,0 +1,243 @@
+"""Every backend of attention gives the numbers of the formula, and their gradients."""
+
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from helpers import KINDS, some_slow
+from torch import Tensor
+from torch.nn.attention import flex_attention as torch_flex
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder import attention, blocked
+from pe_bench.decoder.attention import BACKENDS, Backend, attend
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.logits import LogitTerms, falling_toeplitz
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import StatefulEncoding
+from pe_bench.errors import InputError
+from pe_bench.positions import Positions
+from pe_bench.registry import plugins
+
+OTHERS = [backend for backend in BACKENDS if backend != "eager"]
+SPECS = [
+    *plugins.names("encoding"),
+    "kerple:form=power-weighted",
+    "dape:base=fire",
+    "path:gate=fox",
+    "abacus:base=t5",
+    "t5:train_positions=random",
+]
+SIZES = ["63 x 16", "111 x 64", "1000 x 128"]  # tokens x channels of a head, awkward for blocks
+CASES = [f"{spec}, {size}" for spec in SPECS for size in SIZES]
+EVERYDAY = [f"{kind}, {SIZES[0]}" for kind in KINDS]
+
+
+def shape(channels: int) -> ModelConfig:
+    return ModelConfig(
+        layers=2,
+        heads=2,
+        width=2 * channels,
+        mlp_width=16,
+        vocab_size=40,
+        train_length=64,
+        init_std=0.1,
+        digit_ids=(4, 5),
+        separator_ids=(6,),
+    )
+
+
+def decoder(spec: str, channels: int) -> Decoder:
+    """A model whose encoding has left its initial values, where biases are zero."""
+    torch.manual_seed(0)
+    model = Decoder(shape(channels), plugins.load("encoding", spec).make)
+    with torch.no_grad():
+        for parameter in model.encodings.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+def results(model: Decoder, tokens: Tensor, backend: Backend) -> dict[str, Tensor]:
+    """Hidden states and the gradients of all parameters, in float64."""
+    model.zero_grad()
+    hidden = model.hidden(tokens, backend=backend)
+    weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    (hidden * weights.to(hidden.dtype)).sum().backward()
+    named = {n: p.grad.double() for n, p in model.named_parameters() if p.grad is not None}
+    return {"hidden": hidden.detach().double(), **named}
+
+
+def errors(result: dict[str, Tensor], truth: dict[str, Tensor]) -> dict[str, float]:
+    """The relative error of each tensor, by root mean squares."""
+    assert result.keys() == truth.keys()
+    sizes = {name: rms(expected) for name, expected in truth.items()}
+    # A gradient that vanishes but for rounding is compared with the others.
+    least = 1e-3 * max(sizes.values())
+    return {name: rms(result[name] - truth[name]) / max(sizes[name], least) for name in truth}
+
+
+def rms(tensor: Tensor) -> float:
+    return float(tensor.square().mean().sqrt())
+
+
+def serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
+    """The backends that can serve an encoding; "blocked" can serve all."""
+    for backend in OTHERS:
+        try:
+            model.hidden(tokens[:, :2], backend=backend)
+        except InputError:
+            assert backend != "blocked"
+        else:
+            yield backend
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "MAX_QUERIES", 48)
+
+
+@pytest.fixture(autouse=True)
+def gradients_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch has a gradient of uncompiled flex attention on a CPU, and does not offer it."""
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(attention, "flex_has_gradient", lambda _: True)
+
+
+def parts(case: str) -> tuple[str, Tensor, int]:
+    """A case's spec, tokens and channels of a head."""
+    spec, size = case.rsplit(", ", 1)
+    length, channels = map(int, size.split(" x "))
+    tokens = torch.randint(40, (2, length), generator=torch.Generator().manual_seed(0))
+    return spec, tokens, channels
+
+
+# Of uncompiled flex attention, which warns that it is slow.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
+
+
+@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
+def test_backends_in_float32(case: str) -> None:
+    spec, tokens, channels = parts(case)
+    truth = results(decoder(spec, channels).double(), tokens, "eager")
+    model = decoder(spec, channels)
+    for backend in serving(model, tokens):
+        wrong = errors(results(model, tokens, backend), truth)
+        worst = max(wrong, key=lambda name: wrong[name])
+        assert wrong[worst] < 1e-5, (backend, worst)
+
+
+@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
+def test_backends_in_bfloat16(case: str) -> None:
+    """The mean error of a tensor is no more than half as large again as that of the formula."""
+    spec, tokens, channels = parts(case)
+    model = decoder(spec, channels).bfloat16()
+    exact = decoder(spec, channels).double()
+    exact.load_state_dict(model.state_dict())  # the same rounded weights
+    truth = results(exact, tokens, "eager")
+    of_formula = fmean(errors(results(model, tokens, "eager"), truth).values())
+    for backend in serving(model, tokens):
+        wrong = errors(results(model, tokens, backend), truth)
+        assert fmean(wrong.values()) < 1.5 * of_formula, backend
+
+
+@pytest.mark.parametrize("spec", some_slow(SPECS))
+@torch.no_grad()
+def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries of a batch stand at other columns in every row when their tokens are cached."""
+    model = decoder(spec, 16).double()
+    if not model.encoding.prefix_consistent:
+        pytest.skip("cannot be cached")
+    monkeypatch.setattr(blocked, "MAX_QUERIES", 8)
+    _, tokens, _ = parts(f"{spec}, 63 x 16")
+    outputs = []
+    for backend in ("eager", "blocked"):
+        cache = Cache(2, 63, final_lengths=torch.tensor([63, 55]))
+        model.hidden(tokens[:, :40], cache, backend=backend)
+        cache.truncate(torch.tensor([40, 32]))
+        outputs.append(model.hidden(tokens[:, 40:], cache, backend=backend))
+    torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("spec", some_slow(SPECS))
+def test_blocks_keep_nothing_as_large_as_all_pairs(spec: str) -> None:
+    model = decoder(spec, 16)
+    kept = []
+    for length in (100, 200):
+        sizes: dict[int, int] = {}
+
+        def keep(tensor: Tensor, sizes: dict[int, int] = sizes) -> Tensor:
+            sizes[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model.hidden(tokens, backend="blocked")
+        kept.append(sum(sizes.values()))
+    assert kept[1] < 2.1 * kept[0]  # four times as many pairs
+
+
+def test_toeplitz_is_a_view_in_falling_order() -> None:
+    table = torch.arange(1.0, 6.0)[None]  # distances 0 to 4
+    bias = falling_toeplitz(table, 2, 4)[0]  # queries 3 and 2, keys 0 to 3
+    assert bias.tolist() == [[4, 3, 2, 1], [3, 2, 1, 0]]
+    assert bias.untyped_storage().nbytes() < 4 * bias.numel()
+
+
+def test_auto_takes_blocks_where_pairs_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    for name in ("_sdpa", "blocked_attention"):
+        own = getattr(attention, name)
+
+        def watched(*args: Any, name: str = name, own: Any = own) -> Tensor:
+            taken.append(name)
+            result: Tensor = own(*args)
+            return result
+
+        monkeypatch.setattr(attention, name, watched)
+    for spec in ("rope", "t5", "fire", "cope"):
+        model = decoder(spec, 16)
+        for length in (8, attention.LONG):
+            model.hidden(torch.zeros(1, length, dtype=torch.long))
+    of_layer = ["_sdpa", "_sdpa", "_sdpa", "blocked_attention", "_sdpa", "blocked_attention"]
+    expected = [*of_layer, "blocked_attention"]  # CoPE, where short, is eager
+    assert taken == [name for name in expected for _ in range(2)]
+
+
+def test_a_backend_that_cannot_serve_is_refused() -> None:
+    q = torch.randn(1, 1, 4, 8)
+    ids = torch.arange(4)[None]
+    positions = Positions(ids, ids, state=q)
+    rewriting = LogitTerms(positions, rewrite=lambda scores, *_: scores)
+    cases: list[tuple[Backend, LogitTerms, str]] = [
+        ("sdpa", rewriting, "rewrites logits; use eager"),
+        ("blocked", rewriting, "a state, which cannot be divided into blocks; use eager"),
+        ("flex", LogitTerms(bias=lambda _: None), "no function of the distance alone; use sdpa"),
+        ("flex", LogitTerms(Positions(ids, ids, ids)), "some of the tokens are cached"),
+    ]
+    for backend, terms, reason in cases:
+        with pytest.raises(InputError, match=reason):
+            attend(q, q, q, terms, backend=backend)
+
+
+class Stated(StatefulEncoding):
+    """A bias that is made of the state, of all tokens."""
+
+    shared = False
+
+    def prepare(self, x: Tensor, positions: Positions) -> Tensor:
+        return x.sum(-1)  # (B, T)
+
+    def bias(self, positions: Positions) -> Tensor:
+        state: Tensor = positions.state
+        return (state[:, :, None] - state[:, None, :])[:, None]  # (B, 1, T, T)
+
+
+def test_a_bias_of_a_state_is_not_divided_into_blocks() -> None:
+    model = Decoder(shape(16), Stated)
+    tokens = torch.zeros(1, attention.LONG, dtype=torch.long)
+    torch.testing.assert_close(model(tokens), model(tokens, backend="eager"))

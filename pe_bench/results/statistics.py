@@ -14,6 +14,7 @@ Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 Z95 = 1.959964
 BOOTSTRAP_SEED = 20_250_104  # the same for every encoding
+DRAWN_AT_ONCE = 1_000_000  # counts of clusters: 8 MB
 
 
 def wilson(fraction: float, n: float) -> tuple[float, float]:
@@ -159,7 +160,9 @@ def _bootstrap(
     sums = np.stack([above, below], axis=1)  # (clusters, 2)
     even = np.full(len(sums), 1 / len(sums))
     drawn = np.empty((resamples, 2))
-    for i in range(resamples):
-        drawn[i] = rng.multinomial(len(sums), even) @ sums
+    at_once = max(1, DRAWN_AT_ONCE // len(sums))
+    for start in range(0, resamples, at_once):
+        part = drawn[start : start + at_once]
+        part[:] = rng.multinomial(len(sums), even, len(part)) @ sums
     ends: npt.NDArray[np.float64] = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
     return ends

@@ -10,6 +10,7 @@ import os
 import sysconfig
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -142,7 +143,11 @@ def stdlib_corpus() -> Corpus:
     Raises:
         DataError: The sources are not on this machine (a zipped or frozen Python).
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
+    return _stdlib_in(Path(sysconfig.get_paths()["stdlib"]))
+
+
+@cache  # several tasks of a run read it
+def _stdlib_in(root: Path) -> Corpus:
     groups: dict[str, list[TextFile]] = {}
     for group in STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST:
         files = [root / f"{group}.py", *_walk(root / group, _STDLIB_SKIPPED)]

@@ -1,5 +1,6 @@
 """Shared by all tests: a cache of their own, real documents, golden numbers."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,18 @@ def real_documents() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no real documents in {DATA}: set PE_BENCH_DATA")
     return DATA
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cheap_seeds_and_files() -> Iterator[None]:
+    """Spare thousands of small calls what only a GPU or a power cut would make use of."""
+    with pytest.MonkeyPatch.context() as patch:
+        # For every device that is not there, torch.manual_seed writes down the whole stack.
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 FOLDER = Path(__file__).parent / "golden"
@@ -99,6 +112,12 @@ def golden_record() -> dict[str, dict[str, str]]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `last` look at what the others have left."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,7 +26,7 @@ NO_MEANS = {"effective_length"}
 """Metrics that are no means over items."""
 
 
-def some_slow(names: Iterable[str], everyday: Iterable[str] = KINDS) -> list[Any]:
+def some_slow(names: Iterable[Any], everyday: Iterable[Any] = KINDS) -> list[Any]:
     """Return parameters for a test, those that are not for every day marked as slow."""
     kept = set(everyday)
     return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]

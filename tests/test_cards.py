@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
+from helpers import some_slow
 
 from pe_bench.commands.cards import table
 from pe_bench.config import ModelConfig
@@ -14,17 +16,38 @@ SHAPE = ModelConfig(
     layers=3, heads=4, width=64, train_length=32, digit_ids=(1, 2), separator_ids=(3,)
 )
 
+ACTING = {
+    "nope": "nothing",
+    "rope": "q and k",
+    "alibi": "bias",
+    "t5": "bias",
+    "cable": "bias",
+    "kerple": "bias, logits by option (form=power-weighted)",
+    "randpe": "ids, q and k",
+    "tape": "q and k, values, state",
+    "path": "logits, bias by option (gate=fox)",
+    "abacus": "ids, embeddings, q and k by option (base=rope)",
+}
+EVERYDAY = ("nope", "alibi", "kerple", "randpe", "tape")
 
-@pytest.fixture(scope="module")
-def cards() -> dict[str, dict[str, str]]:
+
+@cache
+def card_of(name: str) -> dict[str, str]:
+    head, line = [re.split("  +", line) for line in table([name]).splitlines()]
+    assert line[0] == name
+    return dict(zip(head, line, strict=True))
+
+
+@pytest.mark.slow
+def test_every_encoding_has_a_line() -> None:
     head, *lines = [re.split("  +", line) for line in table(NAMES).splitlines()]
     assert Counter(map(len, lines)) == {len(head): len(NAMES)}
-    return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    assert [line[0] for line in lines] == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_card_has_a_source(cards: dict[str, dict[str, str]], name: str) -> None:
-    card = cards[name]
+@pytest.mark.parametrize("name", some_slow(NAMES, EVERYDAY))
+def test_a_card_has_a_source(name: str) -> None:
+    card = card_of(name)
     assert card["what it does"] and card["paper"] and 2016 < int(card["year"]) < 2027
     encoding = plugins.load("encoding", name).make(SHAPE, 0)
     for fact in ("prefix_consistent", "shift_invariant"):
@@ -32,23 +55,9 @@ def test_a_card_has_a_source(cards: dict[str, dict[str, str]], name: str) -> Non
         assert card[fact.replace("_", "-")].split()[0] == declared
 
 
-@pytest.mark.parametrize(
-    ("name", "places"),
-    [
-        ("nope", "nothing"),
-        ("rope", "q and k"),
-        ("alibi", "bias"),
-        ("t5", "bias"),
-        ("cable", "bias"),
-        ("kerple", "bias, logits by option (form=power-weighted)"),
-        ("randpe", "ids, q and k"),
-        ("tape", "q and k, values, state"),
-        ("path", "logits, bias by option (gate=fox)"),
-        ("abacus", "ids, embeddings, q and k by option (base=rope)"),
-    ],
-)
-def test_where_an_encoding_acts(cards: dict[str, dict[str, str]], name: str, places: str) -> None:
-    assert cards[name]["acts on"] == places
+@pytest.mark.parametrize("name", some_slow(ACTING, EVERYDAY))
+def test_where_an_encoding_acts(name: str) -> None:
+    assert card_of(name)["acts on"] == ACTING[name]
 
 
 @pytest.mark.parametrize("name", NAMES)

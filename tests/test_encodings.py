@@ -21,8 +21,11 @@ SPECS = [
 
 
 def everyday(spec: str, check: str) -> bool:
-    """All checks of a few encodings, and of the others these."""
-    return spec in KINDS or (spec in NAMES and check in ("causal", "cache", "gradients"))
+    """Return whether a check is for every day: all of a few encodings, of the others these.
+
+    A look at later tokens fails `cache` too: it compares with a forward without them.
+    """
+    return spec in KINDS or (spec in NAMES and check in ("cache", "gradients"))
 
 
 @pytest.mark.parametrize(

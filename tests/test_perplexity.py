@@ -334,27 +334,24 @@ def test_rows_and_summaries_follow_from_the_items(context: TaskContext, tmp_path
     assert dict(zip(places, [row.value for row in every], strict=True)) == found
 
 
-@pytest.mark.parametrize(
-    ("curve", "expected"),
-    [
+def test_effective_length(context: TaskContext) -> None:
+    task = Perplexity(context)
+    for curve, expected in (
         ({16: 0.5, 32: 0.58, 64: 0.4}, 64),
         ({16: 0.5, 32: 0.6, 64: 0.4}, 16),
         ({4: 9.0, 16: 0.5, 32: 0.5, 64: 0.6}, 32),
         ({16: 50.0, 32: 50.0, 64: 50.0}, 0),  # worse than a trigram table, though flat
-    ],
-)
-def test_effective_length(context: TaskContext, curve: dict[int, float], expected: int) -> None:
-    task = Perplexity(context)
-    rows = [
-        Measurement("context", "bits_per_byte", value, 15, length=length)
-        for length, value in curve.items()
-    ]
-    summary = task.summarize(rows)
-    (found,) = [row for row in summary if row.metric == "effective_length"]
-    learned: Status = "ranked" if expected else "not_learned"
-    assert (found.value, found.status) == (expected, learned)
-    (headline,) = [row for row in summary if (row.subset, row.metric) == HEADLINE]
-    assert (headline.value, headline.status) == (curve[64], learned)
+    ):
+        rows = [
+            Measurement("context", "bits_per_byte", value, 15, length=length)
+            for length, value in curve.items()
+        ]
+        summary = task.summarize(rows)
+        (found,) = [row for row in summary if row.metric == "effective_length"]
+        learned: Status = "ranked" if expected else "not_learned"
+        assert (found.value, found.status) == (expected, learned)
+        (headline,) = [row for row in summary if (row.subset, row.metric) == HEADLINE]
+        assert (headline.value, headline.status) == (curve[64], learned)
 
 
 def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry import plugins
+from pe_bench.reporting import pictures
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
@@ -105,6 +106,18 @@ def cells(text: str) -> list[dict[str, str]]:
     return found
 
 
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn and their files are empty, for tests of tables."""
+
+    def save(figure: Figure, path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        return path
+
+    monkeypatch.setattr(pictures, "save", save)
+
+
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     for seed, value in enumerate((1.0, 2.0, 4.5)):
         score = replace(SCORE, value=value, stderr=0.25 * (seed + 1), ci_low=value - 1)
@@ -169,6 +182,7 @@ def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
         write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_what_can_be_told_apart(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", [50, 51, 49, 50.5, 52])
     put_seeds(tmp_path, "near", [50.2, 51, 49, 50, 52.5])
@@ -228,6 +242,7 @@ def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:
     assert "rank" not in cells(text)[0] and "nothing can be said about differences" in text
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
 def test_best_comes_first(tmp_path: Path, metric: str) -> None:
     known = {"mine": Metric("my score", "points", higher_is_better=True)}
@@ -275,6 +290,7 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
     assert read_results(tmp_path / "nothing").empty
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
         settings = {"train": {"lr": lr, "steps": 5}, "start": None}
@@ -295,6 +311,7 @@ def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
     assert f"Differs from other tables of this title in: source={'a' * 80}.\n" in text
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
@@ -325,6 +342,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert "learned" in brief and "fire" not in brief
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_parts_that_are_missing(tmp_path: Path) -> None:
     about: dict[str, Any] = {"unavailable": {"far": "no file far.jsonl"}, "views": PART_COLUMNS}
     put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
@@ -360,6 +378,7 @@ def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     runs = tmp_path / "elsewhere"
     put_seeds(runs, "rope", [50, 51, 49, 50.5, 52])

@@ -194,8 +194,8 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
         for name in plugins.names("task")
     ],
 )
-def test_shipped_tasks(name: str, tmp_path: Path) -> None:
-    assert findings(name, tmp_path) == {}
+def test_shipped_tasks(name: str, cache_folder: Path) -> None:
+    assert findings(name, cache_folder) == {}
 
 
 def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import some_slow
 
 import pe_bench
 from pe_bench.cli import main
@@ -145,7 +146,7 @@ def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
     assert toy()[1] == ["3e-3 0"]
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+@pytest.mark.parametrize("stop", some_slow([1, 2, 3, 4], everyday=[2, 4]))
 def test_an_interrupted_search_goes_on(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +25,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting.curves import draw_curves
+from pe_bench.reporting.leaderboard import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.journal import Journal
@@ -337,6 +339,14 @@ def test_a_report_of_times_says_what_they_are(report: Path) -> None:
     assert "attention at 32 (memory, × reference ↓)" in header
 
 
+def test_a_report_says_what_was_left_out(table: Table) -> None:
+    first, second = (replace(record, notes=("eager: too slow",)) for record in table.records)
+    lines = write_notes(replace(table, records=(first, second))).splitlines()
+    assert "Left out for rope, alibi: eager: too slow." in lines
+    lines = write_notes(replace(table, records=(replace(first, measures_time=False),))).splitlines()
+    assert not any(line.startswith("Left out") for line in lines)
+
+
 def test_seeds_of_times_are_repetitions_and_not_compared(table: Table) -> None:
     again = table.rows.assign(seed=1, value=table.rows["value"] * 1.01)
     several = replace(table, rows=pd.concat([table.rows, again]))
@@ -374,3 +384,24 @@ def test_records_say_where_times_are_from(report: Path) -> None:
         assert record["measures_time"] is True
         assert set(record["settings"]["conditions"]) == {"device", "threads", "torch", "code"}
         assert record["environment"]["threads"] == record["settings"]["conditions"]["threads"]
+
+
+def test_the_decoder_is_measured_beside_what_is_installed() -> None:
+    path = Path(__file__).parents[1] / "benchmarks" / "decoders.py"
+    spec = spec_from_file_location("decoders", path)
+    assert spec and spec.loader
+    decoders: Any = module_from_spec(spec)
+    spec.loader.exec_module(decoders)
+    sizes = {"layers": 1, "heads": 2, "width": 16, "mlp-width": 16, "length": 8, "repeats": 3}
+    args = decoders.parse([f"--{name}={size}" for name, size in sizes.items()])
+
+    def refuse(_: Any) -> None:
+        raise ImportError("not here")
+
+    decoders.LIBRARIES = {"pe-bench": decoders.ours, "again": decoders.ours, "other": refuse}
+    steps, missing = decoders.make_steps(args)
+    assert missing == {"other": "ImportError: not here"}
+    times = decoders.measure(steps, args)
+    assert {name: len(seconds) for name, seconds in times.items()} == {"pe-bench": 3, "again": 3}
+    rows = decoders.describe_times(steps, times).splitlines()
+    assert "1.000 (1.000 to 1.000)" in rows[2] and rows[3].startswith("| again")

@@ -143,6 +143,7 @@ def write_notes(table: Table) -> str:
     lines += _describe_references(table)
     lines += describe_tuning(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
+    lines += _describe_left_out(table)
     names = {str(record.environment.get("device")) for record in table.records}
     commits = sorted({_commit(record) for record in table.records} - {""})
     code = f" at commit {', '.join(commits)}" if commits else ""
@@ -279,6 +280,17 @@ def _describe_references(table: Table) -> list[str]:
     if below:
         line += f" {BELOW}: not better than the best of these."
     return [line]
+
+
+def _describe_left_out(table: Table) -> list[str]:
+    """Return what was left out of a table of times, a line for each reason."""
+    if not table.about.measures_time:
+        return []
+    encodings: dict[str, dict[str, None]] = {}
+    for record in table.records:
+        for note in record.notes:
+            encodings.setdefault(note, {})[record.encoding] = None
+    return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]
 
 
 def _commit(record: RunRecord) -> str:

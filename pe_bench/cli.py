@@ -1,15 +1,17 @@
 """Entry point of `pe-bench`: one module of `pe_bench.commands` for each command."""
 
+import contextlib
 import importlib
-import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from pe_bench.commands.parser import BAD_INPUT, make_parser
 from pe_bench.errors import InputError, InputErrors, SavingError
+from pe_bench.system.console import silence, warn
+from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-INTERRUPTED = 130
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -19,8 +21,22 @@ def main(args: Sequence[str] | None = None) -> int:
         args: of the command line; None: those of this process.
 
     Returns:
-        The exit code: 0 fine, 1 a run failed, 2 bad input, 130 interrupted.
+        The exit code: 0 fine, 1 a run failed, 2 bad input, 130 after Ctrl-C, 128 and its number
+        after another signal to stop.
     """
+    with stopping_cleanly() as received:
+        try:
+            return _run(args)
+        except KeyboardInterrupt:
+            number = received[0] if received else signal.SIGINT
+            by = "" if number == signal.SIGINT else f" by {number.name}"
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print(file=sys.stderr)  # below a progress bar
+                warn(f"stopped{by}; the same command goes on from here")
+            return 128 + number
+
+
+def _run(args: Sequence[str] | None) -> int:
     parsed = make_parser().parse(sys.argv[1:] if args is None else args)
     # A command's module is imported when it is called: some of them need torch.
     command = importlib.import_module(f"pe_bench.commands.{parsed.command}")
@@ -30,14 +46,11 @@ def main(args: Sequence[str] | None = None) -> int:
     except InputError as error:
         sentences = error.problems if isinstance(error, InputErrors) else (str(error),)
         for sentence in sentences:
-            print(f"pe-bench: {sentence}", file=sys.stderr)
+            warn(sentence)
         return BAD_INPUT
     except SavingError as error:
-        print(f"pe-bench: {error}", file=sys.stderr)
+        warn(str(error))
         return FAILED
-    except KeyboardInterrupt:
-        print("\npe-bench: stopped; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe, say head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return FAILED

@@ -11,6 +11,10 @@ PLUGINS = ("encodings", "tasks")
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 
 
+CRASHES = (Exception, SystemExit)
+"""What the code of a plugin may raise: its `sys.exit()` must not end a grid."""
+
+
 class InputError(ValueError):
     """Bad input. Its message is one sentence: what is wrong, then what would be right.
 

@@ -163,10 +163,10 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:
     task = make_task(Echo, tmp_path, samples=5)
     whole = task.evaluate(echo({0: 4, 1: 4}), "one", 0, Journal(tmp_path / "whole"))
     lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
-    (tmp_path / "part").write_text("".join(lines[:2]))
+    (tmp_path / "part").write_text("".join(lines[:3]))
     model = echo({0: 4, 1: 4})
     assert task.evaluate(model, "one", 0, Journal(tmp_path / "part")) == whole
-    assert len(lines) == 4 and len(model.seen) == 2
+    assert len(lines) == 1 + 4 and len(model.seen) == 2
 
 
 def test_notes_say_what_one_pass_saves(tmp_path: Path) -> None:

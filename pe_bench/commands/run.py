@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from pe_bench.commands.device import find_device
 from pe_bench.commands.parser import BAD_INPUT, OVERRIDES
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
+from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
     from pe_bench.running.run import Outcome
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
-        print(f"\n{summarize(folders)}")
+        info(f"\n{summarize(folders)}")
         _say_where(args.results)
     return _close(outcomes)
 
@@ -100,7 +100,7 @@ def _data(entry: str) -> tuple[str, Path]:
 
 def _say_where(results: Path) -> None:
     option = "" if results == Path("results") else f" --results {results}"
-    print(f"\nrows are in {results}/runs; for tables and pictures: pe-bench report{option}")
+    info(f"\nrows are in {results}/runs; for tables and pictures: pe-bench report{option}")
 
 
 def _close(outcomes: Sequence["Outcome"]) -> int:
@@ -108,8 +108,8 @@ def _close(outcomes: Sequence["Outcome"]) -> int:
     complaints = dict.fromkeys(line for outcome in outcomes for line in outcome.complaints)
     failed = [outcome for outcome in outcomes if outcome.status == "failed" and outcome.cause]
     for line in complaints:
-        print(f"pe-bench: {line}", file=sys.stderr)
+        warn(line)
     for outcome in failed:
         see = f"; see {outcome.folder}/run.json" if outcome.folder else ""
-        print(f"pe-bench: {outcome.title} failed, {outcome.cause}{see}", file=sys.stderr)
+        warn(f"{outcome.title} failed, {outcome.cause}{see}")
     return BAD_INPUT if complaints else FAILED if failed else 0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import SavingError
+from pe_bench.errors import CRASHES, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
@@ -80,7 +80,7 @@ class Phases:
             model = task.make_model(self.encoding, seed)
             folder = folder or self.checkpoint(task, subset, seed, lr)
             folder.mkdir(parents=True, exist_ok=True)
-        except Exception as error:
+        except CRASHES as error:
             raise SharedFailure from error
         with locked(folder / "lock", title):
             try:
@@ -98,7 +98,7 @@ class Phases:
                 )
             except (SavingError, SharedFailure):
                 raise
-            except Exception as error:
+            except CRASHES as error:
                 if subset is None:
                     raise SharedFailure from error
                 if len(steps) <= 1 and not isinstance(error, FloatingPointError):

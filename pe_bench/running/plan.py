@@ -8,7 +8,7 @@ import torch
 
 from pe_bench.checks.depth import describe_missing_layers
 from pe_bench.encoding import Encoding
-from pe_bench.errors import DataError, InputError, InputErrors, SavingError, describe_error
+from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.conditions import find_conditions
@@ -168,7 +168,7 @@ def _resolve(
         except SavingError:
             if not problems.titles:  # that a folder cannot be written to is among them
                 raise
-        except Exception as error:
+        except CRASHES as error:
             cause = warn(f"{plugin.label} failed, {describe_error(error)}")
             plan.outcomes.append(Outcome(plugin.label, "failed", cause=cause))
     wrong_path = any(not path.exists() for path in options.data.values())
@@ -244,7 +244,7 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | N
         if encoding.options and _builds(encoding.without_options(), task, fits):
             raise
         return str(error)
-    except Exception:
+    except CRASHES:
         return None  # a crash: the run itself records it, and the others go on
 
 
@@ -254,7 +254,7 @@ def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
     for encoding in encodings:
         try:
             note = describe_missing_layers(encoding.make, task.model)
-        except Exception:  # a crash: the run itself records it
+        except CRASHES:  # a crash: the run itself records it
             continue
         if note:
             notes.append(f"{encoding.label} on {task.label}: {note}")
@@ -272,7 +272,7 @@ def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
             return task.make_encoding(encoding)
     except InputError:
         raise
-    except Exception:
+    except CRASHES:
         if not fits:
             raise
         return task.make_encoding(encoding)
@@ -281,6 +281,6 @@ def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
 def _builds(encoding: Plugin, task: ResolvedTask, fits: bool) -> bool:
     try:
         _instance(encoding, task, fits)
-    except Exception:
+    except CRASHES:
         return False
     return True

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import describe_error
+from pe_bench.errors import CRASHES, describe_error
 from pe_bench.results.reading import references_path, write_rows
 from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.running.resolve import ResolvedTask
@@ -45,5 +45,5 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
             write_rows(path, rows, CSV_COLUMNS)
             write_sealed(record, {"references": list(references)}, of=path.stem, files=[path])
             info(f"{resolved.label}: references ({', '.join(references)}) in {path}")
-    except Exception as error:
+    except CRASHES as error:
         warn(f"no references of {resolved.label}: {describe_error(error)}")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from pe_bench.errors import InputError, SavingError
+from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items, average_draws, read_items, write_items
 from pe_bench.results.journal import Journal
@@ -101,7 +101,7 @@ class Run:
             raise Busy from None
         except (InputError, SavingError):
             raise
-        except Exception as error:
+        except CRASHES as error:
             failures = Failures(self.title)
             failures.add("", error)
             return self._failed(failures)
@@ -155,7 +155,7 @@ class Run:
                 failures.add("" if shared else subset, failure.__cause__)
                 if stop:
                     break
-            except Exception as error:
+            except CRASHES as error:
                 failures.add(subset, error)
         return costs
 
@@ -170,7 +170,7 @@ class Run:
         if measured:
             try:
                 summary = self.resolved.task.summarize(measured)
-            except Exception as error:
+            except CRASHES as error:
                 failures.add("summary", error)
         write_items(self.folder / "items.parquet", items)
         self._write(self.folder / "rows.csv", [*measured, *summary])

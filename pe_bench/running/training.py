@@ -16,7 +16,6 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor
-from tqdm import tqdm
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.model import Decoder
@@ -27,7 +26,7 @@ from pe_bench.running.checkpoints import (
     write_checkpoint,
 )
 from pe_bench.system import environment
-from pe_bench.system.console import progress
+from pe_bench.system.console import Bar, progress
 from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
 
@@ -154,8 +153,10 @@ def _fit(
         )
         try:
             trainer.fit(module, _Stream(batch, module), ckpt_path=resume if kept else None)
-        except SystemExit:  # what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt from None
+        except SystemExit as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # what Lightning makes of Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
 
 
 class _Module(L.LightningModule):
@@ -312,7 +313,7 @@ class _Progress(ProgressBar):
         super().__init__()
         self.title = title
         self.shown = time.monotonic()
-        self.bar: tqdm[Any] | None = None
+        self.bar: Bar | None = None
 
     def disable(self) -> None:
         pass  # Lightning would silence it on all processes but the first

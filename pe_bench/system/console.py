@@ -1,15 +1,32 @@
-"""Lines and progress bars for the person who is watching."""
+"""Lines and progress bars for the person who is watching; work goes on when nobody is."""
 
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 
-def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") -> "tqdm[Any]":
+class Bar(tqdm):  # type: ignore[type-arg]  # it is generic for type checkers alone
+    """A progress bar that goes silent when its reader has gone."""
+
+    def display(self, *args: Any, **more: Any) -> None:
+        try:
+            super().display(*args, **more)
+        except BrokenPipeError:
+            silence(sys.stderr)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except BrokenPipeError:
+            silence(sys.stderr)
+
+
+def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") -> Bar:
     """Return a bar on standard error; in a log file it writes a line every ten seconds."""
     live = sys.stderr.isatty()
-    return tqdm(
+    return Bar(
         total=total,
         initial=initial,
         desc=title,
@@ -23,10 +40,24 @@ def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") ->
 
 def info(line: str) -> None:
     """Print a line on standard output at once."""
-    print(line, flush=True)
+    _print(line, sys.stdout)
 
 
 def warn(line: str) -> str:
     """Print a sentence about what the user can mend on standard error at once; return it."""
-    print(f"pe-bench: {line}", file=sys.stderr, flush=True)
+    _print(f"pe-bench: {line}", sys.stderr)
     return line
+
+
+def silence(stream: TextIO) -> None:
+    """Send what is written to a stream nowhere from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _print(line: str, stream: TextIO) -> None:
+    try:
+        print(line, file=stream, flush=True)
+    except BrokenPipeError:  # such as that of `pe-bench run ... | head`
+        silence(stream)

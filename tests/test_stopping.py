@@ -1,0 +1,170 @@
+"""Signals, closed pipes and a plugin's `sys.exit`: a sentence, and nothing that is done is lost."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_runner import TASK, Toy, record
+from test_runner import toy as toy  # a fixture
+
+from pe_bench.system.console import progress
+from pe_bench.system.files import locked
+
+SIGNALS = {signal.SIGINT: "stopped; ", signal.SIGTERM: "stopped by SIGTERM; "}
+SIGNALS[signal.SIGHUP] = "stopped by SIGHUP; "
+SUM = "sum(r.value for r in rows)"
+EXITS = """
+import sys
+from pe_bench.api import Encoding
+
+class Exits(Encoding):
+    def embed(self, x, positions):
+        sys.exit(3)
+"""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of the test process are put back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def sending(number: signal.Signals, method: str) -> str:
+    """Return a task that sends its process a signal while it is trained or measured."""
+    kill = f"os.kill(os.getpid(), {number}) if 'GO_ON' not in os.environ else None"
+    head, body = TASK.split(f"    def {method}(", 1)
+    signature, body = body.split("\n", 1)
+    return f"{head}    def {method}({signature}\n        {kill}\n{body}"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("method", ["batch", "evaluate"])
+def test_a_signal_is_answered_with_a_sentence(
+    toy: Toy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    method: str,
+) -> None:
+    (tmp_path / "toy.py").write_text(sending(number, method))
+    assert toy()[0] == 128 + number
+    assert SIGNALS[number] + "the same command goes on from here" in capsys.readouterr().err
+    monkeypatch.setenv("GO_ON", "1")
+    assert toy()[0] == 0
+
+
+SLEEP = """
+import os, signal, sys, time
+from pe_bench.system.stopping import stopping_cleanly
+
+with stopping_cleanly():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("cleaning", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once_without_a_traceback() -> None:
+    command = [sys.executable, "-c", SLEEP]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_foreground
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "cleaning\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "")
+
+
+def _foreground() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def closed_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def test_a_closed_pipe_demotes_no_result(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert toy()[0] == 0
+    with os.fdopen(closed_pipe(), "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert toy() == (0, [])
+        assert record(tmp_path)[0]["status"] == "done"
+        assert toy(encodings=("nope", "rope"))[0] == 0  # the work goes on
+    assert record(tmp_path, "rope")[0]["status"] == "done"
+
+
+def test_a_bar_goes_on_without_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    with os.fdopen(closed_pipe(), "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        bar = progress("title", 3)
+        bar.update(3)
+        bar.close()
+
+
+def test_a_plugin_that_exits_ends_its_own_run_only(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "exits.py").write_text(EXITS)
+    code, log = toy(encodings=("./exits.py", "nope"))
+    assert code == 1 and log[-1] == "b"
+    cause = f"SystemExit: 3 ({tmp_path}/exits.py:7)"
+    assert record(tmp_path, "exits.py")[0]["reason"] == cause
+    assert f"failed, {cause}" in capsys.readouterr().err
+    assert record(tmp_path)[0]["status"] == "done"
+    (tmp_path / "toy.py").write_text(TASK.replace(SUM, "exit(4)"))
+    assert toy()[0] == 1
+
+
+HOLD = """
+import sys, time
+from filelock import FileLock
+
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(1)
+"""
+
+
+@pytest.mark.slow
+def test_waiting_for_a_lock_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with locked(tmp_path / "lock", "the same model"):
+            pass
+    assert "waiting for another process, which works on the same model" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_to_needs_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def read_only(path: str, flags: int, *more: int) -> int:
+        if str(path).startswith(str(tmp_path)) and flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opened(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with locked(tmp_path / "lock", "nothing"):
+        assert not (tmp_path / "lock").exists()

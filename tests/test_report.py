@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pe_bench.cli import main
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry import plugins
 from pe_bench.reporting import pictures
@@ -590,6 +592,51 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
     assert str(caught.value).startswith(f"{path} cannot be read (")
 
 
+def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
+    wild = "<img src=x onerror=alert(1)>|a\nb`[c](d)"
+    put(tmp_path, wild, [*CURVE, SCORE])
+    put(tmp_path, "rope", [*CURVE, replace(SCORE, value=2.0)], 1)
+    put(tmp_path, "fire", [], status="failed", reason="TypeError: <class 'x'> | <b>\nmore")
+    text, _ = report(tmp_path)
+    assert not re.search(r"(?<!\\)<", text)
+    shown = r"\<img src=x onerror=alert(1)\>\|a b\`\[c\](d)"
+    (line,) = [line for line in text.splitlines() if line.startswith("| " + shown)]
+    columns = len(re.findall(r"(?<!\\)\|", line))
+    assert f"| {shown} |" in line
+    assert columns == len(re.findall(r"(?<!\\)\|", text[text.index("| encoding") :].split("\n")[0]))
+    assert r"TypeError: \<class 'x'\> \| \<b\>" in text
+
+
+def test_a_report_that_cannot_be_saved_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path, "rope", [*CURVE, SCORE])
+    command = ["report", "--results", str(tmp_path)]
+    assert main(command) == 0
+    for number, reason in ((errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only file")):
+        failing = Mock(side_effect=OSError(number, os.strerror(number)))
+        monkeypatch.setattr(tempfile, "mkstemp", failing)
+        assert main(command) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"pe-bench: cannot save {tmp_path}/plots/") and reason in line
+
+
+@pytest.mark.parametrize("name", ["leaderboard.md", "plots", "runs"])
+def test_what_is_in_the_way_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = tmp_path / name
+    if name == "leaderboard.md":
+        (path / "full").mkdir(parents=True)
+    else:
+        path.touch()
+    if name != "runs":
+        put(tmp_path, "rope", [SCORE])
+    assert main(["report", "--results", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path if name != "runs" else tmp_path) in line
+
+
 @pytest.mark.slow
 def test_no_torch_needed(tmp_path: Path) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
@@ -628,6 +675,28 @@ def test_a_failed_write_keeps_the_old_file(
         assert str(caught.value).startswith(f"cannot save {path} (no space left): ")
     with pytest.raises(SavingError, match=r"cannot save .*/rows.csv/items"):
         Journal(path / "items").add({"1": 1})  # below a file
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pe_bench.system.files import write_atomic
+
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+write_atomic(Path(sys.argv[1]), "new")
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
+    (left,) = tmp_path.iterdir()
+    assert done.returncode == -9 and left.name.startswith(".rows.csv.")
+    living = left.with_name(re.sub(r"-\d+-", f"-{os.getpid()}-", left.name))
+    living.touch()
+    write_atomic(path, "new")
+    assert sorted(tmp_path.iterdir()) == sorted([path, living])
 
 
 def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What all pictures share: panels, titles, legends, marks. No screen and no pyplot needed."""
 
+import io
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names
     "font.size": 10,
@@ -137,8 +140,13 @@ def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[fl
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, creating its folder; returns the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a figure as PNG, creating its folder; returns the path.
+
+    Raises:
+        SavingError: it could not be saved.
+    """
+    content = io.BytesIO()
     with rc_context(STYLE):  # some texts are made when a figure is drawn
-        figure.savefig(path, dpi=150, bbox_inches="tight")
+        figure.savefig(content, format="png", dpi=150, bbox_inches="tight")
+    write_atomic(path, content.getvalue())
     return path

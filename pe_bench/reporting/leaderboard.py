@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.tuning import describe_tuning
@@ -159,7 +159,7 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
         if record.status != "done":
             reason = (record.reason or "").strip() or "no reason recorded"
             run = f"{record.encoding} on {record.task}, seed {record.seed}"
-            lines.append(f"- {run}: {record.status}, {reason.splitlines()[0]}")
+            lines.append(f"- {escape(f'{run}: {record.status}, {reason.splitlines()[0]}')}")
     return "\n".join(["Not in a table:", "", *lines]) if lines else ""
 
 

@@ -1,12 +1,19 @@
 """Tables in Markdown that can also be read in a terminal."""
 
+import re
 from collections.abc import Sequence
 
 ABSENT = "–"
+SPECIAL = re.compile(r"[\\`\[\]<>|]")
+
+
+def escape(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is, HTML in it too."""
+    return SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """Return a Markdown table, its cells padded to the width of their column.
+    """Return a Markdown table of plain texts, its cells padded to the width of their column.
 
     Args:
         header: a heading for each column.
@@ -15,7 +22,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: 
             is not padded, it may be sentences.
     """
     rule = ["---:" if side == "r" else "---" for side in align]
-    lines = [header, rule, *rows]
+    texts = [[escape(cell) for cell in row] for row in (header, *rows)]
+    lines = [texts[0], rule, *texts[1:]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if align[-1] == "l":
         widths[-1] = 0

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.tables import Table
 from pe_bench.results import comparison, significance
 from pe_bench.results.comparison import Difference, Scores
@@ -123,6 +123,7 @@ def _rests_on(found: Comparison) -> str:
     source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
     if seeds < 2:
         return "With one seed nothing can be said about differences between encodings."
+    reference = escape(found.reference)
     lines = [
         "Differences are paired by seed and item; intervals (each by itself) and p-values are "
         f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
@@ -130,7 +131,7 @@ def _rests_on(found: Comparison) -> str:
         "apart, and ranks run from the best to the worst that is possible."
     ]
     for count, what in (
-        (len(found.to_reference), f"comparisons with {found.reference}"),
+        (len(found.to_reference), f"comparisons with {reference}"),
         (len(found.pairs), "pairs of encodings"),
     ):
         needed = significance.seeds_needed(count) if count else 0

@@ -13,6 +13,7 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
+from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
@@ -83,7 +84,8 @@ def compose(
     last = {table.task_name: table for table in tables}
     sections = ["# Leaderboard"]
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
-        sections += [f"## {table.heading}", write_notes(table), ranked_table(table, comparison)]
+        notes = "\n".join(map(escape, write_notes(table).splitlines()))
+        sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]
         sections.append(paired.describe(table, comparison))
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
         if last[table.task_name] is table:  # once for a task, below all that was measured
@@ -95,10 +97,10 @@ def compose(
 def _embed(table: Table, drawn: Pictures, overview: Path) -> str:
     """Return the Markdown of an overview, with links to the pictures of single encodings."""
     folder = overview.parent.name
-    picture = f"![{table.heading}]({folder}/{overview.name})"
+    picture = f"![{escape(table.heading)}]({folder}/{overview.name})"
     singles = drawn.singles.get(overview, {})
     links = [
-        f"[{encoding}]({folder}/{path.parent.name}/{path.name})"
+        f"[{escape(encoding)}]({folder}/{path.parent.name}/{path.name})"
         for encoding, path in singles.items()
     ]
     return f"{picture}\n\nOne by one: {', '.join(links)}." if links else picture

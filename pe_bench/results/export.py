@@ -9,7 +9,6 @@ A report works from these as from the folders of runs, see `pe_bench.results.rea
 """
 
 import csv
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pe_bench.results.reading import (
 )
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
 DROPPED = ("traceback", "pretraining", "peak_memory_bytes", "notes")
@@ -52,11 +52,10 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         path = references_path(results_of(record), record.task, record.settings_digest)
         target = references_path(folder, record.task, record.settings_digest)
         if path.exists() and path != target and target not in files:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            write_atomic(target, path.read_bytes())
             seal = path.with_suffix(".json")
             if seal.exists():
-                shutil.copyfile(seal, target.with_suffix(".json"))
+                write_atomic(target.with_suffix(".json"), seal.read_bytes())
             files.append(target)
     write_sealed(files[0], _shared(records), of=EXPORTED, files=files[1:])
     return files

@@ -2,8 +2,10 @@
 
 import contextlib
 import errno
+import glob
 import json
 import os
+import platform
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -25,7 +27,9 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        _remove_leftovers(path)
+        prefix = f"{_aside(path)}{os.getpid()}-"
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -36,6 +40,30 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _aside(path: Path) -> str:
+    """Return how the names begin under which this machine's processes write a file aside."""
+    return f".{path.name}.{slug(platform.node())}-"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes of this machine have written aside and were killed before renaming."""
+    prefix = _aside(path)
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        process = left.name.removeprefix(prefix).partition("-")[0]
+        if process.isdigit() and not _is_running(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's
+    return True
 
 
 @contextlib.contextmanager

@@ -62,17 +62,20 @@ def describe_error(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return the "file:line" of an exception as `describe_error` shows it, "" if unknown."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_library(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     of_plugins = [frame for frame in frames if not _is_engine(frame.filename)]
     chosen = (of_plugins or frames)[-1:]
     return "".join(f"{frame.filename}:{frame.lineno}" for frame in chosen)
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Tell whether a Python file is of the interpreter or installed, and not of pe-bench."""
     path = Path(file)
     if path.is_relative_to(PACKAGE):  # which may be installed among the libraries
         return False
-    return file.startswith("<") or any(path.is_relative_to(place) for place in LIBRARIES)
+    if file.startswith("<") or "site-packages" in path.parts:
+        return True
+    return any(path.is_relative_to(place) for place in LIBRARIES)
 
 
 def _is_engine(file: str) -> bool:

@@ -387,3 +387,32 @@ def test_names_that_cannot_be(put: Put, name: str, says: str) -> None:
 def test_an_option_that_is_given_twice(put: Put) -> None:
     with pytest.raises(InputError, match="gives the option 'size' twice"):
         plugins.load("encoding", f"{put(MINE)}:size=5,size=6")
+
+
+def test_a_module_beside_a_file_decides_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    files = {
+        "mine.py": "import own_beside\nfrom own_package.inner import y\nimport own_elsewhere\n"
+        "from pe_bench.api import Encoding\n\nclass Mine(Encoding):\n    pass\n",
+        "own_beside.py": "import torch\nx = 1\n",
+        "own_package/__init__.py": "",
+        "own_package/inner.py": "from . import deepest\ny = 1\n",
+        "own_package/deepest.py": "z = 1\n",
+        "elsewhere/own_elsewhere.py": "v = 1\n",
+        "unused.py": "w = 1\n",
+    }
+    for name, source in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    versions = [plugins.load("encoding", str(tmp_path / "mine.py")).version]
+    for name, source in files.items():
+        (tmp_path / name).write_text(source + "other = 2\n")
+        versions.append(plugins.load("encoding", str(tmp_path / "mine.py")).version)
+    changed = [a != b for a, b in itertools.pairwise(versions)]
+    assert changed == [True] * (len(files) - 1) + [False]
+    for name in list(sys.modules):
+        if name.startswith("own_"):
+            del sys.modules[name]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_runner import TASK, Toy, record
@@ -155,16 +156,36 @@ def test_waiting_for_a_lock_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "waiting for another process, which works on the same model" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_written_to_needs_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cache_that_is_complete_may_be_read_only(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = os.open
+    toy("--results", "one")
+    opened, made = os.open, os.mkdir
 
-    def read_only(path: str, flags: int, *more: int) -> int:
-        if str(path).startswith(str(tmp_path)) and flags & os.O_CREAT:
+    def refuse(path: Any, writing: bool) -> None:
+        if str(path).startswith(str(tmp_path / "cache")) and writing:
             raise OSError(errno.EROFS, "Read-only file system")
-        return opened(path, flags, *more)
 
-    monkeypatch.setattr(os, "open", read_only)
-    with locked(tmp_path / "lock", "nothing"):
-        assert not (tmp_path / "lock").exists()
+    def open_if_reading(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        refuse(path, bool(flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR)))
+        return opened(path, flags, *more, **named)
+
+    def make(path: Any, *more: Any, **named: Any) -> None:
+        refuse(path, not Path(path).exists())
+        made(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", open_if_reading)
+    monkeypatch.setattr(os, "mkdir", make)
+    assert toy("--results", "two") == (0, ["a", "b"])  # not trained again
+    capsys.readouterr()
+    assert toy("--seeds", "1")[0] == 1
+    (*_, line) = capsys.readouterr().err.splitlines()
+    assert "pe-bench: cannot save" in line and "Read-only file system" in line
+
+
+def test_out_of_memory_has_a_remedy(toy: Toy, tmp_path: Path) -> None:
+    source = EXITS.replace("sys.exit(3)", "raise MemoryError")
+    (tmp_path / "large.py").write_text(source)
+    toy(encodings=("./large.py",))
+    reason = record(tmp_path, "large.py")[0]["reason"]
+    assert reason.startswith("MemoryError") and "a smaller --train.micro_batch" in reason

@@ -2,10 +2,13 @@
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from pe_bench.errors import is_library
 
 FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the engine
 
@@ -60,7 +63,7 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str]) -> str:
 
 
 def _imported(file: Path, package: Path) -> list[Path]:
-    """Return the files of shipped plugins, and of the same folder, that a plugin imports from."""
+    """Return the files of shipped plugins and of the user's own that a plugin imports from."""
     places: list[Path] = []
     for node in _imports(_read(file)):
         if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
@@ -75,10 +78,23 @@ def _imported(file: Path, package: Path) -> list[Path]:
         for parts in modules:
             if len(parts) > 1 and parts[1] in FOLDERS:
                 places.append(package.joinpath(*parts[1:]))
+            elif parts[0] != package.name and not file.is_relative_to(package):
+                places += [root.joinpath(*parts) for root in _roots(file, parts[0])]
     files = []
     for place in places:
         files += [place.with_suffix(".py"), place / "__init__.py"]
     return [file for file in files if file.is_file()]  # the others are names in a module
+
+
+def _roots(file: Path, module: str) -> list[Path]:
+    """Return the folders that hold a user's own top-level module: beside a file, or on the path."""
+    roots = [file.parent]
+    loaded = sys.modules.get(module)
+    origin = getattr(loaded, "__file__", None)
+    if origin and not is_library(origin):
+        inside = Path(origin).parent
+        roots.append(inside.parent if hasattr(loaded, "__path__") else inside)
+    return roots
 
 
 def _read(file: Path) -> str:

@@ -7,6 +7,8 @@ import torch
 from pe_bench.errors import InputError, describe_error, place_of
 from pe_bench.system.console import info, warn
 
+SMALLER = "a smaller --train.micro_batch lets training do with less memory"
+
 
 class SharedFailure(Exception):
     """A phase that all subsets share has failed, for the reason in `__cause__`."""
@@ -36,7 +38,8 @@ class Failures:
             self.causes.append(f"{where}{error}")
             warn(f"{self.title}: {self.causes[-1]}")
         else:
-            self.causes.append(f"{where}{describe_error(error)}")
+            remedy = f"; {SMALLER}" if _is_out_of_memory(error) else ""
+            self.causes.append(f"{where}{describe_error(error)}{remedy}")
             info(f"{self.title}: failed, {self.causes[-1]}")
 
     def will_recur(self, failure: SharedFailure | FirstStepFailure) -> bool:

@@ -19,7 +19,7 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import Trained, train
 from pe_bench.running.tuning import Tuning
 from pe_bench.system.console import info
-from pe_bench.system.files import locked, slug
+from pe_bench.system.files import locked, saving, slug
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.task import Batch
 
@@ -78,10 +78,11 @@ class Phases:
         title = f"{self.encoding.label} · {subset or task.label} · train"
         try:
             model = task.make_model(self.encoding, seed)
-            folder = folder or self.checkpoint(task, subset, seed, lr)
-            folder.mkdir(parents=True, exist_ok=True)
         except CRASHES as error:
             raise SharedFailure from error
+        folder = folder or self.checkpoint(task, subset, seed, lr)
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title):
             try:
                 trained = train(
@@ -139,7 +140,8 @@ class Phases:
             return task.train.lr
         path = self._tuning_file(task)
         lock = task.task.context.cache / "tuning" / f"{path.stem}-{slug(subset or '')}.lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        with saving(lock.parent):
+            lock.parent.mkdir(parents=True, exist_ok=True)
         phase = subset or "all"
         with locked(lock, f"{self.encoding.label} · {subset or task.label} · tune"):
             chosen = _read(path).get("lr", {}).get(phase)

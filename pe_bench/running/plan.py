@@ -121,7 +121,10 @@ def make_plan(
 
 
 def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
-    for folder, remedy in ((results, "--results"), (cache, "PE_BENCH_CACHE")):
+    folders = [(results, "--results")]
+    if not cache.is_dir():  # one that is read-only may have all that is needed
+        folders.append((cache, "PE_BENCH_CACHE"))
+    for folder, remedy in folders:
         try:
             check_writable(folder, remedy)
         except InputError as error:

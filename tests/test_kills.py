@@ -1,0 +1,123 @@
+"""A small grid, killed at random moments until it is done: every number is that of a whole run.
+
+`PE_BENCH_KILLS=30 pytest tests/test_kills.py -s` says where the kills struck.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pe_bench.cli import main
+from pe_bench.results.items import read_items
+from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
+RUN = [
+    *("run", "--encoding", "nope", "tape", "--task", "scrolls", "--subsets", "qasper", "quality"),
+    *("--model.layers", "2", "--model.width", "32", "--model.heads", "2"),
+    *("--model.mlp_width", "32", "--pretrain.steps", "40", "--pretrain.save_every", "0"),
+    *("--train.steps", "40", "--train.save_every", "0"),
+]
+
+
+def work(folder: Path) -> None:
+    """Run the grid and its report in a folder, in a process of its own."""
+    with (folder / "log").open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.environ["PE_BENCH_CACHE"] = str(folder / "cache")
+    os.chdir(folder)
+    sys.exit(main([*RUN, "--data", "documents"]) or main(["report"]))
+
+
+def start(folder: Path) -> Any:
+    """Start the grid in a process that has everything imported already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["pe_bench.running.grid", "pe_bench.reporting.report", "datasets"]
+    )
+    process = context.Process(target=work, args=(folder,))
+    process.start()
+    return process
+
+
+def prepare(folder: Path) -> Path:
+    for name in ("qasper", "quality"):
+        for split, n in (("train", 40), ("validation", 16)):
+            path = folder / "documents" / name / f"{split}.jsonl"
+            write_split(path, miniature.rows(SUBSETS[name].miniature, split, n, 100))
+    return folder
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """Return all numbers of a grid: rows, items, losses, and what the report makes of them."""
+    found: dict[str, Any] = {"leaderboard": (folder / "results/leaderboard.csv").read_bytes()}
+    for path in sorted((folder / "results/runs").glob("*/*/*/run.json")):
+        record = json.loads(path.read_text())
+        assert record["status"] == "done"
+        losses = [cost["training"]["loss"] for cost in record["costs"].values()]
+        items = read_items(path.parent / "items.parquet")
+        rows = (path.parent / "rows.csv").read_bytes()
+        found[path.parent.parent.name] = (rows, items, losses, record["pretraining"]["loss"])
+    assert len(found) == 3
+    return found
+
+
+def where(folder: Path) -> str:
+    """Return what the grid was doing, as its files tell."""
+    records = [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/run.json")]
+    if sum(record["status"] == "done" for record in records) == 2:
+        return "report"
+    measured = {path.stem for path in folder.glob("results/runs/*/*/*/subsets/*.json")}
+    if any(path.stem not in measured for path in folder.glob("results/runs/*/*/*/journal/*")):
+        return "generation"
+    if list(folder.glob("results/runs/*/*/*/work/*/resume.safetensors")):
+        return "fine-tuning"
+    if list(folder.glob("cache/checkpoints/*/resume.safetensors")):
+        return "pre-training"
+    return "between"
+
+
+def test_kills_at_random_moments_change_no_number(tmp_path: Path) -> None:
+    whole = prepare(tmp_path / "whole")
+    process = start(whole)
+    started = time.monotonic()
+    process.join(600)
+    assert process.exitcode == 0, (whole / "log").read_text()[-3000:]
+    expected, duration = numbers(whole), time.monotonic() - started
+    moments = random.Random(0)
+    struck: Counter[str] = Counter()
+    grids = 0
+    while struck.total() < KILLS or not grids:
+        folder = prepare(tmp_path / f"killed{grids}")
+        while True:
+            process = start(folder)
+            if struck.total() < KILLS:
+                process.join(moments.uniform(0, 0.5) * duration)
+            else:
+                process.join(600)
+            if process.exitcode is not None:
+                break
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            struck[where(folder)] += 1
+        assert process.exitcode == 0, (folder / "log").read_text()[-3000:]
+        assert numbers(folder) == expected
+        assert not list(folder.glob("results/**/*.damaged*"))
+        grids += 1
+    print(
+        f"{struck.total()} kills in {grids} grids of {duration:.1f} s, at {dict(struck)}: no change"
+    )

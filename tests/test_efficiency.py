@@ -33,7 +33,7 @@ from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
 from pe_bench.tasks.efficiency import timing
-from pe_bench.tasks.efficiency.attention_layer import AttentionLayer
+from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
 from pe_bench.tasks.efficiency.cells import Cell, Cells, Limits, Pass, make_rows
 from pe_bench.tasks.efficiency.memory import GIB, peak_bytes, predict
 from pe_bench.tasks.efficiency.models import Decoding, Prefill, Setting, TrainingStep
@@ -128,7 +128,9 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
         "kept": 64,
     }
     cell = Cell("a", "training", 16, 0, lambda _: {})
-    rows = {row.metric: row for row in make_rows(cell, {"passes": {"decoding": found}})}
+    rows = {
+        row.metric: row for row in make_rows(cell, {"decoding": found, "prefill": {"reason": "x"}})
+    }
     assert rows["decoding_ms"].value == 3000  # of one step
     assert rows["decoding_tokens_per_second"].value == 2
     ratio = rows["decoding_time_ratio"]
@@ -138,27 +140,38 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
     assert all(row.length == 16 and row.subset == "training" for row in rows.values())
 
 
-def layer(make: Any, backend: Backend = "auto", **changes: Any) -> AttentionLayer:
+def layer(make: Any, backend: Backend = "auto", **changes: Any) -> MiddleLayer:
     options: dict[str, Any] = {"dtype": torch.float32, "projections": False, **changes}
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=options["dtype"] == torch.bfloat16)
-    return AttentionLayer(TINY, make, backend, device="cpu", autocast=autocast, **options)
+    return MiddleLayer(TINY, make, backend, device="cpu", autocast=autocast, **options)
 
 
 @pytest.mark.parametrize("name", ["nope", "rope", "alibi", "t5", "cope", "fox", "tape"])
 def test_the_attention_of_a_layer_has_gradients_everywhere(name: str) -> None:
     subject = layer(encoding(name))
     seen: set[str] = set()
-    parameters = {
-        **dict(subject.attention.named_parameters()),
-        **dict(subject.encoding.named_parameters()),
-    }
+    parameters = dict(subject.layer.named_parameters())
     for key, parameter in parameters.items():
         parameter.register_hook(lambda _, key=key: seen.add(key))
     subject.forward()
     assert not seen
     subject.forward_backward()
-    assert {"q_proj.tensor", "k_proj.tensor", "v_proj.tensor"} <= seen
+    assert {f"attention.{name}_proj.tensor" for name in "qkv"} <= seen
     assert all(parameter.grad is None for parameter in parameters.values())
+
+
+def test_what_cannot_be_counted_is_left_out(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def compiled() -> None:
+        calls.append(1)
+        if torch._C._len_torch_dispatch_stack():
+            raise TypeError("no implementation found")
+
+    cell = Cell("a", "operator", 8, 8, lambda _: {"forward": Pass(compiled, idle)})
+    rows = make_rows(cell, cells(tmp_path).measure(cell, {}))
+    assert calls and {row.metric for row in rows} >= {"forward_ms", "forward_time_ratio"}
+    assert not [row for row in rows if row.metric == "forward_gflops"]
 
 
 def test_the_attention_of_a_layer_costs_what_its_products_cost() -> None:
@@ -172,7 +185,7 @@ def test_the_attention_of_a_layer_costs_what_its_products_cost() -> None:
     assert count_products(layer(Encoding, "sdpa").forward_backward) == 3.5 * products
     half = layer(encoding("tape"), dtype=torch.bfloat16)
     half.forward_backward()
-    assert half.attention.q_proj.tensor.dtype == torch.bfloat16
+    assert half.layer.attention.q_proj.tensor.dtype == torch.bfloat16
 
 
 def test_models_train_and_write() -> None:
@@ -207,26 +220,29 @@ def cells(folder: Path, **limits: Any) -> Cells:
 
 
 def known(seconds: float, size: float) -> dict[str, Any]:
-    return {"passes": {"forward": {"seconds": [seconds] * 3, "bytes": size}}}
+    return {"forward": {"seconds": [seconds] * 3, "bytes": size}}
 
 
 def test_what_does_not_fit_is_left_out_with_a_reason(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def passes(length: int) -> dict[str, Pass]:
-        calls.append(length)
-        return {"forward": Pass(idle, idle)}
+        return {"forward": Pass(partial(calls.append, length), idle)}
 
     subject = cells(tmp_path)
     cell = Cell("a", "operator", 32, 32, passes)
-    assert "about 2.0 GiB" in subject.measure(cell, {16: known(0.1, GIB / 2)})["reason"]
-    slow = subject.measure(replace(cell, key="b"), {8: {"reason": "x"}, 16: known(30.0, 9.0)})
-    assert slow["reason"] == "a call would take about 120 s, and 60 are allowed"
+    large = subject.measure(cell, {16: known(0.1, GIB / 2)})["forward"]["reason"]
+    assert large == "it would need about 2 GiB, and 1 are allowed"
+    slow = subject.measure(replace(cell, key="b"), {8: {"": {"reason": "x"}}, 16: known(30.0, 9.0)})
+    assert slow["forward"]["reason"] == "a call would take about 120 s, and 60 are allowed"
     assert not calls
     assert subject.measure(cell, {}) == subject.journal.items["a"]  # not measured again
-    assert "passes" in subject.measure(replace(cell, key="c"), {16: known(0.1, 9.0)})
-    assert calls == [32]
-    assert [note.partition(":")[0] for note in subject.notes()] == ["a, a", "b"]
+    assert "seconds" in subject.measure(replace(cell, key="c"), {16: known(0.1, 9.0)})["forward"]
+    assert set(calls) == {32}
+    assert [note.partition(":")[0] for note in subject.notes()] == [
+        "a (forward), a (forward)",
+        "b (forward)",
+    ]
 
 
 def test_memory_is_looked_at_where_nothing_shorter_is_known(tmp_path: Path) -> None:
@@ -237,7 +253,7 @@ def test_memory_is_looked_at_where_nothing_shorter_is_known(tmp_path: Path) -> N
 
     cell = Cell("a", "training", 1024, 10**6, passes)
     entry = cells(tmp_path, memory=2 / 1024).measure(cell, {})
-    assert entry["reason"].startswith("it would need about 0.0 GiB")
+    assert entry[""]["reason"].startswith("it would need about 0.0039 GiB")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +276,7 @@ def test_errors_become_reasons_and_bugs_do_not(
         with pytest.raises(RuntimeError, match="a bug"):
             cells(tmp_path).measure(cell, {})
     else:
-        assert cells(tmp_path).measure(cell, {}) == {"reason": reason}
+        assert cells(tmp_path).measure(cell, {}) == {"": {"reason": reason}}
 
 
 def small(folder: Path, **options: Any) -> Efficiency:
@@ -277,26 +293,25 @@ def evaluate(task: Efficiency, make: Any, folder: Path, subset: str) -> list[Mea
 
 
 def test_every_backend_has_rows_or_a_reason(tmp_path: Path) -> None:
-    task = small(tmp_path, models="all")
-    rows = evaluate(task, encoding("cope"), tmp_path, "operator")
+    rows = evaluate(small(tmp_path), encoding("cope"), tmp_path, "operator")
     entries = Journal(tmp_path / "operator.jsonl").items
     for backend in get_args(Backend):
         subset = "operator" if backend == "auto" else f"operator-{backend}"
-        there = {row.length for row in rows if row.subset == subset}
         for length in (16, 32):
             entry = entries[f"{backend} at {length} tokens"]
-            assert ("reason" in entry) == (length not in there)
+            timed = {name for name, found in entry.items() if "seconds" in found}
+            there = {row.metric for row in rows if (row.subset, row.length) == (subset, length)}
+            assert {f"{name}_ms" for name in timed} == {m for m in there if m.endswith("_ms")}
     assert {row.length for row in rows if row.subset == "operator"} == {16, 32}
-    assert entries["sdpa at 16 tokens"]["reason"].startswith("this encoding rewrites logits")
-    assert not [row for row in rows if row.subset == "operator-sdpa"]
+    assert "rewrites logits" in entries["sdpa at 16 tokens"]["forward"]["reason"]
 
 
 def test_a_position_table_that_is_too_short_hurts_decoding_alone(tmp_path: Path) -> None:
     rows = evaluate(small(tmp_path), encoding("learned:rows=16"), tmp_path, "inference")
     assert {row.metric for row in rows} >= {"prefill_ms", "cache_bytes"}
     assert not [row for row in rows if row.metric.startswith("decoding")]
-    reason = Journal(tmp_path / "inference.jsonl").items["decoding, auto"]["reason"]
-    assert "positions 0 to 15" in reason
+    found = Journal(tmp_path / "inference.jsonl").items["decoding, auto"]["decoding"]
+    assert "positions 0 to 15" in found["reason"]
 
 
 def test_the_machine_is_among_the_settings_of_times(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
+from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import Attention, Context, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -56,7 +57,12 @@ class AttentionLayer(nn.Module):
         return hooks.embed(self.encoding, x, self._positions(x, tokens))
 
     def attend(
-        self, x: Tensor, *, state: State = None, tokens: Tensor | None = None
+        self,
+        x: Tensor,
+        *,
+        state: State = None,
+        tokens: Tensor | None = None,
+        backend: Backend = "auto",
     ) -> tuple[Tensor, Tensor | None]:
         """Return attended tokens (B, T, C) and the encoding's attended values (B, H, T, E), if any.
 
@@ -64,10 +70,11 @@ class AttentionLayer(nn.Module):
             x: (B, T, C).
             state: what `prepare` or `update_state` returned; None: the state of a first layer.
             tokens: (B, T) ids, as in `forward`.
+            backend: of the attention.
         """
         positions = self._positions(x, tokens)
         state = hooks.prepare(self.encoding, x, positions) if state is None else state
-        context = Context(positions, cache=None, backend="auto", trace=None)
+        context = Context(positions, cache=None, backend=backend, trace=None)
         attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
         return attended
 

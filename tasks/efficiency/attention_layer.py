@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, ModelConfig, Positions
-from pe_bench.decoder import hooks
+from pe_bench.api import ModelConfig
 from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.model import Attention, Context, MakeEncoding
+from pe_bench.decoder.layer import AttentionLayer
+from pe_bench.decoder.model import MakeEncoding
 
 LAYERS = 3
 MIDDLE = 1  # has a layer before it, whose state it reads, and one after it, which reads its own
@@ -30,7 +30,7 @@ class Given(nn.Module):
         return self.tensor
 
 
-class AttentionLayer:
+class MiddleLayer:
     """The middle one of three layers, for one sequence.
 
     It makes position ids and tables as a model of one layer would, in every call.
@@ -61,52 +61,47 @@ class AttentionLayer:
     ) -> None:
         torch.manual_seed(0)
         config = config.changed(layers=LAYERS)
-        encoding = make_encoding(config, 0)
-        if not encoding.shared:
-            encoding = make_encoding(config, MIDDLE)
-        self.encoding: Encoding = encoding.to(device)
+        first = make_encoding(config, 0)
+        encoding = first if first.shared else make_encoding(config, MIDDLE)
+        self.layer = AttentionLayer(config, make_encoding, MIDDLE, encoding=encoding)
         self.backend = backend
         self.autocast = autocast
-        self.tokens = torch.randint(config.vocab_size, (1, config.train_length), device=device)
-        attention: Any = Attention(config, MIDDLE)
+        length = config.train_length
         if not projections:
+            attention: Any = self.layer.attention
             for name in ("q_proj", "k_proj", "v_proj"):
                 width = getattr(attention, name).out_features
-                values = torch.randn(1, config.train_length, width, dtype=dtype)
-                setattr(attention, name, Given(values))
+                setattr(attention, name, Given(torch.randn(1, length, width, dtype=dtype)))
             attention.o_proj = nn.Identity()
-        self.attention = attention.to(device)
-        size = (1, config.train_length, config.width)
+        self.layer.to(device)
+        self.tokens = torch.randint(config.vocab_size, (1, length), device=device)
+        size = (1, length, config.width)
         self.x = torch.randn(size, device=device, requires_grad=True)  # (1, N, C)
         self.gradients: list[Tensor] = []
 
     def forward(self) -> None:
         """Run a forward pass in evaluation, without gradients."""
-        self.encoding.eval()
+        self.layer.eval()
         with torch.no_grad():
             self._attend()
 
     def forward_backward(self) -> None:
         """Run a forward and a backward pass in training."""
-        self.encoding.train()
+        self.layer.train()
         outputs = self._attend()
         if not self.gradients:
             self.gradients = [torch.randn_like(output) for output in outputs]
         torch.autograd.backward(outputs, self.gradients)
         self.x.grad = None
-        for module in (self.attention, self.encoding):
-            module.zero_grad()
+        self.layer.zero_grad()
 
     def _attend(self) -> list[Tensor]:
         """Return the layer's output (1, N, C), and extra values that were attended to."""
-        encoding = self.encoding
         with self.autocast:
-            ids = hooks.position_ids(encoding, self.tokens)  # (1, N) or (1, N, K)
-            ids = hooks.draw_positions(encoding, ids, torch.tensor([self.tokens.shape[1]]))
-            positions = Positions(ids, ids)
-            state = _as_received(hooks.prepare(encoding, self.x, positions))
-            context = Context(positions, None, self.backend, None)
-            mixed, extra = self.attention(self.x, encoding, state, context)
+            state = _as_received(self.layer.prepare(self.x, tokens=self.tokens))
+            mixed, extra = self.layer.attend(
+                self.x, state=state, tokens=self.tokens, backend=self.backend
+            )
         return [mixed] if extra is None else [mixed, extra]
 
 

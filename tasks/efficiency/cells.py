@@ -70,10 +70,6 @@ class Cell:
     passes: Callable[[int], Mapping[str, Pass]]
 
 
-class _Skip(Exception):
-    """The cell is not measured; the message says why."""
-
-
 class Cells:
     """Measures cells; those that the journal holds are not measured again.
 
@@ -90,7 +86,7 @@ class Cells:
         self.reasons: dict[str, list[str]] = {}
 
     def measure(self, cell: Cell, shorter: Mapping[int, Entry]) -> Entry:
-        """Return what is known of a cell: times, bytes and operations by pass, or a reason.
+        """Return what is known of each pass: times, bytes and operations, or a reason.
 
         Args:
             cell: the cell.
@@ -99,32 +95,38 @@ class Cells:
         if cell.key not in self.journal.items:
             self.journal.add({cell.key: self._measured(cell, shorter)})
         entry: Entry = self.journal.items[cell.key]
-        if "reason" in entry:
-            self.reasons.setdefault(entry["reason"], []).append(cell.key)
+        for name, found in entry.items():
+            if "reason" in found:
+                where = f"{cell.key} ({name.replace('_', ' ')})" if name else cell.key
+                self.reasons.setdefault(found["reason"], []).append(where)
         return entry
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each reason why cells were left out."""
+        """Return a sentence for each reason why something was left out."""
         return tuple(f"{', '.join(keys)}: {reason}" for reason, keys in self.reasons.items())
 
     def _measured(self, cell: Cell, shorter: Mapping[int, Entry]) -> Entry:
+        """Return what `measure` does; under "" a reason that holds for all passes."""
+        too_much = self._predicted(cell, shorter)
+        if "" in too_much:
+            return {"": {"reason": too_much[""]}}
         try:
-            self._check_predicted(cell, shorter)
             passes = cell.passes(cell.length)
-            return {"passes": {name: self._times(each) for name, each in passes.items()}}
-        except (_Skip, InputError, NotImplementedError) as error:
-            return {"reason": " ".join(str(error).split())}
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            return {"reason": "it ran out of memory"}
+        except Exception as error:
+            return {"": {"reason": _reason(error)}}
+        entry = {}
+        for name, each in passes.items():
+            try:
+                entry[name] = {"reason": too_much[name]} if name in too_much else self._times(each)
+            except Exception as error:
+                entry[name] = {"reason": _reason(error)}
+        return entry
 
     def _times(self, each: Pass) -> Entry:
         bytes_of = {}
         for name, call in (("bytes", each.subject), ("reference_bytes", each.reference)):
             call()  # what is made once, such as the state of an optimizer
             bytes_of[name] = peak_bytes(call, self.device)
-        flops = count_products(each.subject)
         turns = take_turns(
             each.subject,
             each.reference,
@@ -137,52 +139,58 @@ class Cells:
             "seconds": turns.subject,
             "reference_seconds": turns.reference,
             **bytes_of,
-            "flops": flops,
+            "flops": _operations(each.subject),
             "tokens": each.tokens,
             "steps": each.steps,
             "kept": each.kept(),
         }
 
-    def _check_predicted(self, cell: Cell, shorter: Mapping[int, Entry]) -> None:
-        """Predict bytes and seconds from shorter inputs.
-
-        Raises:
-            _Skip: they are beyond the limits.
-        """
+    def _predicted(self, cell: Cell, shorter: Mapping[int, Entry]) -> dict[str, str]:
+        """Return why passes should not be tried, by name, as shorter inputs predict; "": any."""
         allowed = allowed_bytes(self.limits.memory, self.device)
-        known = {length: entry["passes"] for length, entry in shorter.items() if "passes" in entry}
-        names = {name for passes in known.values() for name in passes}
-        needed = {n: predict(_column(known, n, "bytes"), cell.length) for n in names}
-        taken = {n: predict(_column(known, n, "seconds"), cell.length) for n in names}
+        names = {name for entry in shorter.values() for name in entry if "seconds" in entry[name]}
+        needed = {n: predict(_column(shorter, n, "bytes"), cell.length) for n in names}
         if not names and PAIR_BYTES * cell.pairs > allowed:
             needed = {"": predict(self._bytes_of_shorter(cell), cell.length)}
-        if needed and max(needed.values()) > allowed:
-            raise _Skip(
-                f"it would need about {max(needed.values()) / GIB:.1f} GiB, and "
-                f"{allowed / GIB:.1f} are allowed"
-            )
-        if taken and max(taken.values()) > self.limits.seconds:
-            raise _Skip(
-                f"a call would take about {max(taken.values()):.0f} s, and "
-                f"{self.limits.seconds:g} are allowed"
-            )
+        found = {}
+        for name, count in needed.items():
+            taken = predict(_column(shorter, name, "seconds"), cell.length)
+            if count > allowed:
+                found[name] = (
+                    f"it would need about {count / GIB:.2g} GiB, "
+                    f"and {allowed / GIB:.2g} are allowed"
+                )
+            elif taken > self.limits.seconds:
+                found[name] = (
+                    f"a call would take about {taken:.0f} s, "
+                    f"and {self.limits.seconds:g} are allowed"
+                )
+        return found
 
     def _bytes_of_shorter(self, cell: Cell) -> dict[int, float]:
-        """Return the most bytes of any pass at a quarter and at half of the length."""
+        """Return the most bytes of any pass at a quarter and at half of the length.
+
+        They are none where an error prevents it, which will come again.
+        """
         found = {}
-        for length in (cell.length // 4, cell.length // 2):
-            peaks = []
-            for each in cell.passes(length).values():
-                each.subject()
-                peaks.append(peak_bytes(each.subject, self.device))
-            found[length] = float(max(peaks))
+        try:
+            for length in (cell.length // 4, cell.length // 2):
+                peaks = []
+                for each in cell.passes(length).values():
+                    each.subject()
+                    peaks.append(peak_bytes(each.subject, self.device))
+                found[length] = float(max(peaks))
+        except (InputError, NotImplementedError):
+            return {}
         return found
 
 
 def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
     """Return the rows of a cell; intervals are quartiles over repetitions."""
     rows = []
-    for name, found in entry.get("passes", {}).items():
+    for name, found in entry.items():
+        if "reason" in found:
+            continue
         seconds = found["seconds"]
         reference = found["reference_seconds"]
         values = {
@@ -190,8 +198,9 @@ def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
             "time_ratio": [one / two for one, two in zip(seconds, reference, strict=True)],
             "mib": [found["bytes"] / MIB],
             "memory_ratio": [found["bytes"] / max(1, found["reference_bytes"])],
-            "gflops": [found["flops"] / 1e9],
         }
+        if found["flops"] is not None:
+            values["gflops"] = [found["flops"] / 1e9]
         if found["tokens"]:
             values["tokens_per_second"] = [found["tokens"] / each for each in seconds]
         named = {f"{name}_{kind}": numbers for kind, numbers in values.items()}
@@ -214,16 +223,37 @@ def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
     return rows
 
 
-def _column(known: Mapping[int, Any], name: str, what: str) -> dict[int, float]:
+def _column(shorter: Mapping[int, Entry], name: str, what: str) -> dict[int, float]:
     """Return bytes, or median seconds, of a pass by length."""
     found = {}
-    for length, passes in known.items():
-        if name in passes:
-            value = passes[name][what]
+    for length, entry in shorter.items():
+        if "seconds" in entry.get(name, {}):
+            value = entry[name][what]
             found[length] = float(value if what == "bytes" else quartiles(value)[1])
     return found
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    # On the CPU torch has no type of its own for that.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error)
+def _operations(call: Call) -> int | None:
+    """Return the operations of a call's matrix products; None: they cannot be counted.
+
+    The call has run before. What fails here is the counting, which not every compiled attention
+    can be watched by.
+    """
+    try:
+        return count_products(call)
+    except Exception:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """Return why something is not measured.
+
+    Raises:
+        Exception: the error itself, where it is none of those that are expected.
+    """
+    # On the CPU torch has no type of its own for too little memory.
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):
+        return "it ran out of memory"
+    if isinstance(error, InputError | NotImplementedError):
+        return " ".join(str(error).split())
+    raise error

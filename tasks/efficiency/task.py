@@ -33,7 +33,7 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.registry import plugins
 
-from .attention_layer import AttentionLayer
+from .attention_layer import MiddleLayer
 from .cells import Cell, Cells, Entry, Limits, Pass, make_rows
 from .models import Decoding, Prefill, Setting, TrainingStep
 
@@ -323,7 +323,7 @@ class _Bench:
         """Return the passes of one attention layer."""
         config = self.config.changed(train_length=length)
         make = partial(
-            AttentionLayer,
+            MiddleLayer,
             config,
             device=self.device,
             autocast=self._autocast(),

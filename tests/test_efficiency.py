@@ -160,18 +160,14 @@ def test_the_attention_of_a_layer_has_gradients_everywhere(name: str) -> None:
     assert all(parameter.grad is None for parameter in parameters.values())
 
 
-def test_what_cannot_be_counted_is_left_out(tmp_path: Path) -> None:
-    calls: list[int] = []
-
-    def compiled() -> None:
-        calls.append(1)
-        if torch._C._len_torch_dispatch_stack():
-            raise TypeError("no implementation found")
-
-    cell = Cell("a", "operator", 8, 8, lambda _: {"forward": Pass(compiled, idle)})
-    rows = make_rows(cell, cells(tmp_path).measure(cell, {}))
-    assert calls and {row.metric for row in rows} >= {"forward_ms", "forward_time_ratio"}
-    assert not [row for row in rows if row.metric == "forward_gflops"]
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_is_timed_and_not_counted(tmp_path: Path) -> None:
+    for name in "ab":  # an attempt to count would spoil the second one
+        passes = {"forward": Pass(layer(encoding("rope"), "flex").forward, idle)}
+        cell = Cell(name, "operator", 16, 16, {16: passes}.__getitem__)
+        rows = make_rows(cell, cells(tmp_path).measure(cell, {}))
+        assert {row.metric for row in rows} >= {"forward_ms", "forward_time_ratio"}
+        assert not [row for row in rows if row.metric == "forward_gflops"]
 
 
 def test_the_attention_of_a_layer_costs_what_its_products_cost() -> None:
@@ -239,10 +235,20 @@ def test_what_does_not_fit_is_left_out_with_a_reason(tmp_path: Path) -> None:
     assert subject.measure(cell, {}) == subject.journal.items["a"]  # not measured again
     assert "seconds" in subject.measure(replace(cell, key="c"), {16: known(0.1, 9.0)})["forward"]
     assert set(calls) == {32}
-    assert [note.partition(":")[0] for note in subject.notes()] == [
-        "a (forward), a (forward)",
-        "b (forward)",
-    ]
+    assert [note.partition(":")[0] for note in subject.notes()] == ["a", "b"]
+
+
+def test_notes_name_a_pass_where_others_are_measured(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise InputError("no gradient here")
+
+    passes = {"forward": Pass(idle, idle), "forward_backward": Pass(refuse, idle)}
+    subject = cells(tmp_path)
+    for key in ("eager", "sdpa"):
+        subject.measure(Cell(key, "operator", 8, 8, lambda _: passes), {})
+    assert subject.notes() == (
+        "eager (forward backward), sdpa (forward backward): no gradient here",
+    )
 
 
 def test_memory_is_looked_at_where_nothing_shorter_is_known(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Given(nn.Module):
         self.tensor = nn.Parameter(tensor)
 
     def forward(self, _: Tensor) -> Tensor:
-        return self.tensor
+        return self.tensor if torch.is_grad_enabled() else self.tensor.detach()
 
 
 class MiddleLayer:

@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from pe_bench.api import InputError, Journal, Measurement
 from pe_bench.checks.costs import count_products
+from pe_bench.decoder import attention
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
@@ -95,10 +97,13 @@ class Cells:
         if cell.key not in self.journal.items:
             self.journal.add({cell.key: self._measured(cell, shorter)})
         entry: Entry = self.journal.items[cell.key]
-        for name, found in entry.items():
-            if "reason" in found:
-                where = f"{cell.key} ({name.replace('_', ' ')})" if name else cell.key
-                self.reasons.setdefault(found["reason"], []).append(where)
+        reasons = {name: found["reason"] for name, found in entry.items() if "reason" in found}
+        alike = len(reasons) == len(entry) and len(set(reasons.values())) == 1
+        for name, reason in reasons.items():
+            where = cell.key if alike else f"{cell.key} ({name.replace('_', ' ')})"
+            places = self.reasons.setdefault(reason, [])
+            if where not in places:
+                places.append(where)
         return entry
 
     def notes(self) -> tuple[str, ...]:
@@ -234,15 +239,23 @@ def _column(shorter: Mapping[int, Entry], name: str, what: str) -> dict[int, flo
 
 
 def _operations(call: Call) -> int | None:
-    """Return the operations of a call's matrix products; None: they cannot be counted.
+    """Return the operations of a call's matrix products; None: flex attention is among them.
 
-    The call has run before. What fails here is the counting, which not every compiled attention
-    can be watched by.
+    Torch's counter cannot watch that one, and after an attempt flex attention fails.
     """
     try:
-        return count_products(call)
-    except Exception:
+        with patch.object(attention, "flex_attention", _refuse):
+            return count_products(call)
+    except _Uncountable:
         return None
+
+
+class _Uncountable(Exception):
+    """The call's operations cannot be counted."""
+
+
+def _refuse(*_: Any) -> None:
+    raise _Uncountable
 
 
 def _reason(error: Exception) -> str:

@@ -28,8 +28,8 @@ KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
 RUN = [
     *("run", "--encoding", "nope", "tape", "--task", "scrolls", "--subsets", "qasper", "quality"),
     *("--model.layers", "2", "--model.width", "32", "--model.heads", "2"),
-    *("--model.mlp_width", "32", "--pretrain.steps", "40", "--pretrain.save_every", "0"),
-    *("--train.steps", "40", "--train.save_every", "0"),
+    *("--model.mlp_width", "32", "--pretrain.steps", "30", "--pretrain.save_every", "0"),
+    *("--train.steps", "15", "--train.save_every", "0"),
 ]
 
 
@@ -56,7 +56,7 @@ def start(folder: Path) -> Any:
 
 def prepare(folder: Path) -> Path:
     for name in ("qasper", "quality"):
-        for split, n in (("train", 40), ("validation", 16)):
+        for split, n in (("train", 40), ("validation", 150)):
             path = folder / "documents" / name / f"{split}.jsonl"
             write_split(path, miniature.rows(SUBSETS[name].miniature, split, n, 100))
     return folder
@@ -81,9 +81,9 @@ def where(folder: Path) -> str:
     records = [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/run.json")]
     if sum(record["status"] == "done" for record in records) == 2:
         return "report"
-    measured = {path.stem for path in folder.glob("results/runs/*/*/*/subsets/*.json")}
-    if any(path.stem not in measured for path in folder.glob("results/runs/*/*/*/journal/*")):
-        return "generation"
+    for model in folder.glob("results/runs/*/*/*/work/*/final.safetensors"):
+        if not (model.parents[2] / "subsets" / f"{model.parent.name}.json").exists():
+            return "generation"
     if list(folder.glob("results/runs/*/*/*/work/*/resume.safetensors")):
         return "fine-tuning"
     if list(folder.glob("cache/checkpoints/*/resume.safetensors")):
@@ -105,10 +105,15 @@ def test_kills_at_random_moments_change_no_number(tmp_path: Path) -> None:
         folder = prepare(tmp_path / f"killed{grids}")
         while True:
             process = start(folder)
-            if struck.total() < KILLS:
-                process.join(moments.uniform(0, 0.5) * duration)
-            else:
+            if struck.total() == KILLS:
                 process.join(600)
+            elif moments.random() < 0.5:
+                process.join(moments.uniform(0, 0.5) * duration)
+            else:  # what takes less time than training would hardly ever be met by chance
+                stage = moments.choice(["generation", "report"])
+                while process.is_alive() and where(folder) != stage:
+                    time.sleep(0.005)
+                process.join(moments.uniform(0, 0.5))
             if process.exitcode is not None:
                 break
             os.kill(process.pid, signal.SIGKILL)

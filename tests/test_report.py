@@ -271,6 +271,12 @@ def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) 
     assert read_results(tmp_path)["value"].tolist() == [1 - earlier]
 
 
+def test_a_clock_that_was_wrong_does_not_decide(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE], 0, encoding_version="old", finished="2036-01-01", order=1)
+    put(tmp_path, "rope", [SCORE], 1, encoding_version="new", finished="1970-01-01", order=2)
+    assert read_results(tmp_path)["seed"].tolist() == [1]
+
+
 def test_seeds_of_older_code_are_left_out(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE], 0, encoding_version="old", finished="2026-01-01")
     put(tmp_path, "rope", [SCORE], 1, encoding_version="new", finished="2026-01-02")

@@ -5,6 +5,7 @@ interrupted, too much to lose with files of many gigabytes; the latter's parts a
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,8 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
             f"{filename} from {where} arrived damaged (checksum {found}, should be {remote.etag}) "
             f"and was deleted: run again"
         )
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
     _seal(target).unlink(missing_ok=True)
     partial.replace(target)
     write_sealed(_seal(target), {"etag": remote.etag}, of=target.name, files=[target])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import some_slow
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
@@ -54,7 +55,7 @@ def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -
 
 
 EVERYDAY = {("rows.csv", "short of a digit"), ("subsets/a.csv", "short of a line")}
-EVERYDAY |= {("run.json", "garbage"), ("run.json", "folder"), ("items.parquet", "missing")}
+EVERYDAY |= {("run.json", "garbage")}
 CASES = [
     pytest.param(file, how, marks=() if (file, how) in EVERYDAY else pytest.mark.slow)
     for file in FILES
@@ -109,10 +110,10 @@ def test_a_damaged_run_hurts_no_other(
     assert "| rope" in (tmp_path / "results/leaderboard.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "change",
-    ['"seed": "zero"', '"costs": 5', '"environment": []', '"subsets": 3', '"headline": "x"'],
-)
+TYPES = ['"seed": "zero"', '"costs": 5', '"environment": []', '"subsets": 3', '"headline": "x"']
+
+
+@pytest.mark.parametrize("change", some_slow(TYPES, everyday=TYPES[:1]))
 def test_a_record_of_wrong_types_is_damaged(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:

@@ -46,8 +46,17 @@ def sending(number: signal.Signals, method: str) -> str:
     return f"{head}    def {method}({signature}\n        {kill}\n{body}"
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("method", ["batch", "evaluate"])
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [
+        (signal.SIGTERM, "batch"),
+        (signal.SIGHUP, "evaluate"),
+        pytest.param(signal.SIGTERM, "evaluate", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, "batch", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "batch", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "evaluate", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_is_answered_with_a_sentence(
     toy: Toy,
     tmp_path: Path,

@@ -18,6 +18,10 @@ def describe(device: str) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),
         "device_type": device,
+        "clock": _gpu("clocks.sm") if device == "cuda" else _cpu_field("cpu MHz"),
+        "driver": _gpu("driver_version") if device == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if device == "cuda" else None,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -41,12 +45,27 @@ def peak_memory(device: str) -> int:
 
 
 def _processor() -> str:
+    return _cpu_field("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_field(name: str) -> str | None:
+    """Return what Linux says of the first processor, such as its clock now; None: nothing."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
+            if line.startswith(name):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return None
+
+
+def _gpu(field: str) -> str | None:
+    """Return what the driver says of the first GPU, such as its clock now; None: nothing."""
+    command = ["nvidia-smi", "-i", "0", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

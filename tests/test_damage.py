@@ -126,6 +126,23 @@ def test_a_record_of_wrong_types_is_damaged(
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "run.json is not the record of a run (" in line
+    assert toy() == (0, [])  # made again from the subsets
+    assert main(["report"]) == 0
+
+
+def test_a_file_in_place_of_a_run_is_set_aside(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    folder = record(tmp_path)[1]
+    shutil.rmtree(folder)
+    folder.touch()
+    assert toy() == (0, ["a", "b"])
+    assert f"{folder.name} is not the folder of a run" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "results/runs")
+    (tmp_path / "results/runs").touch()
+    assert toy()[0] == 1
+    assert "cannot save results/runs/toy.py" in capsys.readouterr().err
 
 
 def test_rows_of_another_run_are_not_taken(toy: Toy, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import read_trained
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
-from pe_bench.system.files import slug
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.files import saving, slug
+from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
 from pe_bench.task import Evaluation
 
 
@@ -93,7 +93,7 @@ class Run:
             InputError: something that the user can mend.
             SavingError: a result could not be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         try:
             with FileLock(self.folder / "lock", timeout=-1 if wait else 0):
                 return self._execute()
@@ -114,10 +114,10 @@ class Run:
         environment.reset_peak_memory(self.device)
         failures = Failures(self.title)
         costs = self._measure_all(failures)
-        self._summarize(tuple(costs), failures)
+        found = self._summarize(tuple(costs), failures)
         if failures.errors:
-            return self._failed(failures, **self._describe(costs))
-        return self._done(costs)
+            return self._failed(failures, found, **self._describe(costs))
+        return self._done(costs, found)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
         """Record that the task cannot be run with the encoding.
@@ -126,7 +126,7 @@ class Run:
             reason: in one sentence.
             complain: whether that counts as bad input.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         self._record("skipped", reason=reason)
         sentence = f"{self.title}: skipped, {reason}"
         if complain:
@@ -134,6 +134,12 @@ class Run:
         else:
             info(sentence)
         return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
+
+    def _make_folder(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            set_aside(DamagedError(self.folder, "is not the folder of a run"))
+        with saving(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
 
     def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
         """Train and measure every subset that is not measured yet; return the cost of each."""
@@ -159,8 +165,8 @@ class Run:
                 failures.add(subset, error)
         return costs
 
-    def _summarize(self, subsets: Sequence[str], failures: Failures) -> None:
-        """Write the rows of the subsets that are measured, and their summary."""
+    def _summarize(self, subsets: Sequence[str], failures: Failures) -> Evaluation:
+        """Return the rows of the subsets that are measured with their summary, and the items."""
         measured: list[Measurement] = []
         items: list[Items] = []
         for subset in subsets:
@@ -172,14 +178,14 @@ class Run:
                 summary = self.resolved.task.summarize(measured)
             except CRASHES as error:
                 failures.add("summary", error)
-        write_items(self.folder / "items.parquet", items)
-        self._write(self.folder / "rows.csv", [*measured, *summary])
+        return Evaluation([*measured, *summary], items=items)
 
-    def _done(self, costs: Mapping[str, Mapping[str, Any]]) -> Outcome:
+    def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
         shutil.rmtree(self.folder / "work", ignore_errors=True)
         model = self.resolved.make_model(self.encoding, self.seed)
         self._record(
             "done",
+            found,
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             pretraining=self._pretraining(),
@@ -204,16 +210,17 @@ class Run:
             "costs": {name: _without_notes(cost) for name, cost in costs.items()},
         }
 
-    def _failed(self, failures: Failures, **more: Any) -> Outcome:
+    def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)
-        self._record("failed", reason=reason, traceback=failures.traceback, **more)
+        self._record("failed", found, reason=reason, traceback=failures.traceback, **more)
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
     def _is_done(self) -> bool:
         path = self.folder / "run.json"
-        record = recall(lambda: read_sealed(path, of=place_of(self.folder), old=True)) or {}
-        done = set(record.get("subsets", ()))
-        return record.get("status") == "done" and done >= set(self.resolved.task.subsets)
+        if recall(lambda: read_sealed(path, of=place_of(self.folder), old=True)) is None:
+            return False
+        record = read_record(self.folder)
+        return record.status == "done" and {*record.subsets} >= {*self.resolved.task.subsets}
 
     def _come_last(self) -> None:
         """Make the finished run the one that reports show, where its code was edited meanwhile."""
@@ -303,7 +310,8 @@ class Run:
         }
         write_rows(path, [identity | asdict(row) for row in measured], CSV_COLUMNS)
 
-    def _record(self, status: Status, **more: Any) -> None:
+    def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:
+        """Write the rows and items that were found, and right after them how they came about."""
         task = self.resolved.task
         others = [read_record(path.parent) for path in self.folder.parent.glob("*/run.json")]
         record = RunRecord(
@@ -333,6 +341,9 @@ class Run:
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
             **more,
         )
+        if found:
+            write_items(self.folder / "items.parquet", found.items)
+            self._write(self.folder / "rows.csv", found.rows)
         self._write_record(record)
 
     def _write_record(self, record: RunRecord) -> None:

@@ -91,23 +91,25 @@ class PaTH(Encoding):
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         assert positions.features is not None  # `token_features` made them
         dim = k.shape[-1]
-        keys = k.shape[2]
         first_query = 0 if positions.index is None else int(positions.index.min())
+        w, inverse, _ = positions.features.tensor_split([dim, dim + CHUNK], dim=-1)
+        chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, inverse)), strict=True)
+        causal = positions.causal.split(CHUNK, dim=-1)
         walked = q  # every query, changed by all tokens from its own down to the chunk's end
         changes: list[Tensor] = []
-        for start in reversed(range(0, keys, CHUNK)):
-            part = slice(start, min(start + CHUNK, keys))
-            w, inverse = positions.features[:, :, part, : dim + CHUNK].tensor_split([dim], dim=-1)
+        for number, (key, w, inverse) in reversed(list(enumerate(chunks))):
             inverse = inverse[..., : w.shape[2]]  # (B, H, chunk, chunk)
-            key = k[:, :, part]  # (B, H, chunk, D)
-            met = walked @ w.mT  # (B, H, T, chunk)
-            if part.stop - 1 > first_query:
+            # Two wide products cost less time than the four of which they are made.
+            met, reached = (walked @ torch.cat([w, key], dim=2).mT).chunk(2, dim=-1)
+            if (number + 1) * CHUNK > first_query:
                 # Queries inside the chunk have met its tokens up to themselves.
-                met = met * positions.causal[..., part]
-            passed = met @ inverse  # (B, H, T, chunk)
-            changes.append((walked - q) @ key.mT - passed @ (w @ key.mT).tril(-1))
-            walked = walked - passed @ w
-        return scores + torch.cat(changes[::-1], dim=-1) / math.sqrt(dim)
+                met = met * causal[number]
+            before = torch.cat([w, (w @ key.mT).tril(-1)], dim=-1)  # (B, H, chunk, D + chunk)
+            passed = met @ (inverse @ before)  # (B, H, T, D + chunk)
+            changes.append(reached - passed[..., dim:])
+            walked = walked - passed[..., :dim]
+        reflected = torch.cat(changes[::-1], dim=-1)  # (B, H, T, S)
+        return scores + (reflected - q @ k.mT) / math.sqrt(dim)
 
 
 def chunk_inverses(w: Tensor, beta: Tensor) -> Tensor:

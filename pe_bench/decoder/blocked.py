@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pe_bench.decoder.logits import LogitTerms, unmasked_logits
 
-LOGITS = 2**21
+LOGITS = 2**22
 """Logits of a block, about. Fewer keep the matrix units waiting, more leave the caches."""
 
 MIN_QUERIES = 16

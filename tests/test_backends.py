@@ -88,7 +88,7 @@ def serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
     """The backends that can serve an encoding; "blocked" can serve all."""
     for backend in OTHERS:
         try:
-            model.hidden(tokens[:, :2], backend=backend)
+            model.hidden(tokens, backend=backend)
         except InputError:
             assert backend != "blocked"
         else:
@@ -125,12 +125,14 @@ pytestmark = [
 @pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
 def test_backends_in_float32(case: str) -> None:
     spec, tokens, channels = parts(case)
+    """Errors are below 1e-5; where the formula's own are not, at most half as large again."""
     truth = results(decoder(spec, channels).double(), tokens, "eager")
     model = decoder(spec, channels)
+    of_formula = errors(results(model, tokens, "eager"), truth)
     for backend in serving(model, tokens):
         wrong = errors(results(model, tokens, backend), truth)
-        worst = max(wrong, key=lambda name: wrong[name])
-        assert wrong[worst] < 1e-5, (backend, worst)
+        for name, size in wrong.items():
+            assert size < max(1e-5, 1.5 * of_formula[name]), (backend, name)
 
 
 @pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))

@@ -26,6 +26,9 @@ BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto
 LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
 
+FOLDED = 128
+"""Queries up to which sdpa may learn c of c_i - c_j, see `_fold`."""
+
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms = PLAIN, *, backend: Backend = "auto"
@@ -64,24 +67,44 @@ def attend(
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
     """Return the backend that "auto" takes; q (B, H, T, D), v (B, G or H, S, E)."""
-    if not terms.of_pairs and not (q.is_cuda and v.shape[-1] > q.shape[-1]):
-        return "sdpa"
-    if q.shape[2] < LONG:
-        return "sdpa" if terms.rewrite is None else "eager"
-    if q.is_cuda and reason_against("flex", q, v, terms) is None:
-        return "flex"
-    return "eager" if reason_against("blocked", q, v, terms) else "blocked"
+    order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
+    if not terms.of_pairs:
+        order = ["sdpa", "blocked"]
+    wide = v.shape[-1] > q.shape[-1]  # which sdpa pads q and k for
+    if q.is_cuda and q.shape[2] >= LONG and (wide or order[0] != "sdpa"):
+        order.insert(0, "flex")
+    return next(backend for backend in order if reason_against(backend, q, v, terms) is None)
 
 
 def reason_against(backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
     """Return why a backend cannot serve q (B, H, T, D) and v (B, G or H, S, E); None if it can."""
-    if backend in ("sdpa", "flex") and terms.rewrite is not None:
+    if backend == "sdpa":
+        return _reason_against_sdpa(q, terms)
+    if backend == "blocked":
+        of_state = terms.positions is not None and terms.positions.state is not None
+        if of_state and (terms.bias is not None or terms.rewrite is not None):
+            return "the encoding makes logits of a state, which cannot be divided into blocks"
+    if backend == "flex":
+        return _reason_against_flex(q, v, terms)
+    return None
+
+
+def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
+    if terms.rewrite is not None:
         return "the encoding rewrites logits"
-    of_state = terms.positions is not None and terms.positions.state is not None
-    if backend == "blocked" and of_state and (terms.bias is not None or terms.rewrite is not None):
-        return "the encoding makes logits of a state, which cannot be divided into blocks"
-    if backend != "flex":
-        return None
+    narrow = q.dtype.itemsize < 4
+    if narrow and terms.of_pairs:
+        return f"it would round the encoding's bias to {str(q.dtype).removeprefix('torch.')}"
+    c = terms.separable
+    learns_c = c is not None and c.requires_grad and torch.is_grad_enabled()
+    if learns_c and (narrow or q.shape[2] > FOLDED):
+        return f"gradients of c_i - c_j would be coarse, beyond {FOLDED} tokens or in bfloat16"
+    return None
+
+
+def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
+    if terms.rewrite is not None:
+        return "the encoding rewrites logits"
     if terms.bias is not None:
         return "the encoding's bias is no function of the distance alone"
     if terms.index is not None or q.shape[2] != v.shape[2]:
@@ -137,6 +160,10 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     Softmax ignores what is the same for all keys of a query, so only -c_j is needed: k gets it as
     extra features where q has ones. A low-precision type holds it as a sum of three parts; one
     part alone is 13 to 27 % wrong in bfloat16.
+
+    Early queries have logits as large as the range of c, rounded accordingly. Where c is a running
+    sum of learned gates, whose true gradients cancel, those errors add up: at 1000 tokens FoX's
+    gates would be 1 % wrong in float32 and wrong altogether in bfloat16.
     """
     # Late keys, where a decaying attention looks, keep the finest resolution if the end is zero.
     # Where zero is has no gradient but that of rounding.

@@ -50,32 +50,30 @@ class _Blocked(torch.autograd.Function):
             shares = block.softmax(scores).to(v.dtype)  # (B, H, t, s)
             out[:, :, block.rows] = shares @ v[:, :, : block.keys]
         ctx.terms = terms
-        ctx.save_for_backward(*inputs, out)
+        ctx.save_for_backward(*inputs)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_out = grads[0].contiguous()  # (B, H, T, E)
-        *inputs, out = ctx.saved_tensors
+        inputs = ctx.saved_tensors
         q, k, v = inputs[:3]
         needed = ctx.needs_input_grad[1:]
         sums: list[Any] = [
             torch.zeros_like(t) if n else None for t, n in zip(inputs, needed, strict=True)
         ]
-        wide = torch.promote_types(v.dtype, torch.float32)
-        mean = (grad_out.to(wide) * out).sum(-1, keepdim=True)  # (B, H, T, 1), over the keys
         for block in blocks(q, k, ctx.terms):
             parts = block.parts(inputs, needed)
             with torch.enable_grad():
                 scores = block.logits(ctx.terms, parts)  # (B, H, t, s)
-            # A hook that rewrites logits may need its own result for its gradient.
-            mine = scores.detach() if ctx.terms.rewrite is None else scores.detach().clone()
-            shares = block.softmax(mine)  # (B, H, t, s)
+                # A hook that rewrites logits may need its own result for its gradient.
+                masked = scores.detach() if ctx.terms.rewrite is None else scores.detach().clone()
+                shares = block.softmax(masked, gradient=True)  # (B, H, t, s)
             grad = grad_out[:, :, block.rows]  # (B, H, t, E)
             if needed[V]:
-                sums[V][:, :, : block.keys] += shares.to(v.dtype).mT @ grad
-            grad_scores = (grad @ v[:, :, : block.keys].mT).to(wide)  # (B, H, t, s)
-            grad_scores.sub_(mean[:, :, block.rows]).mul_(shares)
+                sums[V][:, :, : block.keys] += shares.detach().to(v.dtype).mT @ grad
+            grad_shares = (grad @ v[:, :, : block.keys].mT).to(shares.dtype)  # (B, H, t, s)
+            (grad_scores,) = torch.autograd.grad(shares, masked, grad_shares)
             block.add_gradients(sums, parts, scores, grad_scores)
         return None, *sums
 
@@ -121,12 +119,17 @@ class Block:
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         return unmasked_logits(q, k, own, falling=True)
 
-    def softmax(self, scores: Tensor) -> Tensor:
-        """Return the share of each key, (B, H, t, s); changes the scores, (B, H, t, s)."""
+    def softmax(self, scores: Tensor, *, gradient: bool = False) -> Tensor:
+        """Return the share of each key, (B, H, t, s); changes the scores, (B, H, t, s).
+
+        Args:
+            scores: logits without a graph.
+            gradient: the scores become a leaf whose gradient can be asked for.
+        """
         columns = torch.arange(self.seen, self.keys, device=scores.device)
         later = columns > self.index[:, None, :, None]  # (B or 1, 1, t, s - seen)
         scores[..., self.seen :].masked_fill_(later, -torch.inf)
-        return scores.softmax(-1)
+        return scores.requires_grad_(gradient).softmax(-1)
 
     def add_gradients(
         self, sums: list[Any], parts: list[Any], scores: Tensor, grad_scores: Tensor

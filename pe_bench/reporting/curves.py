@@ -40,6 +40,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     chosen = styles(table.encodings)
     handles: dict[str, Any] = {}
     percentages: list[Axes] = []
+    logarithmic: dict[str, list[Axes]] = {}
     for axis, view in zip(axes, views, strict=True):
         numbers = table.numbers(view.subset, view.metric)
         numbers = numbers[numbers["length"].notna()]
@@ -56,6 +57,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         _set_x(axis, view, numbers, table.axis("length"))
         if view.log_y:
             _set_log_y(axis)
+            logarithmic.setdefault(view.metric, []).append(axis)
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
@@ -66,6 +68,8 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         if _is_percent(table, view):
             percentages.append(axis)
     _share_percent_range(percentages)
+    for alike in logarithmic.values():
+        _share_range(alike)
     _add_legend(figure, table, handles)
     charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
@@ -162,6 +166,13 @@ def _share_percent_range(axes: list[Axes]) -> None:
             low = middle - LEAST_RANGE / 2
             high = middle + LEAST_RANGE / 2
         axis.set_ylim(max(low, PERCENT_RANGE[0]), min(high, PERCENT_RANGE[1]))
+
+
+def _share_range(axes: list[Axes]) -> None:
+    """Give panels of one metric one range."""
+    ranges = [axis.get_ylim() for axis in axes]
+    for axis in axes:
+        axis.set_ylim(min(low for low, _ in ranges), max(high for _, high in ranges))
 
 
 def _bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:

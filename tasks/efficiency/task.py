@@ -48,6 +48,12 @@ PASSES = {
     "prefill": "prompt",
     "decoding": "decoding",
 }
+DRAWN = (
+    ("forward", "ms"),
+    ("forward_backward", "ms"),
+    ("forward_backward", "time_ratio"),
+    ("forward_backward", "mib"),
+)
 KINDS = {
     "ms": Metric("time", "ms", higher_is_better=False),
     "time_ratio": Metric("time", "× reference", higher_is_better=False),
@@ -92,6 +98,7 @@ class Efficiency(Task):
     are made in every call, as in a model of one layer. Operations are those of matrix products, a
     fused causal attention counting as the whole square.
 
+    Presets `cpu` and `cpu-long` are for quiet cores: four layers at 1024 tokens, two at 4096.
     Preset `paper` has the sizes of the published table: one layer, 12 heads of 64, 1024 tokens,
     half precision.
 
@@ -120,6 +127,31 @@ class Efficiency(Task):
             TrainConfig(steps=0, batch_size=1, length=1024),
             LARGE.changed(layers=2),
             {"longest": 2048, "batch": 1, "new_tokens": 16, "repeats": 5, "seconds": 5.0},
+        ),
+        "cpu": Preset(
+            TrainConfig(steps=0, batch_size=1, length=1024),
+            LARGE.changed(layers=4),
+            {
+                "longest": 4096,
+                "batch": 1,
+                "new_tokens": 32,
+                "repeats": 11,
+                "seconds": 20.0,
+                "memory": 8.0,
+            },
+        ),
+        "cpu-long": Preset(
+            TrainConfig(steps=0, batch_size=1, length=4096),
+            LARGE.changed(layers=2),
+            {
+                "shortest": 4096,
+                "longest": 8192,
+                "batch": 1,
+                "new_tokens": 32,
+                "repeats": 7,
+                "seconds": 40.0,
+                "memory": 12.0,
+            },
         ),
         "small": Preset(
             TrainConfig(steps=0, batch_size=8, length=1024),
@@ -203,15 +235,15 @@ class Efficiency(Task):
             Column("operator", "forward_backward_memory_ratio", "attention"),
         )
         curves = []
-        for name, kind in (
-            ("forward", "ms"),
-            ("forward_backward", "ms"),
-            ("forward_backward", "mib"),
-        ):
-            for backend in BACKENDS:
-                title = f"{PASSES[name]}, {backend}"
-                metric = f"{name}_{kind}"
-                curves.append(Curve(name_subset("operator", backend), metric, title, log_y=True))
+        for backend in BACKENDS:
+            for name, kind in DRAWN:
+                curve = Curve(
+                    name_subset("operator", backend),
+                    f"{name}_{kind}",
+                    f"{PASSES[name]}, {backend}",
+                    log_y=True,
+                )
+                curves.append(curve)
         return (*columns, *curves)
 
     def skip(self, encoding: Encoding) -> str | None:

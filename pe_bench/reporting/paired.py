@@ -128,7 +128,9 @@ def _rests_on(found: Comparison) -> str:
         "Differences are paired by seed and item; intervals (each by itself) and p-values are "
         f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
         "counts if a permutation of the seeds agrees. Encodings that share a letter cannot be told "
-        "apart, and ranks run from the best to the worst that is possible."
+        "apart among all pairs, and ranks run from the best to the worst that is possible. Pairs "
+        "are more than comparisons with the reference, and corrected for more: an encoding may "
+        "differ from the reference and share a letter with it."
     ]
     for count, what in (
         (len(found.to_reference), f"comparisons with {reference}"),

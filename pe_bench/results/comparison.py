@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
-from pe_bench.results.items import Items, combined
+from pe_bench.results.items import Floats, Items, combined
 from pe_bench.results.significance import (
     LEVEL,
     holm,
@@ -31,8 +30,6 @@ from pe_bench.results.significance import (
     student_tail,
 )
 from pe_bench.results.statistics import BOOTSTRAP_SEED
-
-Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 2000
 WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled

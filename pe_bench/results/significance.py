@@ -8,9 +8,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from pe_bench.results.items import Floats
 from pe_bench.results.statistics import BOOTSTRAP_SEED
-
-Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
 

@@ -3,6 +3,8 @@
 import random
 
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pe_bench.api import IGNORE, Batch
 from pe_bench.tasks.scrolls import miniature
@@ -13,8 +15,8 @@ FIRST_SHARE = 0.2
 """Share of the steps with two facts each, all of one subset; in half of them of few words.
 
 Until a model has found out how to look up, which takes two layers that are of no use without each
-other, its loss stays where it is. It finds out sooner, and at every seed, where there is little
-else to learn; then it learns more words, and then other kinds of documents.
+other, its loss stays where it is. It finds out sooner where there is little else to learn; then it
+learns more words, and then other kinds of documents. Without one of these stages some seeds stay.
 """
 FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 3
 FACTS = (2, 2, 4, 2, 2, 12)
@@ -46,24 +48,25 @@ def draw_batch(
         Tokens and targets of shape (B, T).
     """
     rng = random.Random(f"batch-{seed}-{step}")
-    rows: list[tuple[list[int], list[int]]] = []
+    turns: tuple[str, ...] = (FIRST_SUBSET,)
+    facts = FIRST_FACTS
+    words = FIRST_WORDS if done < FIRST_SHARE / 2 else None
+    if done >= FIRST_SHARE:
+        turns = SUBSET_TURNS
+        facts = FACTS[step % len(FACTS)]
+    inputs: list[Tensor] = []
+    targets: list[Tensor] = []
     used = 0
     while used < tokens:
-        if done < FIRST_SHARE:
-            subset, facts = FIRST_SUBSET, FIRST_FACTS
-            words = FIRST_WORDS if done < FIRST_SHARE / 2 else None
-        else:
-            subset = SUBSET_TURNS[(step + len(rows)) % len(SUBSET_TURNS)]
-            facts, words = FACTS[step % len(FACTS)], None
-        rows.append(_row(layout, SUBSETS[subset].miniature, length, rng, facts, words))
-        used += len(rows[-1][0])
-    width = max(len(ids) for ids, _ in rows)
-    inputs = torch.full((len(rows), width), layout.tokenizer.pad)  # (B, T)
-    targets = torch.full((len(rows), width), IGNORE)  # (B, T)
-    for row, (ids, wanted) in enumerate(rows):
-        inputs[row, : len(ids)] = torch.tensor(ids)
-        targets[row, : len(ids)] = torch.tensor(wanted)
-    return Batch(inputs, targets)
+        subset = SUBSETS[turns[(step + len(inputs)) % len(turns)]]
+        ids, wanted = _row(layout, subset.miniature, length, rng, facts, words)
+        inputs.append(torch.tensor(ids))
+        targets.append(torch.tensor(wanted))
+        used += len(ids)
+    return Batch(
+        pad_sequence(inputs, batch_first=True, padding_value=layout.tokenizer.pad),
+        pad_sequence(targets, batch_first=True, padding_value=IGNORE),
+    )
 
 
 def _row(
@@ -92,5 +95,6 @@ def _row(
     question = layout.question(last.query)
     output = layout.output(last.answer, length)
     ids += [*question, *output[:-1]]
-    targets = [*targets, *[IGNORE] * len(question)][:-1] + output
+    targets += [IGNORE] * len(question)
+    targets[-1:] = output  # the question's last token is followed by the answer
     return ids, targets

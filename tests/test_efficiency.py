@@ -127,8 +127,9 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
         "tokens": 12,
         "steps": 2,
         "kept": 64,
+        "chosen": "sdpa",
     }
-    cell = Cell("a", "training", 16, 0, lambda _: {})
+    cell = Cell("a", "training", "auto", 16, 0, lambda _: {})
     rows = {
         row.metric: row for row in make_rows(cell, {"decoding": found, "prefill": {"reason": "x"}})
     }
@@ -138,7 +139,8 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
     assert (ratio.value, ratio.ci_low, ratio.ci_high, ratio.n) == (2.0, 1.5, 2.5, 3)
     assert (rows["decoding_mib"].value, rows["decoding_memory_ratio"].value) == (6, 3)
     assert rows["decoding_gflops"].value == 5 and rows["cache_bytes"].value == 64
-    assert all(row.length == 16 and row.subset == "training" for row in rows.values())
+    places = {(row.subset, row.length, row.second_axis) for row in rows.values()}
+    assert places == {("training", 16, "sdpa")}
 
 
 def layer(make: Any, backend: Backend = "auto", **changes: Any) -> MiddleLayer:
@@ -161,11 +163,10 @@ def test_the_attention_of_a_layer_has_gradients_everywhere(name: str) -> None:
     assert all(parameter.grad is None for parameter in parameters.values())
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_is_timed_and_not_counted(tmp_path: Path) -> None:
     for name in "ab":  # an attempt to count would spoil the second one
         passes = {"forward": Pass(layer(encoding("rope"), "flex").forward, idle)}
-        cell = Cell(name, "operator", 16, 16, {16: passes}.__getitem__)
+        cell = Cell(name, "operator", "auto", 16, 16, {16: passes}.__getitem__)
         rows = make_rows(cell, cells(tmp_path).measure(cell, {}))
         assert {row.metric for row in rows} >= {"forward_ms", "forward_time_ratio"}
         assert not [row for row in rows if row.metric == "forward_gflops"]
@@ -227,7 +228,7 @@ def test_what_does_not_fit_is_left_out_with_a_reason(tmp_path: Path) -> None:
         return {"forward": Pass(partial(calls.append, length), idle)}
 
     subject = cells(tmp_path)
-    cell = Cell("a", "operator", 32, 32, passes)
+    cell = Cell("a", "operator", "auto", 32, 32, passes)
     large = subject.measure(cell, {16: known(0.1, GIB / 2)})["forward"]["reason"]
     assert large == "it would need about 2 GiB, and 1 are allowed"
     slow = subject.measure(replace(cell, key="b"), {8: {"": {"reason": "x"}}, 16: known(30.0, 9.0)})
@@ -246,7 +247,7 @@ def test_notes_name_a_pass_where_others_are_measured(tmp_path: Path) -> None:
     passes = {"forward": Pass(idle, idle), "forward_backward": Pass(refuse, idle)}
     subject = cells(tmp_path)
     for key in ("eager", "sdpa"):
-        subject.measure(Cell(key, "operator", 8, 8, lambda _: passes), {})
+        subject.measure(Cell(key, "operator", "auto", 8, 8, lambda _: passes), {})
     assert subject.notes() == (
         "eager (forward backward), sdpa (forward backward): no gradient here",
     )
@@ -258,7 +259,7 @@ def test_memory_is_looked_at_where_nothing_shorter_is_known(tmp_path: Path) -> N
         kept = partial(torch.empty, length, length)
         return {"forward": Pass(kept, kept)}
 
-    cell = Cell("a", "training", 1024, 10**6, passes)
+    cell = Cell("a", "training", "auto", 1024, 10**6, passes)
     entry = cells(tmp_path, memory=2 / 1024).measure(cell, {})
     assert entry[""]["reason"].startswith("it would need about 0.0039 GiB")
 
@@ -278,7 +279,7 @@ def test_errors_become_reasons_and_bugs_do_not(
     def passes(_: int) -> dict[str, Pass]:
         raise error
 
-    cell = Cell("a", "operator", 8, 8, passes)
+    cell = Cell("a", "operator", "auto", 8, 8, passes)
     if reason is None:
         with pytest.raises(RuntimeError, match="a bug"):
             cells(tmp_path).measure(cell, {})
@@ -309,7 +310,9 @@ def test_every_backend_has_rows_or_a_reason(tmp_path: Path) -> None:
             timed = {name for name, found in entry.items() if "seconds" in found}
             there = {row.metric for row in rows if (row.subset, row.length) == (subset, length)}
             assert {f"{name}_ms" for name in timed} == {m for m in there if m.endswith("_ms")}
-    assert {row.length for row in rows if row.subset == "operator"} == {16, 32}
+    chosen = {(row.length, row.second_axis) for row in rows if row.subset == "operator"}
+    assert chosen == {(16, "eager"), (32, "eager")}
+    assert {row.second_axis for row in rows if row.subset == "operator-blocked"} == {"blocked"}
     assert "rewrites logits" in entries["sdpa at 16 tokens"]["forward"]["reason"]
 
 

@@ -1,6 +1,7 @@
 """One cell after the other: predicted, measured, kept in the journal, or left out with a reason."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from pe_bench.api import InputError, Journal, Measurement
 from pe_bench.checks.costs import count_products
 from pe_bench.decoder import attention
+from pe_bench.decoder.attention import Backend
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
@@ -60,6 +62,7 @@ class Cell:
     Attributes:
         key: its name in the journal and in notes.
         subset: of its rows.
+        backend: of the attention; "auto": the engine chooses, and the rows say what.
         length: tokens.
         pairs: pairs of a head's queries and keys that the attention of all layers has.
         passes: makes the calls, by name, for a length.
@@ -67,6 +70,7 @@ class Cell:
 
     key: str
     subset: str
+    backend: Backend
     length: int
     pairs: int
     passes: Callable[[int], Mapping[str, Pass]]
@@ -95,7 +99,9 @@ class Cells:
             shorter: the same of shorter inputs.
         """
         if cell.key not in self.journal.items:
-            self.journal.add({cell.key: self._measured(cell, shorter)})
+            with warnings.catch_warnings():  # on a CPU, where it is for tests
+                warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+                self.journal.add({cell.key: self._measured(cell, shorter)})
         entry: Entry = self.journal.items[cell.key]
         reasons = {name: found["reason"] for name, found in entry.items() if "reason" in found}
         alike = len(reasons) == len(entry) and len(set(reasons.values())) == 1
@@ -128,6 +134,7 @@ class Cells:
         return entry
 
     def _times(self, each: Pass) -> Entry:
+        chosen = _chosen(each.subject)
         bytes_of = {}
         for name, call in (("bytes", each.subject), ("reference_bytes", each.reference)):
             call()  # what is made once, such as the state of an optimizer
@@ -148,6 +155,7 @@ class Cells:
             "tokens": each.tokens,
             "steps": each.steps,
             "kept": each.kept(),
+            "chosen": chosen,
         }
 
     def _predicted(self, cell: Cell, shorter: Mapping[int, Entry]) -> dict[str, str]:
@@ -221,6 +229,7 @@ def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
                 middle,
                 len(numbers),
                 length=cell.length,
+                second_axis=found["chosen"] if cell.backend == "auto" else cell.backend,
                 ci_low=low,
                 ci_high=high,
             )
@@ -236,6 +245,21 @@ def _column(shorter: Mapping[int, Entry], name: str, what: str) -> dict[int, flo
             value = entry[name][what]
             found[length] = float(value if what == "bytes" else quartiles(value)[1])
     return found
+
+
+def _chosen(call: Call) -> str:
+    """Run a call and return the backends that the engine chooses in it, joined by "+"."""
+    found: set[str] = set()
+    choose = attention.fastest
+
+    def watch(*args: Any) -> Backend:
+        backend = choose(*args)
+        found.add(backend)
+        return backend
+
+    with patch.object(attention, "fastest", watch):
+        call()
+    return "+".join(sorted(found))
 
 
 def _operations(call: Call) -> int | None:

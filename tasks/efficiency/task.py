@@ -118,6 +118,7 @@ class Efficiency(Task):
 
     headline = Headline("training_step_time_ratio", "training")
     all_subsets = ("operator", "training", "inference")
+    axes = {"length": "tokens", "second": "backend of the attention"}
     vocabulary = Vocabulary(256, digit_ids=tuple(range(10)), separator_ids=(10,))
     metrics = name_metrics()
     measures_time = True
@@ -311,6 +312,7 @@ class _Bench:
                 cell = Cell(
                     f"{backend} at {length} tokens",
                     name_subset("operator", backend),
+                    backend,
                     length,
                     self.config.heads * length**2,
                     partial(self._attention, backend),
@@ -342,6 +344,7 @@ class _Bench:
                 cell = Cell(
                     f"{title}, {backend}",
                     name_subset(subset, backend),
+                    backend,
                     length,
                     pairs,
                     partial(make, backend),

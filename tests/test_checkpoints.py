@@ -163,3 +163,19 @@ def test_the_model_of_another_seed_is_not_taken(
     with pytest.raises(RuntimeError, match="power cut"):
         run(make_model(), tmp_path, data=stopped_at(0))
     assert "belongs to another seed, not to test" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["resume", "final"])
+def test_a_model_of_another_shape_is_set_aside(
+    tmp_path: Path,
+    whole: tuple[Tensor, Path],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    path = tmp_path / f"{name}.safetensors"
+    part = {"final": "weights", "resume": "state_dict"}[name]
+    write_checkpoint(path, {part: {"model.norm.weight": torch.ones(3)}}, of="test")
+    model = make_model()
+    run(model, tmp_path)
+    assert torch.equal(weights(model), whole[0])
+    assert f"{path} is of a model of another shape" in capsys.readouterr().err

@@ -86,8 +86,11 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     if about["of"] != of:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
     del header["__metadata__"]
-    tensors = {name: _tensor(data, **entry) for name, entry in header.items()}
-    content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
+    try:
+        tensors = {name: _tensor(data, **entry) for name, entry in header.items()}
+        content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
+    except (ValueError, TypeError, KeyError, RuntimeError):  # someone else's, well sealed
+        raise DamagedError(path, "is no checkpoint") from None
     return content
 
 

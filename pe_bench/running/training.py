@@ -15,7 +15,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.model import Decoder
@@ -88,7 +88,8 @@ def train(
     Raises:
         FloatingPointError: the loss is not finite any more.
     """
-    kept = _read_final(folder, of)
+    final = folder / f"final{SUFFIX}"
+    kept = recall(lambda: _read(final, of, "weights", model))
     if kept:
         model.load_state_dict(kept["weights"])
         return Trained(**kept["trained"])
@@ -103,19 +104,29 @@ def train(
     _fit(module, batch, config, resume, of, title, device, precision)
     trained = module.trained()
     content = {"weights": model.state_dict(), "trained": vars(trained)}
-    write_checkpoint(folder / f"final{SUFFIX}", content, of=of)
+    write_checkpoint(final, content, of=of)
     resume.unlink(missing_ok=True)
     return trained
 
 
 def read_trained(folder: Path, of: str) -> Trained | None:
     """Return cost and end of a phase that an earlier call of `train` has finished."""
-    kept = _read_final(folder, of)
+    kept = recall(lambda: read_checkpoint(folder / f"final{SUFFIX}", of=of))
     return Trained(**kept["trained"]) if kept else None
 
 
-def _read_final(folder: Path, of: str) -> dict[str, Any] | None:
-    return recall(lambda: read_checkpoint(folder / f"final{SUFFIX}", of=of))
+def _read(path: Path, of: str, name: str, module: nn.Module) -> dict[str, Any]:
+    """Return a checkpoint whose weights, under a name, have the shapes of a module's.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it cannot be used.
+    """
+    content = read_checkpoint(path, of=of)
+    shapes = {key: tensor.shape for key, tensor in content[name].items()}
+    if shapes != {key: tensor.shape for key, tensor in module.state_dict().items()}:
+        raise DamagedError(path, "is of a model of another shape")
+    return content
 
 
 def _set_pickles_aside(folder: Path) -> None:
@@ -134,7 +145,7 @@ def _fit(
     device: str,
     precision: str,
 ) -> None:
-    kept = recall(lambda: read_checkpoint(resume, of=of))
+    kept = recall(lambda: _read(resume, of, "state_dict", module))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")

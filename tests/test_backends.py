@@ -125,14 +125,14 @@ pytestmark = [
 @pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
 def test_backends_in_float32(case: str) -> None:
     spec, tokens, channels = parts(case)
-    """Errors are below 1e-5; where the formula's own are not, at most half as large again."""
+    """Errors are below 1e-5, or where that is the formula's own, three times as large at most."""
     truth = results(decoder(spec, channels).double(), tokens, "eager")
     model = decoder(spec, channels)
     of_formula = errors(results(model, tokens, "eager"), truth)
     for backend in serving(model, tokens):
         wrong = errors(results(model, tokens, backend), truth)
         for name, size in wrong.items():
-            assert size < max(1e-5, 1.5 * of_formula[name]), (backend, name)
+            assert size < max(1e-5, 3 * of_formula[name]), (backend, name)
 
 
 @pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))

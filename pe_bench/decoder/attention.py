@@ -26,9 +26,6 @@ BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto
 LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
 
-FOLDED = 128
-"""Queries up to which sdpa may learn c of c_i - c_j, see `_fold`."""
-
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms = PLAIN, *, backend: Backend = "auto"
@@ -97,8 +94,8 @@ def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
         return f"it would round the encoding's bias to {str(q.dtype).removeprefix('torch.')}"
     c = terms.separable
     learns_c = c is not None and c.requires_grad and torch.is_grad_enabled()
-    if learns_c and (narrow or q.shape[2] > FOLDED):
-        return f"gradients of c_i - c_j would be coarse, beyond {FOLDED} tokens or in bfloat16"
+    if learns_c:
+        return "the gradient of c_i - c_j would be coarse"
     return None
 
 

@@ -62,8 +62,9 @@ def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:
         if by_distance is not None:
             score = score + by_distance[head, (query - key).clamp(min=0)]
         if c is not None:
-            of_row = c[0] if one_row else c[row]
-            score = score + (of_row[head, query] - of_row[head, key]).to(score.dtype)
+            if one_row:
+                row = torch.zeros_like(row)
+            score = score + (c[row, head, query] - c[row, head, key]).to(score.dtype)
         return score
 
     return add

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.encodings import CONFIG, Subject
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
@@ -27,7 +29,15 @@ PLACES = {
 }
 FACTS = {"prefix_consistent": "prefix-consistent", "shift_invariant": "shift-invariant"}
 SOURCE = re.compile(r"(?P<what>.*?) \((?P<paper>[^()]*?) (?P<year>\d{4})(?P<where>, [^()]*)?\)\.?")
-COLUMNS = ("name", "what it does", "paper", "year", "acts on", "parameters per layer")
+COLUMNS = (
+    "name",
+    "what it does",
+    "paper",
+    "year",
+    "acts on",
+    "training runs on",
+    "parameters per layer",
+)
 
 
 def table(names: Sequence[str]) -> str:
@@ -41,7 +51,16 @@ def card(name: str) -> list[str]:
     what, paper, year = _source(plugins.describe("encoding", name))
     variants = _variants(plugin)
     facts = [_fact(fact, variants) for fact in FACTS]
-    return [name, what, paper, year, _acts_on(variants), plugin.cls.parameters_per_layer, *facts]
+    return [
+        name,
+        what,
+        paper,
+        year,
+        _acts_on(variants),
+        " ".join(backends_of(plugin)),
+        plugin.cls.parameters_per_layer,
+        *facts,
+    ]
 
 
 def places_of(plugin: Plugin) -> list[str]:
@@ -56,6 +75,14 @@ def places_of(plugin: Plugin) -> list[str]:
     with torch.no_grad():
         model(subject.tokens())
     return list(dict.fromkeys(PLACES[hook] for hook in PLACES if hook in used))
+
+
+def backends_of(plugin: Plugin) -> list[Backend]:
+    """Return the backends of attention that can train an encoding in float32; flex does on CUDA."""
+    layer = AttentionLayer(CONFIG, plugin.make)
+    tokens = Subject(plugin.make).tokens()  # (B, T)
+    x = torch.randn(*tokens.shape, CONFIG.width)
+    return layer.backends(x, tokens=tokens)
 
 
 def _acts_on(variants: Mapping[str, Plugin]) -> str:

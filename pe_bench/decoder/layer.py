@@ -1,11 +1,13 @@
 """One attention layer with an encoding, for use in a model of your own."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
-from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
 from pe_bench.decoder.model import Attention, Context, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -77,6 +79,18 @@ class AttentionLayer(nn.Module):
         context = Context(positions, cache=None, backend=backend, trace=None)
         attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
         return attended
+
+    def backends(self, x: Tensor, *, tokens: Tensor | None = None) -> list[Backend]:
+        """Return the backends that serve without a cache where x is, on CUDA or not, (B, T, C)."""
+        positions = self._positions(x, tokens)
+        positions = replace(positions, state=hooks.prepare(self.encoding, x, positions))
+        features = hooks.token_features(self.encoding, x, positions)
+        if features is not None:
+            features = hooks.scan_features(self.encoding, features)
+            positions = replace(positions, features=features)
+        terms = hooks.logit_terms(self.encoding, positions, len(x))
+        q = self.attention.split_heads(x)  # (B, H, T, D)
+        return [b for b in BACKENDS if reason_against(b, q, q, terms) is None]
 
     def prepare(self, x: Tensor, *, tokens: Tensor | None = None) -> State:
         """Return the state that the first layer receives, given the token embeddings (B, T, C)."""

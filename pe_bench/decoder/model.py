@@ -60,9 +60,9 @@ class Attention(nn.Module):
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, Tensor | None]:
         """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
-        q = self._split_heads(self.q_proj(x))  # (B, H, T, D)
-        k = self._split_heads(self.k_proj(x))  # (B, G, T, D)
-        v = self._split_heads(self.v_proj(x))  # (B, G, T, D)
+        q = self.split_heads(self.q_proj(x))  # (B, H, T, D)
+        k = self.split_heads(self.k_proj(x))  # (B, G, T, D)
+        v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
         positions = self._positions(x, encoding, state, context)
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
         extra = hooks.extra_values(encoding, positions, len(x))  # (B, H, T, E)
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         mixed = self.o_proj(out[..., :head_dim].transpose(1, 2).flatten(2))  # (B, T, C)
         return mixed, None if extra is None else out[..., head_dim:]
 
-    def _split_heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """Return (B, heads, T, D) of (B, T, heads D)."""
         heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
         return heads.transpose(1, 2)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig
 
 
 class Mine(Encoding):
@@ -22,7 +22,6 @@ class Mine(Encoding):
             raise InputError(f"mine:buckets must be at least 2, not {buckets}")
         self.table = nn.Parameter(torch.zeros(model.heads, buckets))
 
-    def bias(self, positions: Positions) -> Tensor:
-        bucket = (1 + positions.distance).log2().long()  # (B, T, S)
-        bucket = bucket.clamp(max=self.table.shape[1] - 1)
-        return self.table[:, bucket].transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
+    def distance_bias(self, distances: Tensor) -> Tensor:
+        bucket = (1 + distances).log2().long()  # (N,)
+        return self.table[:, bucket.clamp(max=self.table.shape[1] - 1)]  # (H, N)

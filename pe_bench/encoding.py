@@ -155,7 +155,10 @@ class Encoding(nn.Module):
         return None
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        """Return other logits (B, H, T, S). Overriding it forces the slow path with T x S memory.
+        """Return other logits (B, H, T, S). Overriding it rules out fused kernels.
+
+        Where T x S is large, it is called for some of the queries and the keys that they may look
+        at, and again for the gradient. It may read parameters, `positions` and nothing else.
 
         Args:
             scores: (B, H, T, S), divided, with both biases added, before the causal mask.

@@ -104,7 +104,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def gradients_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch has a gradient of uncompiled flex attention on a CPU, and does not offer it."""
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
-    monkeypatch.setattr(attention, "flex_has_gradient", lambda _: True)
+    monkeypatch.setattr(attention, "FLEX_DEVICES", ["cpu"])
 
 
 def parts(case: str) -> tuple[str, Tensor, int]:

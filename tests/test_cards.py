@@ -60,6 +60,19 @@ def test_where_an_encoding_acts(name: str) -> None:
     assert card_of(name)["acts on"] == ACTING[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "backends"),
+    [
+        ("rope", "eager sdpa blocked flex"),
+        ("fire", "eager sdpa blocked"),
+        ("fox", "eager blocked flex"),
+        ("cope", "eager blocked"),
+    ],
+)
+def test_what_trains_an_encoding(name: str, backends: str) -> None:
+    assert card_of(name)["training runs on"] == backends
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_number_of_parameters_is_the_formula(name: str) -> None:
     plugin = plugins.load("encoding", name)

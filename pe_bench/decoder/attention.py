@@ -27,6 +27,10 @@ LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
 
 
+FLEX_DEVICES = ["cuda"]
+"""Where flex attention is compiled and has a gradient."""
+
+
 def attend(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms = PLAIN, *, backend: Backend = "auto"
 ) -> Tensor:
@@ -73,8 +77,14 @@ def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
     return next(backend for backend in order if reason_against(backend, q, v, terms) is None)
 
 
-def reason_against(backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
-    """Return why a backend cannot serve q (B, H, T, D) and v (B, G or H, S, E); None if it can."""
+def reason_against(
+    backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms, *, device: str = ""
+) -> str | None:
+    """Return why a backend cannot serve q (B, H, T, D) and v (B, G or H, S, E); None if it can.
+
+    Args:
+        device: type of the device in question; empty: that of q.
+    """
     if backend == "sdpa":
         return _reason_against_sdpa(q, terms)
     if backend == "blocked":
@@ -82,7 +92,8 @@ def reason_against(backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms) ->
         if of_state and (terms.bias is not None or terms.rewrite is not None):
             return "the encoding makes logits of a state, which cannot be divided into blocks"
     if backend == "flex":
-        return _reason_against_flex(q, v, terms)
+        serves = (device or q.device.type) in FLEX_DEVICES
+        return _reason_against_flex(q, v, terms) if serves else "it needs CUDA"
     return None
 
 
@@ -106,15 +117,7 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
         return "the encoding's bias is no function of the distance alone"
     if terms.index is not None or q.shape[2] != v.shape[2]:
         return "some of the tokens are cached"
-    wants_gradient = torch.is_grad_enabled() and (q.requires_grad or v.requires_grad)
-    if wants_gradient and not flex_has_gradient(q):
-        return "it has no gradient on a CPU"
     return None
-
-
-def flex_has_gradient(q: Tensor) -> bool:
-    """Return whether torch offers the gradient of flex attention where q is."""
-    return q.is_cuda
 
 
 def repeat_heads(t: Tensor, heads: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Attention through torch's flex attention, which compiles what encodings add into one kernel.
 
-On a GPU it needs no padding of queries to the width of the values, and no T x S bias. On a CPU it
-has no gradient, and runs uncompiled, with T x S memory, for tests.
+It needs no padding of queries to the width of the values, and no T x S bias. On a CPU it runs
+uncompiled, for tests: slowly, with T x S memory, and with a gradient that torch does not offer.
 """
 
 import functools

@@ -80,8 +80,10 @@ class AttentionLayer(nn.Module):
         attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
         return attended
 
-    def backends(self, x: Tensor, *, tokens: Tensor | None = None) -> list[Backend]:
-        """Return the backends that serve without a cache where x is, on CUDA or not, (B, T, C)."""
+    def backends(
+        self, x: Tensor, *, tokens: Tensor | None = None, device: str = "cuda"
+    ) -> list[Backend]:
+        """Return the backends that would serve x, (B, T, C), without a cache on a device."""
         positions = self._positions(x, tokens)
         positions = replace(positions, state=hooks.prepare(self.encoding, x, positions))
         features = hooks.token_features(self.encoding, x, positions)
@@ -90,7 +92,7 @@ class AttentionLayer(nn.Module):
             positions = replace(positions, features=features)
         terms = hooks.logit_terms(self.encoding, positions, len(x))
         q = self.attention.split_heads(x)  # (B, H, T, D)
-        return [b for b in BACKENDS if reason_against(b, q, q, terms) is None]
+        return [b for b in BACKENDS if reason_against(b, q, q, terms, device=device) is None]
 
     def prepare(self, x: Tensor, *, tokens: Tensor | None = None) -> State:
         """Return the state that the first layer receives, given the token embeddings (B, T, C)."""

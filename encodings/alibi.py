@@ -43,6 +43,10 @@ class ALiBi(Encoding):
         self.slope_scale = slope_scale
 
     def separable_bias(self, positions: Positions) -> Tensor:
+        return positions.once(self._table, positions.key)
+
+    def _table(self, ids: Tensor) -> Tensor:
+        """Return c of keys at some ids: (B or 1, S) -> (B or 1, H, S)."""
         per_head = torch.tensor(slopes(self.model.heads), dtype=torch.float64)
-        per_token = self.slope_scale * per_head.to(positions.key.device)  # (H,)
-        return -per_token[:, None] * positions.key[:, None, :]  # (B or 1, H, S)
+        per_token = self.slope_scale * per_head.to(ids.device, non_blocking=True)  # (H,)
+        return -per_token[:, None] * ids[:, None, :]

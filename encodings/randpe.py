@@ -80,22 +80,22 @@ class RandPE(RoPE):
                 "use shorter sequences or a larger randpe:max"
             )
         layers = range(self.model.layers if self.per_layer else 1)
-        draws = [self._draw(lengths, limit, layer)[:, : ids.shape[1]] for layer in layers]
-        drawn = torch.stack(draws, dim=-1) if self.per_layer else draws[0]
-        return drawn.to(ids.device)
+        whole = [self._draw(lengths, limit, layer, ids.device) for layer in layers]
+        draws = [drawn[:, : ids.shape[1]] for drawn in whole]
+        return torch.stack(draws, dim=-1) if self.per_layer else draws[0]
 
-    def _draw(self, lengths: Tensor, limit: int, layer: int) -> Tensor:
+    def _draw(self, lengths: Tensor, limit: int, layer: int, device: torch.device) -> Tensor:
         """Return a layer's ids of whole sequences, (B or 1, longest)."""
         if self.training:
-            return random_ids(len(lengths), lengths, limit, None)
+            return random_ids(len(lengths), lengths, limit, None, device)
         if self.evaluation == "even":
             lengths = lengths[:1] if int(lengths.min()) == int(lengths.max()) else lengths
             steps = torch.arange(1, int(lengths.max()) + 1) * (limit + 1)  # (longest,)
             spaced = steps.div(lengths[:, None] + 1, rounding_mode="floor") - 1
-            return spaced.clamp(max=limit - 1)  # behind a row's end
+            return spaced.clamp(max=limit - 1).to(device)  # behind a row's end
         # One seed for all lengths. Torch keeps 32 bits of it: small numbers stay distinct.
         seed = self.eval_sample * self.model.layers + layer
-        return random_ids(1, lengths, limit, torch.Generator().manual_seed(seed))
+        return random_ids(1, lengths, limit, torch.Generator().manual_seed(seed), device)
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         if positions.query.dim() == 2:

@@ -91,12 +91,13 @@ class SelectiveRoPE(Encoding):
     def scan_features(self, features: Tensor) -> Tensor:
         """Return the angles of all tokens so far, (B, H, S, D/2) float64."""
         channels = features[..., : self.planes].transpose(2, 3).flatten(1, 2)
-        phi = self.conv(F.pad(channels, (3, 0))).unflatten(1, (self.model.heads, -1)).mT
+        phi = self.conv(F.pad(channels, (3, 0))).unflatten(1, (self.model.heads, -1))
         if self.log_bias is not None:
-            phi = phi + self.log_bias.exp()
+            phi = phi + self.log_bias.exp().mT
         if self.gate is not None:
-            phi = phi * features[..., self.planes :].sigmoid()
-        total: Tensor = phi.double().cumsum(2)
+            phi = phi * features[..., self.planes :].sigmoid().mT
+        # Along the last axis, where a GPU adds in parallel.
+        total: Tensor = phi.double().cumsum(-1).mT  # (B, H, S, D/2)
         return total * geometric(self.base, self.planes, total.device).double()
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:

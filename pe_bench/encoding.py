@@ -243,12 +243,12 @@ class Encoding(nn.Module):
         if int(ids.max()) >= int(lengths.max()):  # it counts something else than tokens
             lengths = lengths.clamp(min=int(ids.max()) + 1)
         if self.training:  # one draw for all rows: a bias is then made once
-            drawn = random_ids(1, int(lengths.max()), limit, None)
+            drawn = random_ids(1, int(lengths.max()), limit, None, ids.device)
         else:
             generator = torch.Generator().manual_seed(self.eval_sample)
-            drawn = random_ids(1, lengths, limit, generator)
+            drawn = random_ids(1, lengths, limit, generator, ids.device)
         rows = max(len(ids), len(drawn))
-        drawn = drawn.to(ids.device).expand(rows, -1)  # (B or 1, longest)
+        drawn = drawn.expand(rows, -1)  # (B or 1, longest)
         return drawn.gather(1, ids.expand(rows, -1))
 
     def bias_matrix(self, positions: Positions) -> Tensor | None:

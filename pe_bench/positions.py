@@ -111,19 +111,24 @@ def separable_matrix(c: Tensor, index: Tensor | None) -> Tensor:
 
 
 def random_ids(
-    rows: int, lengths: int | Tensor, limit: int, generator: torch.Generator | None
+    rows: int,
+    lengths: int | Tensor,
+    limit: int,
+    generator: torch.Generator | None,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Draw distinct ids from 0 to limit - 1 in ascending order: (rows, length) on the CPU.
+    """Draw distinct ids from 0 to limit - 1 in ascending order: (rows, length) on the device.
 
     Every row is a ranking of all ids, of which it takes the first `lengths`.
 
     Args:
         rows: number of draws.
-        lengths: ids of every row; or of each row (B,), where `rows` is B, or 1 and all have one
-            ranking. Rows that end early repeat the last id there is; where all end alike, the
-            result has no more than `rows`.
+        lengths: ids of every row; or of each row (B,) on the CPU, where `rows` is B, or 1 and all
+            have one ranking. Rows that end early repeat the last id there is; where all end alike,
+            the result has no more than `rows`.
         limit: number of ids to draw from.
-        generator: of random numbers; None: torch's own.
+        generator: of random numbers on the CPU; None: torch's own.
+        device: where the ids are put in order; they are the same on all.
 
     Raises:
         InputError: there are fewer ids than tokens.
@@ -134,8 +139,12 @@ def random_ids(
         raise InputError(
             f"{longest} tokens need as many position ids, there are {limit}: ask for more"
         )
-    ranked = torch.rand(rows, limit, generator=generator).argsort(dim=1)[:, :longest]
+    drawn = torch.rand(rows, limit, generator=generator, device="cpu")
+    # Float32 has ties, which an unstable sort would order otherwise on another device.
+    order = drawn.to(device, non_blocking=True).argsort(dim=1, stable=True)  # (rows, limit)
+    ranked = order[:, :longest]
     if int(counts.min()) == longest:
         return ranked.sort(dim=1).values
     left_out = torch.arange(longest) >= counts  # (B, longest)
+    left_out = left_out.to(device, non_blocking=True)
     return torch.where(left_out, limit, ranked).sort(dim=1).values.clamp(max=limit - 1)

@@ -8,6 +8,9 @@ from pathlib import Path
 # One thread: the models are tiny, and threads that wait for each other on a busy machine cost
 # ten times what they save. Before torch is imported, and inherited by subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests mean the CPU's numbers, and `--device auto` would take a GPU: `pe-bench check all --device
+# cuda` and benchmarks/gpu_first.py are for those.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
 import pytest

@@ -5,6 +5,9 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
+COLUMNS = {"cuda": 256}
+"""Columns are read in multiples of so many: kernels are chosen and planned for each new shape."""
+
 
 class Cache:
     """Keys, values and features of tokens, for each layer.
@@ -39,18 +42,21 @@ class Cache:
         self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
         self._stop = 0
         self._fill = 0  # the longest row, known without asking the device
+        self._columns = COLUMNS.get(torch.device(device).type, 1)
 
     def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take (B, T) new tokens; return their columns and all (B, S) tokens so far.
 
         The columns are None where the new tokens are all there is. Each layer then calls
-        `append` for what it keeps, and `end` closes the step.
+        `append` for what it keeps, and `end` closes the step. S may be rounded up, to COLUMNS.
         """
         new = tokens.shape[1]
         first = not self._buffers
         self._stop = self._fill + new
         if self._stop > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
+        if not first:  # the queries' columns hide those behind them
+            self._stop = min(self._stop + -self._stop % self._columns, self.capacity)
         self._index = self.lengths[:, None] + torch.arange(new, device=tokens.device)
         self.tokens[self._rows, self._index] = tokens
         return (None if first else self._index), self.tokens[:, : self._stop]

@@ -9,8 +9,12 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.halves import in_halves
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+
+LOOK_EVERY = {"cuda": 16}
+"""Tokens between two looks at whether all answers have ended, each of which waits for a GPU."""
 
 
 class LanguageModel(Protocol):
@@ -88,32 +92,15 @@ def generate(
         raise InputError("an empty prompt has no last token to go on from: start it with BOS")
     if not prompts or not max_new_tokens:
         return [[] for _ in prompts]
-    choose = _chooser(sampling, model)
     if not model.encoding.prefix_consistent:
+        choose = _chooser(sampling, model)
         return _without_cache(model, prompts, max_new_tokens, end, choose)
-    device = model.lm_head.weight.device
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)  # (B, T)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    tokens = tokens.to(device)
-    capacity = tokens.shape[1] + max_new_tokens
-    cache = Cache(len(prompts), capacity, device, final_lengths=lengths + max_new_tokens)
-    lengths = lengths.to(device)
-    hidden = model.hidden(tokens, cache)  # (B, T, C)
-    cache.truncate(lengths)
-    last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
-    logits = model.logits(last)  # (B, vocab_size)
-    answers: list[Tensor] = []
-    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
-    while True:
-        new = choose(logits).masked_fill(done, end)  # (B,)
-        answers.append(new)
-        done |= new == end
-        if len(answers) == max_new_tokens or bool(done.all()):
-            break
-        logits = model(new[:, None], cache)[:, -1]
-    return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
+
+    def of_rows(rows: slice) -> list[list[int]]:
+        return _with_cache(model, prompts[rows], max_new_tokens, end, _chooser(sampling, model))
+
+    parts = in_halves(of_rows, len(prompts))
+    return [answer for part in parts for answer in part]
 
 
 @torch.inference_mode()
@@ -137,6 +124,42 @@ def log_likelihoods(
     )
     nats: list[float] = (-losses.double().sum(1)).tolist()
     return nats
+
+
+def _with_cache(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    limit: int,
+    end: int,
+    choose: Callable[[Tensor], Tensor],
+) -> list[list[int]]:
+    """Continue prompts of any lengths, one token of each at a time."""
+    device = model.lm_head.weight.device
+    look_every = LOOK_EVERY.get(device.type, 1)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)  # (B, T)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    tokens = tokens.to(device)
+    capacity = tokens.shape[1] + limit
+    cache = Cache(len(prompts), capacity, device, final_lengths=lengths + limit)
+    lengths = lengths.to(device)
+    hidden = model.hidden(tokens, cache)  # (B, T, C)
+    cache.truncate(lengths)
+    last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
+    logits = model.logits(last)  # (B, vocab_size)
+    answers: list[Tensor] = []
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    while True:
+        new = choose(logits).masked_fill(done, end)  # (B,)
+        answers.append(new)
+        done |= new == end
+        if len(answers) == limit:
+            break
+        if len(answers) % look_every == 0 and bool(done.all()):
+            break
+        logits = model(new[:, None], cache)[:, -1]
+    return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
 
 
 def _without_cache(

@@ -3,7 +3,6 @@
 Without the check a wrong shape would often be padded or broadcast, and trained on.
 """
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -169,13 +168,11 @@ def update_state(
 def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
     """Call a hook outside autocast, its floating-point arguments in float32 or wider."""
     widened = [_widen(arg) for arg in args]
-    devices = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
-    if not devices:  # the usual case: a context manager would cost more than small hooks do
-        return hook(*widened)
-    with contextlib.ExitStack() as stack:
-        for device in devices:
-            stack.enter_context(torch.autocast(device, enabled=False))
-        return hook(*widened)
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return in_float32(hook, *args)  # the other device's may be on too
+    return hook(*widened)
 
 
 def _widen(value: Any) -> Any:

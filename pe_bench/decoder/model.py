@@ -17,10 +17,14 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend, repeat_heads
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
+from pe_bench.decoder.halves import in_halves
 from pe_bench.decoder.logits import attention_logits
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
+
+LOGITS = 2**24
+"""Logits of the vocabulary that are made at a time, about; small ones in few large steps."""
 
 
 class MakeEncoding(Protocol):
@@ -227,9 +231,32 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Return the normalised output of the last layer, (B, T, C); arguments as in `forward`.
 
+        Without gradients, cache and trace, rows that do not fit into memory at once are taken in
+        turn.
+
         Args:
             trace: a list that every layer's attention logits (B, H, T, S) are appended to.
         """
+        if torch.is_grad_enabled() or cache is not None or trace is not None:
+            return self._hidden(tokens, cache, positions, backend, trace, final_lengths)
+
+        def of_rows(rows: slice) -> Tensor:
+            own = positions if positions is None or len(positions) == 1 else positions[rows]
+            lengths = None if final_lengths is None else final_lengths[rows]
+            return self._hidden(tokens[rows], None, own, backend, None, lengths)
+
+        parts = in_halves(of_rows, len(tokens))  # (b, T, C) each
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _hidden(
+        self,
+        tokens: Tensor,
+        cache: Cache | None,
+        positions: Tensor | None,
+        backend: Backend,
+        trace: list[Tensor] | None,
+        final_lengths: Tensor | None,
+    ) -> Tensor:
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths
@@ -272,14 +299,15 @@ class Decoder(nn.Module):
         targets: Tensor,
         *,
         backend: Backend = "auto",
-        chunk: int = 4096,
+        chunk: int | None = None,
         final_lengths: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
         Zero where the target is IGNORE. The vocabulary's logits are made for `chunk` tokens at
-        a time: all at once they would be the largest tensor by far.
+        a time, None: about LOGITS numbers: all at once they would be the largest tensor by far.
         """
+        chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
         flat = targets.flatten()
         losses = []
@@ -311,13 +339,23 @@ class Decoder(nn.Module):
         if index is not None:
             rows = torch.arange(len(index), device=index.device)[:, None]
             query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
-        self._refuse_past_table(query)
+        if counted or query.is_cpu or not self.training:  # no training step waits for its ids
+            self._refuse_past_table(query, counted)
         return Positions(query, ids, index, counted=counted)
 
-    def _refuse_past_table(self, positions: Tensor) -> None:
+    def _refuse_past_table(self, positions: Tensor, counted: bool) -> None:
+        """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
+
+        Raises:
+            InputError: one is past the encoding's table.
+        """
         limit = self.encoding.max_position
+        if limit is None:
+            return
         ids = positions if positions.dim() == 2 else positions[..., 0]
-        if limit is not None and (last := int(ids.max())) >= limit:
+        # What counts tokens is known without waiting for the device.
+        last = ids.shape[1] - 1 if counted else int(ids.max())
+        if last >= limit:
             raise InputError(
                 f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
                 "use shorter sequences or a larger table"

@@ -26,7 +26,7 @@ from pe_bench.running.checkpoints import (
     write_checkpoint,
 )
 from pe_bench.system import environment
-from pe_bench.system.console import Bar, progress
+from pe_bench.system.console import Bar, progress, warn
 from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
 
@@ -183,7 +183,9 @@ class _Module(L.LightningModule):
         self.seconds = 0.0
         self.peak = 0
         self.started = time.monotonic()
-        self.losses: list[Tensor] = []
+        self.slice = config.micro_batch  # rows that go through at once, None: all
+        self.losses: Tensor  # of each step, on the device until somebody asks
+        self.register_buffer("losses", torch.zeros(config.steps), persistent=False)
 
     def configure_optimizers(self) -> Any:
         config = self.train_config
@@ -203,18 +205,12 @@ class _Module(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def training_step(self, batch: Batch, index: int) -> None:
-        # Random numbers depend on the seed and the step alone: a resumed run repeats them.
-        # Torch keeps 32 bits of a seed on the CPU.
-        torch.manual_seed((1_000_003 * self.seed + self.global_step) % 2**32)
+        step = self.global_step
         optimizer: Any = self.optimizers()
-        size = self.train_config.micro_batch or len(batch.tokens)
-        scored = (batch.targets != IGNORE).sum().clamp(min=1)
-        total = torch.zeros((), device=self.device)
-        slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
-        for tokens, targets in slices:  # (b, T) each
-            loss = self.model.token_losses(tokens, targets).sum() / scored
-            self.manual_backward(loss)
-            total += loss.detach()
+        loss = self._accumulate(batch, step)
+        while loss is None:  # the gradients of an attempt that failed do not count
+            optimizer.zero_grad()
+            loss = self._accumulate(batch, step)
         if self.train_config.clip:
             # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip)
@@ -222,15 +218,40 @@ class _Module(L.LightningModule):
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
         self.tokens += batch.tokens.numel()
-        self.losses.append(total)
+        self.losses[step] = loss
+
+    def _accumulate(self, batch: Batch, step: int) -> Tensor | None:
+        """Add a step's gradients, slice by slice; return its loss, a scalar.
+
+        None where a GPU's memory does not suffice: slices are then half as large from now on,
+        which changes sums by rounding alone.
+        """
+        # Random numbers depend on the seed and the step alone: a resumed run repeats them.
+        # Torch keeps 32 bits of a seed on the CPU.
+        torch.manual_seed((1_000_003 * self.seed + step) % 2**32)
+        scored = (batch.targets != IGNORE).sum().clamp(min=1)
+        total = torch.zeros((), device=self.device)
+        rows = min(self.slice or len(batch.tokens), len(batch.tokens))
+        slices = zip(batch.tokens.split(rows), batch.targets.split(rows), strict=True)
+        try:
+            for tokens, targets in slices:  # (b, T) each
+                loss = self.model.token_losses(tokens, targets).sum() / scored
+                self.manual_backward(loss)
+                total += loss.detach()
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise
+            self.slice = (rows + 1) // 2
+            warn(f"memory does not suffice for {rows} rows at once: going on with {self.slice}")
+            return None
+        return total
 
     def recent_loss(self) -> float:
         """Return the mean loss of the last tenth of the planned steps."""
         count = max(1, self.train_config.steps // 10)
-        # To one device: those before an interruption were read from a file.
-        recent = [loss.to(self.device) for loss in self.losses[-count:]]
-        loss = float(torch.stack(recent).mean()) if recent else math.nan
-        if recent and not math.isfinite(loss):
+        step = self.global_step
+        loss = float(self.losses[max(0, step - count) : step].mean()) if step else math.nan
+        if step and not math.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} at step {self.global_step}: lower --train.lr or raise "
                 "--train.warmup"
@@ -257,7 +278,7 @@ class _Module(L.LightningModule):
             "tokens": self.tokens,
             "seconds": seconds,
             "peak_memory_bytes": self.peak_memory(),
-            "losses": [float(loss) for loss in self.losses],
+            "losses": self.losses[: self.global_step].tolist(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -265,7 +286,7 @@ class _Module(L.LightningModule):
         self.tokens = saved["tokens"]
         self.seconds = saved["seconds"]
         self.peak = saved["peak_memory_bytes"]
-        self.losses = [torch.tensor(loss) for loss in saved["losses"]]
+        self.losses[: len(saved["losses"])] = torch.tensor(saved["losses"])
 
 
 def scale(step: int, config: TrainConfig) -> float:

@@ -1,0 +1,223 @@
+"""What a GPU needs, as far as a CPU can tell."""
+
+import os
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import some_slow
+from torch import Tensor
+
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.decoder import logits
+from pe_bench.decoder.cache import COLUMNS, Cache
+from pe_bench.decoder.generation import LOOK_EVERY
+from pe_bench.decoder.model import Decoder
+from pe_bench.positions import random_ids
+from pe_bench.registry import plugins
+from pe_bench.running.training import train
+from pe_bench.task import Batch
+
+NAMES = plugins.names("encoding")
+
+
+def make_model(spec: str, length: int = 32) -> Decoder:
+    config = ModelConfig(
+        layers=2,
+        heads=2,
+        width=16,
+        mlp_width=24,
+        vocab_size=12,
+        train_length=length,
+        digit_ids=(1,),
+        separator_ids=(2,),
+    )
+    torch.manual_seed(0)
+    return Decoder(config, plugins.load("encoding", spec).make)
+
+
+def test_tests_leave_gpus_alone() -> None:
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert not torch.cuda.is_available()
+
+
+@pytest.fixture
+def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta device knows no autocast."""
+    monkeypatch.setattr(logits, "scaled_product", lambda q, k, divisor: (q / divisor) @ k.mT)
+
+
+@pytest.mark.usefixtures("without_autocast")
+@pytest.mark.parametrize("length", [32, 512])
+@pytest.mark.parametrize("name", some_slow(NAMES))
+def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> None:
+    if (name, length) == ("path", 512):
+        pytest.skip("reads where a block of queries begins")
+    model = make_model(name, length).to("meta").train()  # numbers there cannot be read
+    tokens = torch.zeros(2, length, dtype=torch.long, device="meta")
+    model.token_losses(tokens, tokens).sum().backward()
+
+
+UNTRACED = {"fox", "cable", "randpe"}  # autograd.Function of blocks, draws on the CPU
+
+
+@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - UNTRACED), everyday=("rope", "tape")))
+def test_hooks_do_not_break_a_compiled_graph_under_autocast(name: str) -> None:
+    model = make_model(name).train()
+    tokens = torch.arange(24).view(2, 12) % 12
+
+    def whole(tokens: Tensor) -> Tensor:
+        return model.token_losses(tokens, tokens)
+
+    compiled: Any = torch.compile(whole, backend="eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        torch.manual_seed(0)
+        expected = whole(tokens)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(tokens), expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.fixture(autouse=True)
+def forget_graphs() -> Iterator[None]:
+    """Each model has a graph of its own, of which torch keeps a few."""
+    yield
+    torch.compiler.reset()
+
+
+def test_random_ids_are_put_in_order_on_the_device() -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 5])
+    assert random_ids(2, 3, 8, generator, "meta").is_meta
+    assert random_ids(2, lengths, 8, generator, "meta").is_meta
+
+
+@pytest.mark.parametrize("name", ["fox", "selective-rope"])
+def test_scans_run_along_the_last_axis(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes: list[int] = []
+    original = Tensor.cumsum
+
+    def cumsum(self: Tensor, dim: int) -> Tensor:
+        axes.append(dim % self.dim() - self.dim())
+        return original(self, dim)
+
+    monkeypatch.setattr(Tensor, "cumsum", cumsum)
+    make_model(name)(torch.zeros(1, 8, dtype=torch.long))
+    assert axes == [-1, -1]  # one a layer
+
+
+class Scarce:
+    """Memory for some rows at a time; asking for more fails in the middle of a forward pass."""
+
+    def __init__(self, model: Decoder, rows: int) -> None:
+        self.rows = rows
+        self.seen: list[int] = []
+        model.layers[1].register_forward_pre_hook(self.forward)
+
+    def forward(self, module: torch.nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.seen.append(len(args[0]))
+        if len(args[0]) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def batch(step: int) -> Batch:
+    generator = torch.Generator().manual_seed(step)
+    tokens = torch.randint(12, (8, 16), generator=generator)
+    return Batch(tokens, tokens.roll(-1, 1))
+
+
+def train_model(model: Decoder, folder: Path) -> Tensor:
+    config = TrainConfig(steps=3, batch_size=8, length=16, lr=1e-2)
+    train(
+        model,
+        batch,
+        config,
+        folder=folder,
+        of="test",
+        title="test",
+        seed=5,
+        device="cpu",
+        precision="fp32",
+    )
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_training_without_memory_goes_on_with_smaller_slices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plenty = make_model("tape").double()
+    expected = train_model(plenty, tmp_path / "plenty")
+    model = make_model("tape").double()
+    scarce = Scarce(model, 3)
+    found = train_model(model, tmp_path / "scarce")
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+    assert scarce.seen == [8, 4] + [2] * 12
+    assert "memory does not suffice for 4 rows at once: going on with 2" in capsys.readouterr().err
+
+
+def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
+    model = make_model("nope")
+    Scarce(model, 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        train_model(model, tmp_path)
+
+
+@torch.no_grad()
+def test_evaluation_without_memory_takes_fewer_rows_at_a_time() -> None:
+    model = make_model("randpe").eval()  # whose rows have lengths of their own
+    tokens = torch.arange(70).view(7, 10) % 12
+    lengths = torch.tensor([10, 40, 33, 50, 10, 36, 45])
+    expected = model(tokens, final_lengths=lengths)
+    scarce = Scarce(model, 2)
+    torch.testing.assert_close(model(tokens, final_lengths=lengths), expected)
+    assert scarce.seen == [7, 3, 1, 2, 4, 2, 2]
+    scarce.rows = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        model(tokens)
+
+
+def test_answers_are_the_same_where_memory_is_scarce() -> None:
+    model = make_model("rope").eval()
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8], [9, 10]]
+    expected = model.generate(prompts, max_new_tokens=6)
+    scarce = Scarce(model, 2)
+    assert model.generate(prompts, max_new_tokens=6) == expected
+    assert set(scarce.seen[1:]) == {2}
+
+
+@pytest.mark.parametrize("name", some_slow(NAMES))
+@torch.no_grad()
+def test_columns_behind_the_queries_change_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(name).eval()
+    if not model.encoding.prefix_consistent:
+        pytest.skip("has no cache")
+    prompts = [[1, 2, 3, 10, 5], [4], [5, 6, 7, 8]]
+    expected = model.generate(prompts, max_new_tokens=20)
+    shapes: list[int] = []
+    append = Cache.append
+
+    def noted(self: Cache, what: Hashable, new: Tensor) -> Tensor:
+        so_far = append(self, what, new)
+        shapes.append(so_far.shape[2])
+        return so_far
+
+    monkeypatch.setattr(Cache, "append", noted)
+    monkeypatch.setitem(COLUMNS, "cpu", 16)
+    assert model.generate(prompts, max_new_tokens=20) == expected
+    assert {*shapes} == {5, 16, 25}  # the prompts, a multiple, all there is
+
+
+def test_ends_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model("rope").eval()
+    prompts = [[1, 2, 3], [4]]
+    free = model.generate(prompts, max_new_tokens=30)
+    end = next(token for token in free[0] if token in free[1])
+    expected = model.generate(prompts, max_new_tokens=30, end=end)
+    calls: list[int] = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    monkeypatch.setitem(LOOK_EVERY, "cpu", 7)
+    assert model.generate(prompts, max_new_tokens=30, end=end) == expected
+    assert len(calls) % 7 == 6 or len(calls) == 29

@@ -20,7 +20,9 @@ def lines(*rows: tuple[str, str, str | None]) -> bytes:
     return "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode()
 
 
-THREE = lines(("x", "première", "1"), ("y", "other", "2"), ("x", "ignored", "3"), ("x", "", "1"))
+THREE = lines(
+    *(("x", "première", "1"), ("y", "other", "2"), ("x", "première", "3"), ("x", "première", "1"))
+)
 
 
 def put(folder: Path, content: bytes, split: str = "train") -> Path:
@@ -50,6 +52,12 @@ def test_rows_of_one_id_are_one_record(tmp_path: Path) -> None:
     assert records.sha256 == hashlib.sha256(THREE).hexdigest()
     with pytest.raises(IndexError):
         records[2]
+
+
+def test_an_id_of_two_inputs_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, lines(("x", "one", "1"), ("y", "two", "2"), ("x", "two", "3")))
+    with pytest.raises(InputError, match=r"train\.jsonl:3: the id 'x' has another input above"):
+        opened(tmp_path)
 
 
 def test_blank_lines_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def untrained(stage: ResolvedTask) -> Decoder:
     return stage.make_model(plugins.load("encoding", "rope"), 0).eval()
 
 
+def test_damaged_builtin_documents_are_written_again(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = stage(cache=tmp_path, subsets=("qasper",)).digest()
+    path = next((tmp_path / "builtin").glob("*/qasper/train.jsonl"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]))
+    assert stage(cache=tmp_path, subsets=("qasper",)).digest() == first
+    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert path.read_bytes() == b"".join(lines)
+
+
 def test_strict_format_is_one_format_for_training_and_evaluation() -> None:
     form = StrictFormat(TOKENS)
     for training in (True, False):

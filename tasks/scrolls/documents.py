@@ -144,6 +144,7 @@ def _check_members(archive: Path, opened: zipfile.ZipFile, wanted: str) -> None:
 
 
 def _records(source: str, name: str, *, labelled: bool) -> Iterator[dict[str, Any]]:
+    inputs: dict[str, bytes] = {}  # SHA-256 of each id's input, which may be a book
     for where, row in read_json_lines(source, name):
         if not isinstance(row, dict):
             raise DataError(f"{where} is not a JSON object: expected {', '.join(FIELDS)}")
@@ -157,4 +158,10 @@ def _records(source: str, name: str, *, labelled: bool) -> Iterator[dict[str, An
             else:
                 found = type(value).__name__ if field in row else "missing"
                 raise DataError(f"{where}: the field {field!r} is {found}, it should be a string")
+        digest = hashlib.sha256(str(record["input"]).encode()).digest()
+        if inputs.setdefault(str(record["id"]), digest) != digest:
+            raise DataError(
+                f"{where}: the id {record['id']!r} has another input above, and stands for one "
+                "example: give each an id"
+            )
         yield record

@@ -42,6 +42,7 @@ from pe_bench.api import (
 )
 from pe_bench.results.statistics import average
 from pe_bench.results.views import View
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.builtin_rows import draw_batch
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split, write_split
@@ -261,10 +262,17 @@ class Scrolls(Task):
         folder = self.context.cache / "builtin" / f"{version}-{self.length}-{self.items}"
         for split, (part, size) in self._builtin_splits().items():
             path = folder / name / f"{split}.jsonl"
-            if not path.exists():
+            if not self._is_whole(path):
                 style = SUBSETS[name].miniature
                 write_split(path, miniature.rows(style, part, self.items, size))
+                write_sealed(path.with_suffix(".json"), {}, of=f"{name}/{split}", files=[path])
         return folder
+
+    @staticmethod
+    def _is_whole(path: Path) -> bool:
+        """Tell whether built-in documents are there as they were written."""
+        of = f"{path.parent.name}/{path.stem}"
+        return recall(lambda: read_sealed(path.with_suffix(".json"), of=of)) is not None
 
     def _builtin_splits(self) -> dict[str, tuple[str, int]]:
         """Return the files of built-in documents, each with its split and the documents' size."""

@@ -1,6 +1,5 @@
 """The official scores of answers, of each example."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -71,15 +70,13 @@ def documents_of(records: Sequence[Record]) -> Clusters:
 
 @lru_cache
 def load_metric(name: Metric, cache: Path) -> Any:
-    """Load the package's metric by `evaluate`, without a network; its files go into a cache."""
+    """Return the package's metric for `evaluate`; its files go into a cache.
+
+    `evaluate.load` would run a copy that it keeps in the cache, whoever has changed it there.
+    """
     with quiet_library(cache):
-        import evaluate  # late, as `datasets` is
+        # Late, as `datasets` is.
+        from pe_bench.tasks.scrolls.evaluate_metric import LongDocumentMetric
 
-        from pe_bench.tasks.scrolls import evaluate_metric
-
-        folder = cache / "evaluate"
-        if "evaluate_modules" not in sys.modules:
-            # Python imports the copies that `evaluate` makes of metrics from one folder only.
-            evaluate.config.HF_MODULES_CACHE = str(folder / "modules")
-        path = str(evaluate_metric.__file__)
-        return evaluate.load(path, name, cache_dir=str(folder), keep_in_memory=True)
+        folder = str(cache / "evaluate")
+        return LongDocumentMetric(config_name=name, cache_dir=folder, keep_in_memory=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import some_slow
+from safetensors.torch import load_file
 from test_training import batch, make_model, run, weights
 from torch import Tensor
 
@@ -57,10 +58,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     path = tmp_path / "one.safetensors"
     write_checkpoint(path, {"weights": {"a": torch.ones(2, 3), "b": torch.arange(5)}}, of="it")
-    found = library.load_file(path)
+    found = load_file(path)
     assert torch.equal(found["/weights/a"], torch.ones(2, 3))
     assert torch.equal(found["/weights/b"], torch.arange(5))
 

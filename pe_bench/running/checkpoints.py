@@ -1,8 +1,7 @@
-"""Checkpoints that hold no code: tensors in the safetensors format, all else as JSON.
+"""Checkpoints that hold no code: a safetensors file, with all that is no tensor as JSON in it.
 
-A file has the size of its header, the header in JSON, then the tensors' bytes, as the safetensors
-library reads and writes. Its metadata keep what the file belongs to, its SHA-256, and the tree of
-dicts and lists that the tensors are in. Nothing in it is ever run.
+Its metadata keep what the file belongs to, the tree of dicts and lists that the tensors are in, and
+the SHA-256 of all this. Nothing in it is ever run.
 """
 
 import hashlib
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import safetensors
+import safetensors.torch
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from torch import Tensor
@@ -19,18 +20,6 @@ from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import DamagedError
 
 SUFFIX = ".safetensors"
-TYPES = {
-    "BF16": torch.bfloat16,
-    "BOOL": torch.bool,
-    "F16": torch.float16,
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "U8": torch.uint8,
-}
-NAMES = {dtype: name for name, dtype in TYPES.items()}
-ALIGNED = 8  # bytes; the header is padded to a multiple
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None:
@@ -41,26 +30,11 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
         content: the tree.
         of: what it belongs to.
     """
-    tensors: dict[str, Tensor] = {}
-    tree = _without_tensors(content, "", tensors)
-    header: dict[str, Any] = {}
-    parts: list[bytes] = []
-    end = 0
-    for name, tensor in tensors.items():
-        part = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        parts.append(part)
-        header[name] = {
-            "dtype": NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [end, end + len(part)],
-        }
-        end += len(part)
-    data = b"".join(parts)
-    header["__metadata__"] = {"of": of, "tree": json.dumps(tree)}
-    header["__metadata__"]["sha256"] = _seal(header, data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % ALIGNED)
-    write_atomic(path, len(text).to_bytes(8, "little") + text + data)
+    found: dict[str, Tensor] = {}
+    tree = json.dumps(_without_tensors(content, "", found))
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
+    write_atomic(path, safetensors.torch.save(tensors, about))
 
 
 def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
@@ -71,25 +45,21 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
         DamagedError: it is not what was written, or belongs to something else.
     """
     try:
-        whole = path.read_bytes()
-        size = int.from_bytes(whole[:8], "little")
-        header = json.loads(whole[8 : 8 + size])
-        data = bytearray(whole[8 + size :])
-        about = header["__metadata__"]
-        sealed = about.pop("sha256") == _seal(header, data)
+        with safetensors.safe_open(path, "pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        sealed = about["sha256"] == _seal(about["of"], about["tree"], tensors)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+    except (OSError, KeyError, safetensors.SafetensorError):
         raise DamagedError(path, "is no checkpoint, or is cut short") from None
     if not sealed:
         raise DamagedError(path, "is not as it was written, its checksum is another one")
     if about["of"] != of:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
-    del header["__metadata__"]
     try:
-        tensors = {name: _tensor(data, **entry) for name, entry in header.items()}
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
-    except (ValueError, TypeError, KeyError, RuntimeError):  # someone else's, well sealed
+    except (ValueError, TypeError, KeyError, RecursionError):  # someone else's, well sealed
         raise DamagedError(path, "is no checkpoint") from None
     return content
 
@@ -119,18 +89,12 @@ class CheckpointFiles(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def _seal(header: Mapping[str, Any], data: bytes | bytearray) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    digest.update(data)
+def _seal(of: str, tree: str, tensors: Mapping[str, Tensor]) -> str:
+    kinds = {name: [str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())}
+    digest = hashlib.sha256(json.dumps([of, tree, kinds]).encode())
+    for name in kinds:
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _tensor(data: bytearray, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
-    start, stop = data_offsets
-    if start == stop:
-        return torch.empty(shape, dtype=TYPES[dtype])
-    part = torch.frombuffer(data, dtype=torch.uint8, count=stop - start, offset=start)
-    return part.clone().view(TYPES[dtype]).reshape(shape)
 
 
 def _without_tensors(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:

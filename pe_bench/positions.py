@@ -107,7 +107,8 @@ def at_queries(per_token: Tensor, index: Tensor | None) -> Tensor:
 def separable_matrix(c: Tensor, index: Tensor | None) -> Tensor:
     """Return c_i - c_j: (B or 1, H, S), (B or 1, T) -> (B or 1, H, T, S)."""
     at_query = at_queries(c[..., None], index)  # (B or 1, H, T, 1)
-    return at_query - c[..., None, :]
+    at_key = -c[..., None, :]  # (B or 1, H, 1, S); negated here, its gradient has S numbers only
+    return at_query + at_key
 
 
 def random_ids(

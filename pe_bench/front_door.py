@@ -43,7 +43,7 @@ def run(
     subsets: Iterable[str] | None = None,
     tokenizer: str = "bytes",
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
     train: Mapping[str, Any] | None = None,
     pretrain: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
@@ -73,16 +73,17 @@ def run(
     """
     import torch
 
-    from pe_bench.commands.device import find_device
+    from pe_bench.commands.device import find_device, find_precision
     from pe_bench.reporting.frames import read_results
     from pe_bench.running.grid import run_grid
     from pe_bench.running.options import RunOptions
 
+    device_type = find_device(device, preset)
     options = RunOptions(
         preset=preset,
         protocol=protocol,
         tokenizer=tokenizer,
-        precision=precision,
+        precision=find_precision(precision, device_type, preset),
         data=_data(data),
         subsets=tuple(subsets) if subsets else None,
         train=dict(train or {}),
@@ -97,7 +98,7 @@ def run(
         _several(tasks),
         [seeds] if isinstance(seeds, int) else list(seeds),
         results=Path(results),
-        device=find_device(device),
+        device=device_type,
     )
     for outcome in outcomes:
         if outcome.status == "failed":

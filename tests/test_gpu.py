@@ -10,14 +10,17 @@ import torch
 from helpers import some_slow
 from torch import Tensor
 
+from pe_bench.commands.device import find_device, find_precision
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import logits
 from pe_bench.decoder.cache import COLUMNS, Cache
 from pe_bench.decoder.generation import LOOK_EVERY
 from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins
 from pe_bench.running.training import train
+from pe_bench.system import environment
 from pe_bench.task import Batch
 
 NAMES = plugins.names("encoding")
@@ -221,3 +224,60 @@ def test_ends_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(LOOK_EVERY, "cpu", 7)
     assert model.generate(prompts, max_new_tokens=30, end=end) == expected
     assert len(calls) % 7 == 6 or len(calls) == 29
+
+
+@pytest.fixture
+def flags() -> Iterator[None]:
+    """Switches that a test may turn."""
+    kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(kept[0])
+    torch.backends.cudnn.allow_tf32 = kept[1]
+    torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.mark.usefixtures("flags")
+def test_a_gpu_is_set_up_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    before = environment.describe("cuda")
+    assert before["tf32"] == ["matmul", "convolution"]
+    assert before["sdpa"] == ["flash", "mem_efficient", "cudnn", "math"]
+    environment.set_up("cpu")
+    assert environment.describe("cuda") == before
+    environment.set_up("cuda")
+    after = environment.describe("cuda")
+    assert (after["tf32"], after["sdpa"]) == ([], ["flash", "mem_efficient", "math"])
+    assert environment.describe("cpu")["sdpa"] is None
+
+
+def test_large_presets_are_bf16_on_a_gpu() -> None:
+    cases = {
+        ("auto", "cuda", "small"): "bf16",
+        ("auto", "cuda", "quick"): "fp32",
+        ("auto", "cpu", "small"): "fp32",
+        ("fp32", "cuda", "paper"): "fp32",
+        ("bf16", "cpu", "quick"): "bf16",
+    }
+    assert {case: find_precision(*case) for case in cases} == cases
+
+
+def test_a_large_preset_does_not_fall_on_the_cpu_beside_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "ask_driver", lambda field: f"the {field}")
+    assert find_device("auto", "small") == "cpu"  # CUDA_VISIBLE_DEVICES= hides the GPU
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert find_device("auto", "quick") == find_device("cpu", "small") == "cpu"
+    with pytest.raises(InputError, match=r"cannot use the the name here.*write --device cpu"):
+        find_device("auto", "small")
+    monkeypatch.setattr(environment, "ask_driver", lambda field: None)
+    assert find_device("auto", "small") == "cpu"
+
+
+@pytest.mark.usefixtures("flags")
+def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert find_device("auto", "small") == "cuda"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -1,22 +1,60 @@
-"""The option --device."""
+"""The options --device and --precision."""
 
 import importlib.util
+import os
+from typing import Literal
 
 from pe_bench.errors import InputError
 
+Precision = Literal["fp32", "bf16"]
+QUICK = "quick"  # the preset for two cores
 
-def find_device(wanted: str) -> str:
-    """Return "cpu" or "cuda" for "auto", "cpu" or "cuda".
+
+def find_device(wanted: str, preset: str = QUICK) -> str:
+    """Return "cpu" or "cuda" for "auto", "cpu" or "cuda", and set a GPU up.
 
     Raises:
-        InputError: torch or the device is missing.
+        InputError: torch or the device is missing, or a preset that is made for a GPU would be
+            run on the CPU beside one.
     """
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")
     import torch
 
+    from pe_bench.system import environment
+
     if wanted == "cuda" and not torch.cuda.is_available():
         raise InputError("there is no CUDA device here: use --device cpu or auto")
+    device = wanted
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""  # the user's choice
+        if device == "cpu" and preset != QUICK and not hidden:
+            _refuse_idle_gpu(preset)
+    environment.set_up(device)
+    return device
+
+
+def find_precision(wanted: str, device: str, preset: str) -> Precision:
+    """Return "fp32" or "bf16" for "auto", "fp32" or "bf16".
+
+    On a GPU the larger presets are run in bf16, whose products are several times as fast; TF32,
+    which is as coarse, is off everywhere.
+    """
+    if wanted == "auto":
+        return "bf16" if device == "cuda" and preset != QUICK else "fp32"
+    return "bf16" if wanted == "bf16" else "fp32"
+
+
+def _refuse_idle_gpu(preset: str) -> None:
+    import torch
+
+    from pe_bench.system import environment
+
+    gpu = environment.ask_driver("name")
+    if gpu is not None:
+        raise InputError(
+            f"torch {torch.__version__} cannot use the {gpu} here (driver "
+            f"{environment.ask_driver('driver_version')}): install a driver and a torch that fit, "
+            f"or write --device cpu to run the preset {preset} on the CPU"
+        )

@@ -133,7 +133,12 @@ def make_parser() -> Parser:
         "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"
     )
     _device_option(run, "auto")
-    run.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    run.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", "fp32", "bf16"),
+        help="auto (default): bf16 on a GPU, but fp32 on a CPU and for the preset quick",
+    )
     _results_option(run)
     tuning = run.add_argument_group(
         "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"

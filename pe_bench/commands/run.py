@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pe_bench.commands.device import find_device
+from pe_bench.commands.device import find_device, find_precision
 from pe_bench.commands.parser import BAD_INPUT, OVERRIDES
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
@@ -25,12 +25,14 @@ def main(args: argparse.Namespace) -> int:
     # Threads that spin while they wait make tiny models ten times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     data = dict(_data(entry) for entry in args.data)
-    device = find_device(args.device)
+    device = find_device(args.device, args.preset)
+    precision = find_precision(args.precision, device, args.preset)
     import torch
 
     from pe_bench.reporting.leaderboard import summarize
     from pe_bench.running.grid import run_grid
     from pe_bench.running.options import RunOptions
+    from pe_bench.system import environment
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
@@ -38,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
         preset=args.preset,
         protocol=args.protocol,
         tokenizer=args.tokenizer,
-        precision=args.precision,
+        precision=precision,
         data=data,
         subsets=tuple(args.subsets) if args.subsets else None,
         train=_overrides(args, "train"),
@@ -46,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
         model=_overrides(args, "model"),
         tune=_tuning(args),
     )
+    info(f"{environment.name_of(device)}, {precision}")
     outcomes = run_grid(
         options, args.encoding, args.task, args.seeds, results=args.results, device=device
     )

@@ -13,15 +13,34 @@ import torch
 PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizers")
 
 
+def set_up(device: str) -> None:
+    """Choose what decides a GPU's numbers besides the precision; `describe` records it.
+
+    float32 is float32: TF32 keeps 10 of its 23 bits. cuDNN's attention is off: it plans anew, for
+    up to a second, for each shape, and some of its versions return wrong gradients under a mask.
+    """
+    if device == "cuda":
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def name_of(device: str) -> str:
+    """Return what the GPU or the processor is called."""
+    return torch.cuda.get_device_name() if device == "cuda" else _processor()
+
+
 def describe(device: str) -> dict[str, Any]:
     """Return device, versions, and the commit of the code if it runs from a checkout."""
     return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),
+        "device": name_of(device),
         "device_type": device,
-        "clock": _gpu("clocks.sm") if device == "cuda" else _cpu_field("cpu MHz"),
-        "driver": _gpu("driver_version") if device == "cuda" else None,
+        "clock": ask_driver("clocks.sm") if device == "cuda" else _cpu_field("cpu MHz"),
+        "driver": ask_driver("driver_version") if device == "cuda" else None,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if device == "cuda" else None,
+        "tf32": _tf32() if device == "cuda" else None,
+        "sdpa": _fused_kernels() if device == "cuda" else None,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -58,7 +77,28 @@ def _cpu_field(name: str) -> str | None:
     return None
 
 
-def _gpu(field: str) -> str | None:
+def _tf32() -> list[str]:
+    """Return which float32 products may be rounded to TF32."""
+    allowed = {
+        "matmul": torch.get_float32_matmul_precision() != "highest",
+        "convolution": torch.backends.cudnn.allow_tf32,
+    }
+    return [name for name, on in allowed.items() if on]
+
+
+def _fused_kernels() -> list[str]:
+    """Return the kernels that torch may choose from for `scaled_dot_product_attention`."""
+    cuda = torch.backends.cuda
+    allowed = {
+        "flash": cuda.flash_sdp_enabled(),
+        "mem_efficient": cuda.mem_efficient_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
+    return [name for name, on in allowed.items() if on]
+
+
+def ask_driver(field: str) -> str | None:
     """Return what the driver says of the first GPU, such as its clock now; None: nothing."""
     command = ["nvidia-smi", "-i", "0", f"--query-gpu={field}", "--format=csv,noheader"]
     try:

@@ -107,15 +107,19 @@ class Properties(Task):
         rows = []
         for length in self.lengths:
             tokens = self._tokens(length).to(model.lm_head.weight.device)
-            trace: list[Tensor] = []
-            model.hidden(tokens, trace=trace)
-            is_word = tokens != SEPARATOR  # (B, T)
-            for distance in _distances(length):
-                logits = trace[0].diagonal(-distance, dim1=2, dim2=3).double()  # (B, H, pairs)
-                counted = is_word[:, distance:] & is_word[:, : length - distance]  # (B, pairs)
-                found = logits.transpose(1, 2)[counted]
-                if found.numel():
-                    mean = Measurement("logit", "mean_logit", float(found.mean()), found.numel())
+            found: dict[int, list[Tensor]] = {distance: [] for distance in _distances(length)}
+            for row in tokens.split(1):  # (1, T): logits of all rows at once would fill a GPU
+                trace: list[Tensor] = []
+                model.hidden(row, trace=trace)
+                is_word = row != SEPARATOR  # (1, T)
+                for distance, parts in found.items():
+                    logits = trace[0].diagonal(-distance, dim1=2, dim2=3)  # (1, H, pairs)
+                    counted = is_word[:, distance:] & is_word[:, : length - distance]  # (1, pairs)
+                    parts.append(logits.double().transpose(1, 2)[counted])
+            for distance, parts in found.items():
+                each = torch.cat(parts)
+                if each.numel():
+                    mean = Measurement("logit", "mean_logit", float(each.mean()), each.numel())
                     rows.append(replace(mean, length=length, second_axis=str(distance)))
         return rows
 

@@ -48,6 +48,7 @@ class Properties(Task):
     are digits. Averages run over heads, sequences and all pairs of one distance.
     """
 
+    version = 2
     headline = Headline("flops_overhead_percent", "costs")
     all_subsets = ("checks", "costs", "logit")
     axes = {"length": "tokens", "second": "distance between query and key, tokens"}

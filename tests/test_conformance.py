@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
 from helpers import some_slow
+from torch import Tensor
 
 from pe_bench.checks import encodings as module
 from pe_bench.checks.depth import describe_missing_layers, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, CONFIG, FACTS, Subject, examine
+from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.table import check_encodings
-from pe_bench.decoder import attention
+from pe_bench.decoder import attention, blocked
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
@@ -323,7 +327,7 @@ def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPat
     spec = write(TABLE.replace("(positions.query)", "(positions.query.clamp(max=99))"))
     checks = ("repeatable", "max_position")
     assert findings(spec, checks) == {}
-    monkeypatch.setattr(Decoder, "_refuse_past_table", lambda self, positions: None)
+    monkeypatch.setattr(Decoder, "_refuse_past_table", lambda self, *_: None)
     assert findings(spec, checks) == {
         "max_position": "position 100 is accepted although there are 100"
     }
@@ -332,7 +336,11 @@ def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPat
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))
-        assert set(findings("alibi")) == {"sdpa"}
+        assert set(findings("alibi")) == {"backends"}
+    with monkeypatch.context() as patch:
+        patch.setattr(blocked.Block, "add_gradients", lambda self, *_: None)
+        reason = findings("fox", ["repeatable", "backends"])["backends"]
+        assert reason.startswith("backend blocked changes the gradient of embed_tokens.weight by")
     with monkeypatch.context() as patch:
         patch.setattr(Cache, "truncate", lambda self, lengths: None)
         assert set(findings("rope")) == {"ragged"}
@@ -440,7 +448,9 @@ def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> No
     lines = capsys.readouterr().out.splitlines()
     head, nope, rows = lines[0], lines[1], lines[2:4]
     assert head.split() == [*CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
-    assert nope.split() == ["nope", *["ok"] * (len(CHECKS) - 3), *"---", "0", "+0.00%", "+0.0%"]
+    without = ("kernels", "max_position", "permutation", "rotation")
+    cells = ["-" if name in without else "ok" for name in CHECKS]
+    assert nope.split() == ["nope", *cells, "0", "+0.00%", "+0.0%"]
     assert [row.split().count("FAIL") for row in rows] == [1, 0]
     assert [row.split().count("ERROR") for row in rows] == [0, 3]
     legend = {line.split("  ")[0]: line for line in lines[5:]}
@@ -486,3 +496,35 @@ def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(InputError, match=r"mine.py cannot be built: Mine.__init__: ZeroDivision"):
         check_encodings(["nope", broken])
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spec", ["rope", "alibi", "tape", "sandwich"])
+def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, whose fused kernel serves where there is no bias with a gradient."""
+    subject = Subject(plugins.load("encoding", spec).make)
+    model = subject.model(torch.float32, layers=2)
+    tokens = subject.tokens(64)
+    assert compare_kernels(model, tokens, ["sdpa", "blocked"], [63, 64]) is None
+    if spec == "sandwich":  # a bias of pairs is refused in bfloat16
+        return
+    sdpa = F.scaled_dot_product_attention
+
+    def coarse(q: Tensor, *args: Any, **more: Any) -> Tensor:
+        return sdpa(q + 0.01 * torch.randn_like(q), *args, **more)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", coarse)
+    wrong = compare_kernels(model, tokens, ["blocked", "sdpa"], [64])
+    assert wrong is not None and re.fullmatch(
+        r"sdpa, float32, 64 tokens: outputs .*e-0[0-3] off", wrong
+    )
+
+
+def test_a_fall_back_to_the_slow_kernel_is_an_error() -> None:
+    subject = Subject(plugins.load("encoding", "t5").make)  # a CPU has no gradient of a bias
+    with pytest.raises(RuntimeError, match="No available kernel"):
+        compare_kernels(subject.model(torch.float32, layers=2), subject.tokens(8), ["sdpa"], [8])
+
+
+def test_kernels_are_checked_on_a_gpu_alone() -> None:
+    found = examine(Subject(plugins.load("encoding", "nope").make))
+    assert found["kernels"].status == "-"

@@ -5,15 +5,19 @@ A check takes a `Subject` and returns None if it holds, a sentence if it does no
 is its line in the legend.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
+from pe_bench.checks.kernels import LENGTHS, compare_kernels
 from pe_bench.config import ModelConfig
+from pe_bench.decoder import blocked
+from pe_bench.decoder.attention import BACKENDS, Backend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import generate
 from pe_bench.decoder.model import Decoder, MakeEncoding
@@ -24,6 +28,7 @@ from pe_bench.positions import Positions
 LENGTH = 40
 TRAIN_LENGTH = 32
 TOLERANCE = 1e-9  # relative, in float64
+SMALL = 1e-3  # a gradient that is smaller, relative to the largest one, is compared with that
 # Layers enough for what happens in every fourth one only. Larger weights than a real model's:
 # attention must be far from uniform for positions to matter.
 CONFIG = ModelConfig(
@@ -46,10 +51,10 @@ class Subject:
     make_encoding: MakeEncoding
     device: str = "cpu"
 
-    def model(self, dtype: torch.dtype = torch.float64) -> Decoder:
+    def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
         """Return a small decoder without zero weights, always the same, in evaluation mode."""
         torch.manual_seed(0)
-        model = Decoder(CONFIG, self.make_encoding)
+        model = Decoder(replace(CONFIG, layers=layers), self.make_encoding)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -164,26 +169,33 @@ def ragged(subject: Subject) -> str | None:
     return None
 
 
-def sdpa(subject: Subject) -> str | None:
-    """The fused path gives the eager path's outputs and gradients."""
+def backends(subject: Subject) -> str | None:
+    """Every backend of attention gives the formula's outputs and gradients."""
     model = subject.model()
     tokens = subject.tokens()
-    if model.encoding.overrides("rewrite_logits"):
-        raise NotApplicable("rewrites logits, which has the eager path only")
-    outputs = []
-    gradients = []
-    for backend in ("eager", "sdpa"):
-        model.zero_grad()
-        out = model(tokens, backend=backend)
-        out.square().mean().backward()
-        outputs.append(out.detach())
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    if wrong := _difference(outputs[1], outputs[0], "the fused path changes the outputs"):
-        return wrong
-    for fused, eager in zip(gradients[1], gradients[0], strict=True):
-        if wrong := _difference(fused, eager, "the fused path changes a parameter's gradient"):
-            return wrong
+    expected, gradients = _outputs_and_gradients(model, tokens, "eager")
+    # Some are zero but for rounding, as of a bias that is the same for all keys.
+    least = SMALL * max(float(gradient.abs().max()) for gradient in gradients.values())
+    with _small_blocks():
+        for backend in _serving(model, tokens):
+            outputs, others = _outputs_and_gradients(model, tokens, backend)
+            changes = f"backend {backend} changes"
+            if wrong := _difference(outputs, expected, f"{changes} the outputs"):
+                return wrong
+            for name, gradient in gradients.items():
+                what = f"{changes} the gradient of {name}"
+                if wrong := _difference(others[name], gradient, what, least):
+                    return wrong
     return None
+
+
+def kernels(subject: Subject) -> str | None:
+    """A GPU's fused kernels give nearly the same in float32 and bfloat16."""
+    if subject.device == "cpu":
+        raise NotApplicable("is for GPUs: --device cuda")
+    model = subject.model(torch.float32, layers=2)
+    tokens = subject.tokens(max(LENGTHS))
+    return compare_kernels(model, tokens, list(_serving(model, tokens)))
 
 
 def gradients(subject: Subject) -> str | None:
@@ -330,7 +342,8 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "cache": cache,
     "chunks": chunks,
     "ragged": ragged,
-    "sdpa": sdpa,
+    "backends": backends,
+    "kernels": kernels,
     "gradients": gradients,
     "bfloat16": bfloat16,
     "finite": finite,
@@ -397,6 +410,40 @@ def _cacheable(subject: Subject) -> Decoder:
     return model
 
 
+def _serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
+    """Yield the backends other than the formula that can train the encoding."""
+    for backend in BACKENDS:
+        try:
+            model.hidden(tokens[:, :2], backend=backend)
+        except InputError:
+            continue
+        if backend != "eager":
+            yield backend
+
+
+@contextmanager
+def _small_blocks() -> Iterator[None]:
+    """Let short sequences be divided into blocks as long ones are."""
+    kept = blocked.MAX_QUERIES
+    blocked.MAX_QUERIES = blocked.MIN_QUERIES
+    try:
+        yield
+    finally:
+        blocked.MAX_QUERIES = kept
+
+
+def _outputs_and_gradients(
+    model: Decoder, tokens: Tensor, backend: Backend
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return logits (B, T, vocab_size), and the gradient of each parameter that has one."""
+    model.zero_grad()
+    out = model(tokens, backend=backend)
+    out.square().mean().backward()
+    named = model.named_parameters()
+    found = {name: p.grad.clone() for name, p in named if p.grad is not None}
+    return out.detach(), found
+
+
 def _layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     """Return what each layer hands to the next, (B, T, C) each."""
     outputs: list[Tensor] = []
@@ -423,9 +470,13 @@ def _first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -
     return None
 
 
-def _difference(actual: Tensor, expected: Tensor, what: str) -> str | None:
-    """Return how far two results are apart, None where rounding explains it."""
-    error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+def _difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
+    """Return how far two results are apart, None where rounding explains it.
+
+    Args:
+        least: errors are relative to the largest number, and to this if all are smaller.
+    """
+    error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=least))
     return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
 
 

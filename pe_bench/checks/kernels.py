@@ -1,0 +1,79 @@
+"""Do a GPU's fused kernels give the formula's numbers, in the precisions that runs have?"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+
+LENGTHS = (63, 64, 192, 256)
+COMPILED_LENGTHS = (192,)  # flex attention is compiled for each, which takes seconds
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Relative errors, or twice that of the formula itself in that precision where it is larger."""
+
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+
+
+def compare_kernels(
+    model: Decoder, tokens: Tensor, backends: Sequence[Backend], lengths: Sequence[int] = LENGTHS
+) -> str | None:
+    """Return how far a backend is from the formula in float64, None where it is near enough.
+
+    A fall back of torch's attention to the kernel with T x S memory is an error.
+
+    Args:
+        model: in float32.
+        tokens: (B, T), of which the first ones are taken.
+        backends: those that serve the encoding, without "eager".
+        lengths: numbers of tokens.
+    """
+    for length in dict.fromkeys(min(n, tokens.shape[1]) for n in lengths):
+        truth = _results(model.double(), tokens[:, :length], "eager", torch.float64)
+        for dtype, bound in BOUNDS.items():
+            of_formula = _results(model.float(), tokens[:, :length], "eager", dtype)
+            for backend in backends:
+                if backend == "flex" and length not in COMPILED_LENGTHS:
+                    continue
+                try:
+                    with sdpa_kernel(FUSED) if backend == "sdpa" else nullcontext():
+                        found = _results(model.float(), tokens[:, :length], backend, dtype)
+                except InputError:  # it does not serve in this precision
+                    continue
+                for name, expected in truth.items():
+                    error = _error(found[name], expected)
+                    if not error <= max(bound, 2 * _error(of_formula[name], expected)):
+                        kind = str(dtype).removeprefix("torch.")
+                        return f"{backend}, {kind}, {length} tokens: {name} {error:.1e} off"
+    return None
+
+
+def _results(
+    model: Decoder, tokens: Tensor, backend: Backend, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return outputs, and gradients of the decoder's and of the encoding's weights, in float64."""
+    model.zero_grad()
+    autocast: AbstractContextManager[object] = nullcontext()
+    if dtype == torch.bfloat16:
+        autocast = torch.autocast(tokens.device.type, dtype, cache_enabled=False)
+    with autocast:
+        hidden = model.hidden(tokens, backend=backend)  # (B, T, C)
+    weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    (hidden.float() * weights.to(hidden.device)).sum().backward()
+    own = {id(parameter) for parameter in model.encodings.parameters()}
+    found = {"outputs": [hidden.detach()], "gradients": [], "gradients of the encoding": []}
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            name = "gradients of the encoding" if id(parameter) in own else "gradients"
+            found[name].append(parameter.grad)
+    return {n: torch.cat([t.double().flatten() for t in ts]) for n, ts in found.items() if ts}
+
+
+def _error(actual: Tensor, expected: Tensor) -> float:
+    """Return the relative error by root mean squares."""
+    size = expected.square().mean().sqrt().clamp(min=1e-30)
+    return float((actual - expected).square().mean().sqrt() / size)

@@ -33,6 +33,8 @@ SPECS = [
 SIZES = ["63 x 16", "111 x 64", "1000 x 128"]  # tokens x channels of a head, awkward for blocks
 CASES = [f"{spec}, {size}" for spec in SPECS for size in SIZES]
 EVERYDAY = [f"{kind}, {SIZES[0]}" for kind in KINDS]
+ALSO_LONG = [f"{kind}, {SIZES[-1]}" for kind in KINDS]  # bfloat16 is slow on a processor
+NARROW_CASES = [case for case in CASES if not case.endswith(SIZES[-1])] + ALSO_LONG
 
 
 def shape(channels: int) -> ModelConfig:
@@ -111,7 +113,8 @@ def parts(case: str) -> tuple[str, Tensor, int]:
     """A case's spec, tokens and channels of a head."""
     spec, size = case.rsplit(", ", 1)
     length, channels = map(int, size.split(" x "))
-    tokens = torch.randint(40, (2, length), generator=torch.Generator().manual_seed(0))
+    rows = 2 if length < 1000 else 1
+    tokens = torch.randint(40, (rows, length), generator=torch.Generator().manual_seed(0))
     return spec, tokens, channels
 
 
@@ -135,7 +138,7 @@ def test_backends_in_float32(case: str) -> None:
             assert size < max(1e-5, 3 * of_formula[name]), (backend, name)
 
 
-@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
+@pytest.mark.parametrize("case", some_slow(NARROW_CASES, EVERYDAY))
 def test_backends_in_bfloat16(case: str) -> None:
     """The mean error of a tensor is no more than half as large again as that of the formula."""
     spec, tokens, channels = parts(case)

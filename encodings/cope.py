@@ -18,7 +18,8 @@ class CoPE(Encoding):
 
     The gates' extra key projection and gates from values, options of the published code, are left
     out. In float32 the gradient needs 32 bytes per head, query and key, and 8 per head, query and
-    embedding; nothing is as large as T x S x npos.
+    embedding, where inputs are long of one block of queries at a time; nothing is as large as
+    T x S x npos.
 
     Args:
         npos: number of embeddings. None is the published code's train_length + 1, enough for all

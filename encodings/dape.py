@@ -18,10 +18,10 @@ class DAPE(Encoding):
     ReLU (0.01) and Linear(hidden, H), with torch's default initial weights. Every layer has an
     MLP and a base of its own.
 
-    Heads are mixed, so there is no fused kernel: short inputs keep B x T x S x (2H + hidden) numbers
-    per layer, long ones are worked on in blocks of queries, which keep none. FIRE as a base has leaky ReLUs inside, as in the published code, not FIRE's own ReLUs. The
-    second version (Zheng et al. 2024, arXiv 2410.04798), with convolutions along the keys, is not
-    here.
+    Heads are mixed, so there is no fused kernel: short inputs keep B x T x S x (2H + hidden)
+    numbers per layer, long ones are worked on in blocks of queries, which keep none. FIRE as a base
+    has leaky ReLUs inside, as in the published code, not FIRE's own ReLUs. The second version
+    (Zheng et al. 2024, arXiv 2410.04798), with convolutions along the keys, is not here.
 
     Args:
         base: what b is: "alibi", "kerple" (its logarithmic form; the base of the paper's

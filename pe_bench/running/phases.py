@@ -4,23 +4,22 @@ import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pe_bench.config import IGNORE, show_rate
+from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.search import RateSearch, Trial
 from pe_bench.running.training import Trained, train
-from pe_bench.running.tuning import Tuning
-from pe_bench.system.console import info
 from pe_bench.system.files import locked, saving, slug
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
 from pe_bench.task import Batch
 
 
@@ -135,70 +134,43 @@ class Phases:
             FirstStepFailure: the phase of one subset failed before its first step.
             FloatingPointError: no rate is left for the phase of one subset.
         """
-        tuning = task.tuning
-        if tuning is None:
+        if task.tuning is None:
             return task.train.lr
-        path = self._tuning_file(task)
-        lock = task.task.context.cache / "tuning" / f"{path.stem}-{slug(subset or '')}.lock"
+        search = self._search(task)
+        lock = task.task.context.cache / "tuning" / f"{search.path.stem}-{slug(subset or '')}.lock"
         with saving(lock.parent):
             lock.parent.mkdir(parents=True, exist_ok=True)
-        phase = subset or "all"
-        with locked(lock, f"{self.encoding.label} · {subset or task.label} · tune"):
-            chosen = _read(path).get("lr", {}).get(phase)
-            if chosen is None:
-                chosen = self._choose(task, subset, tuning, path)
-        return float(chosen)
+        with locked(lock, search.title(subset)):
+            best = search.chosen(subset)
+            if best is None:
+                best = self._choose(search, subset)
+        return best
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
         """Return the chosen learning rates of a task and what was tried, None without tuning."""
-        content = _read(self._tuning_file(task)) if task.tuning else {}
+        content = self._search(task).read() if task.tuning else {}
         return content or None
 
-    def _tuning_file(self, task: ResolvedTask) -> Path:
+    def _search(self, task: ResolvedTask) -> RateSearch:
         identity = task.digest(self.encoding.label, self.encoding.version)
         name = f"{slug(self.encoding.label)}-{identity}.json"
-        return self.results / "tuning" / slug(task.label) / name
+        return RateSearch(task, self.encoding, self.results / "tuning" / slug(task.label) / name)
 
-    def _choose(self, task: ResolvedTask, subset: str | None, tuning: Tuning, path: Path) -> float:
-        """Try every rate under every tuning seed, keep the losses, return the best rate."""
-        phase = subset or "all"
-        title = f"{self.encoding.label} · {subset or task.label} · tune"
-        means: dict[float, float] = {}
-        for lr in tuning.lr:
-            losses = []
-            for seed in tuning.seeds:
-                found = _kept(path, phase, lr, seed)
-                if not found:
-                    found = self._try(task, subset, tuning, lr, seed)
-                    self._keep(
-                        task, tuning, path, {"phase": phase, "lr": lr, "seed": seed, **found}
-                    )
-                losses.append(found["loss"])
-            if None not in losses:
-                means[lr] = sum(losses) / len(losses)
-        of = ", ".join(map(show_rate, tuning.lr))
-        if not means:
-            error = FloatingPointError(f"the loss is not finite under any learning rate of {of}")
+    def _choose(self, search: RateSearch, subset: str | None) -> float:
+        try:
+            best = search.choose(subset, partial(self._try, search.task, subset))
+        except FloatingPointError as error:
             if subset is None:
                 raise SharedFailure from error
-            raise error
-        best = min(means, key=lambda lr: (means[lr], lr))
-        info(f"{title}: lr {show_rate(best)} of {of}, held-out loss {means[best]:.4g}")
-        content = _read(path)
-        content["lr"] = {**content.get("lr", {}), phase: best}
-        write_sealed(path, content, of=path.stem)
-        for lr in tuning.lr:
-            for seed in tuning.seeds:
-                if subset is not None or lr != best:  # what starts from this phase needs the best
-                    shutil.rmtree(self.checkpoint(task, subset, seed, lr), ignore_errors=True)
+            raise
+        for lr, seed in search.trials():
+            if subset is not None or lr != best:  # what starts from this phase needs the best
+                folder = self.checkpoint(search.task, subset, seed, lr)
+                shutil.rmtree(folder, ignore_errors=True)
         return best
 
-    def _try(
-        self, task: ResolvedTask, subset: str | None, tuning: Tuning, lr: float, seed: int
-    ) -> dict[str, Any]:
-        """Return the held-out loss under a learning rate, None where it diverges, and its cost."""
-        title = f"{self.encoding.label} · {subset or task.label} · tune"
-        info(f"{title}: lr {show_rate(lr)}, seed {seed}")
+    def _try(self, task: ResolvedTask, subset: str | None, lr: float, seed: int) -> Trial:
+        """Train under a learning rate and measure the model's loss on held-out batches."""
         try:
             model, trained = self.trained(task, subset, seed, lr=lr)
         except (FloatingPointError, SharedFailure) as error:
@@ -206,45 +178,19 @@ class Phases:
                 error.__cause__, FloatingPointError
             ):
                 raise
-            return {"loss": None}
-        loss = self._held_out_loss(model, task, subset, tuning.batches)
-        return {
-            "loss": loss if math.isfinite(loss) else None,
-            "training_loss": trained.loss,
-            "seconds": trained.seconds,
-        }
-
-    def _keep(
-        self,
-        task: ResolvedTask,
-        tuning: Tuning,
-        path: Path,
-        found: Mapping[str, Any],
-    ) -> None:
-        """Add what was found under a learning rate to the file of an encoding."""
-        content = _read(path) or {
-            "task": task.label,
-            "encoding": self.encoding.label,
-            "encoding_version": self.encoding.version,
-            "settings_digest": task.digest(),
-            "rates": tuning.lr,
-            "seeds": tuning.seeds,
-            "held_out_batches": tuning.batches,
-            "tried": [],
-        }
-        content["tried"].append(found)
-        write_sealed(path, content, of=path.stem)
+            return Trial(loss=None)
+        loss = self._held_out_loss(model, task, subset)
+        return Trial(loss if math.isfinite(loss) else None, trained.loss, trained.seconds)
 
     @torch.inference_mode()
-    def _held_out_loss(
-        self, model: Decoder, task: ResolvedTask, subset: str | None, batches: int
-    ) -> float:
+    def _held_out_loss(self, model: Decoder, task: ResolvedTask, subset: str | None) -> float:
         """Return the mean loss of a model's targets in held-out batches, nats."""
+        assert task.tuning is not None
         model.eval()
         autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
         nats = 0.0
         targets_seen = 0
-        for step in range(batches):
+        for step in range(task.tuning.batches):
             batch = task.task.held_out_batch(subset, step)
             size = task.train.micro_batch or len(batch.tokens)
             slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
@@ -254,17 +200,3 @@ class Phases:
                 nats += float(losses.double().sum())
                 targets_seen += int((targets != IGNORE).sum())
         return nats / max(1, targets_seen)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return what is known of the learning rates of an encoding; empty: nothing."""
-    return recall(lambda: read_sealed(path, of=path.stem, old=True)) or {}
-
-
-def _kept(path: Path, phase: str, lr: float, seed: int) -> dict[str, Any]:
-    """Return what an earlier call has found under a learning rate; empty: nothing."""
-    tried: list[dict[str, Any]] = _read(path).get("tried", [])
-    for found in tried:
-        if (found["phase"], found["lr"], found["seed"]) == (phase, lr, seed):
-            return found
-    return {}

@@ -1,5 +1,7 @@
 """What a GPU needs, as far as a CPU can tell."""
 
+import importlib.util
+import json
 import os
 from collections.abc import Hashable, Iterator
 from pathlib import Path
@@ -281,3 +283,57 @@ def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert find_device("auto", "small") == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.fixture
+def gpu_first() -> Any:
+    """The script benchmarks/gpu_first.py."""
+    path = Path(__file__).parents[1] / "benchmarks" / "gpu_first.py"
+    spec = importlib.util.spec_from_file_location("gpu_first", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")  # of training without workers, of flex attention
+def test_the_first_minutes_on_a_gpu(
+    gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(bench: Any) -> Iterator[Any]:
+        yield gpu_first.Row("one", "1", "2", False)
+        raise RuntimeError("illegal memory access")
+
+    monkeypatch.setitem(gpu_first.PARTS, "compiled", (crash, 1))
+    assert sum(seconds for _, seconds in gpu_first.PARTS.values()) < 20 * 60
+    parts = [part for part in gpu_first.PARTS if part != "checks"]  # which have their own tests
+    gpu_first.main(["--device", "cpu", "--tiny", "--out", str(tmp_path), "--only", *parts])
+    content = json.loads((tmp_path / "gpu.json").read_text())
+    assert list(content["found"]) == parts
+    wrong = [
+        (part, row["what"], row["found"])
+        for part, rows in content["found"].items()
+        for row in rows
+        if row["holds"] is False
+    ]
+    assert wrong == [
+        ("compiled", "one", "2"),
+        ("compiled", "compiled", "RuntimeError: illegal memory access"),
+    ]
+    assert "| compiled" in (tmp_path / "gpu.md").read_text()
+    assert gpu_first.Bench("cpu", tiny=False).config().train_length == 1024
+    with pytest.raises(SystemExit, match="there is no CUDA device here"):
+        gpu_first.main(["--out", str(tmp_path)])
+
+
+@pytest.mark.slow
+def test_parts_run_apart_within_their_time(
+    gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = gpu_first.Bench("cpu", tiny=True)
+    rows = list(gpu_first.run_apart("kernels", bench, tmp_path))
+    assert len(rows) == 9 and rows[0].found == "flash"
+    monkeypatch.setitem(gpu_first.PARTS, "kernels", (gpu_first.kernels, 0.1))
+    (late,) = gpu_first.run_apart("kernels", bench, tmp_path)
+    assert (late.expected, late.found) == ("within 0.1 s", "stopped, see kernels.log")
+    assert not late.holds

@@ -12,6 +12,7 @@ import torch
 from helpers import some_slow
 from torch import Tensor
 
+import pe_bench
 from pe_bench.commands.device import find_device, find_precision
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import logits
@@ -330,6 +331,7 @@ def test_the_first_minutes_on_a_gpu(
 def test_parts_run_apart_within_their_time(
     gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(pe_bench.__file__).parents[1]))
     bench = gpu_first.Bench("cpu", tiny=True)
     rows = list(gpu_first.run_apart("kernels", bench, tmp_path))
     assert len(rows) == 9 and rows[0].found == "flash"

@@ -14,6 +14,9 @@ from torch.nn.attention import flex_attention as torch_flex
 
 from pe_bench.decoder.logits import LogitTerms
 
+GRAPHS = 128
+"""Kinds of terms, widths of values, types and first shapes that are compiled, at most."""
+
 
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return what `attend` does, given keys and values of as many heads as queries.
@@ -34,6 +37,10 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
+    from torch._dynamo import config  # which takes seconds
+
+    # Past 8 graphs torch would go on uncompiled, with T x S memory and no more than a warning.
+    config.recompile_limit = max(config.recompile_limit, GRAPHS)
     return torch.compile(_uncompiled())
 
 

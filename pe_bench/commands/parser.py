@@ -28,6 +28,10 @@ examples:
 """
 
 
+COMPARE = """\
+Compare two encodings on every task that both were run on, seed by seed and item by item: a sentence
+for each task, one for all of them, and a picture. With --all, the ranks of all encodings."""
+
 LARGEST_SEED = 2**63 - 1
 INSTEAD = {
     "--resume": "runs go on where they stopped by themselves: leave it out",
@@ -196,6 +200,25 @@ def make_parser() -> Parser:
         type=Path,
         metavar="DIR",
         help="write there instead, with all runs in small files that can be committed",
+    )
+
+    compare = commands.add_parser(
+        "compare",
+        help="is one encoding better than another one? which can be told apart?",
+        usage="pe-bench compare (ENCODING ENCODING | --all) [options]",
+        description=COMPARE,
+    )
+    compare.add_argument("encoding", nargs="*", metavar="ENCODING", help="a label as in tables")
+    compare.add_argument("--all", action="store_true", help="rank all encodings instead of two")
+    compare.add_argument(
+        "--task", nargs="+", metavar="TASK", help="on these tasks only; default: all in common"
+    )
+    _results_option(compare)
+    compare.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="where the picture goes; default: plots/compare-ENCODING-ENCODING.png in --results",
     )
 
     check = commands.add_parser(

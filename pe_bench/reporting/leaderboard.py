@@ -9,6 +9,7 @@ import pandas as pd
 from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
@@ -16,6 +17,7 @@ from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
 
 BELOW = "†"
+LEARNED = "seeds that learned"
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,45 @@ class NumberColumn:
     percent: bool
 
 
-def summarize(folders: Iterable[Path]) -> str:
-    """Return the leaderboard of the runs in some folders, for the terminal."""
+def summarize(folders: Iterable[Path], *, wide: bool = False) -> str:
+    """Return the leaderboard of the runs in some folders, for the terminal.
+
+    Args:
+        folders: of the runs.
+        wide: whether all columns are shown, however wide the terminal is.
+    """
     records = [read_record(folder) for folder in sorted(set(folders))]
     parts = []
     for table in make_tables(records):
-        parts.append(f"{table.heading}\n\n{ranked_table(table, compare_table(table))}")
+        comparison = compare_table(table)
+        shown = plain_table(*_ranked(table, comparison)) if wide else brief_table(table, comparison)
+        parts += [wrap(table.heading), shown, wrap(_describe_marks(table, comparison, wide=wide))]
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
+
+
+def brief_table(table: Table, comparison: Comparison) -> str:
+    """Return the ranked encodings for a terminal: the headline, and what decides about it."""
+    header, rows = _ranked(table, comparison)
+    shown = [0, *(place for place, name in enumerate(header) if name == "rank")]
+    shown.append(header.index(list_columns(table)[0].heading))
+    learned = header.index(LEARNED) if LEARNED in header else None
+    shown.append(header.index("seeds") if learned is None else learned)
+    brief = [[row[place].partition(" (")[0] if place == learned else row[place] for place in shown]
+             for row in rows]  # fmt: skip
+    return plain_table([header[place] for place in shown], brief)
 
 
 def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
+    header, rows = _ranked(table, comparison)
+    for row in rows:
+        if row[0] in _reference_names(table):
+            row[0] = f"*{row[0]}*"
+    return markdown_table(header, rows, "l" + "r" * len(header[1:]))
+
+
+def _ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return heading and cells of the ranked table, encodings before references."""
     columns = list_columns(table)
     below = table.below_references()
     percent = columns[0].percent
@@ -62,9 +92,8 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
             row += [_share(table.learned(encoding), seeds), _learned_mean(columns[0], encoding)]
         row += [_cell(column, encoding, seeds) for column in columns[1:]]
         if has_losses:
-            row.append(
-                ABSENT if losses[encoding] != losses[encoding] else f"{losses[encoding]:.3g}"
-            )
+            loss = losses[encoding]
+            row.append(ABSENT if loss != loss else f"{loss:.4f}")
         row.append(str(seeds))
         row.append(ABSENT if record.parameters is None else f"{record.parameters:,}")
         rows.append(row)
@@ -74,7 +103,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     header.append(columns[0].heading)
     if table.is_gated:
         unit = " %" if percent else ""
-        header += ["seeds that learned", f"their mean{unit}, not ranked"]
+        header += [LEARNED, f"their mean{unit}, not ranked"]
     header += [column.heading for column in columns[1:]]
     if has_losses:
         header.append("training loss")
@@ -82,8 +111,34 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     for row in rows:
         if row[0] in below:
             row[0] = f"{row[0]} {BELOW}"
-    rows += _reference_rows(table, header)
-    return markdown_table(header, rows, "l" + "r" * len(header[1:]))
+    return header, [*rows, *_reference_rows(table, header)]
+
+
+def _describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
+    """Return what the marks in a table of the terminal mean."""
+    marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
+    if any(difference.seeds > 1 for difference in comparison.pairs):
+        marks.append(
+            "rank: from the best to the worst that is possible; encodings that share a letter "
+            "cannot be told apart."
+        )
+    if table.references is not None:
+        names = ", ".join(_reference_names(table))
+        marks.append(f"References, which learn nothing and are not ranked: {names}.")
+        if table.below_references():
+            marks.append(f"{BELOW}: not better than the best reference.")
+    if not wide:
+        marks.append("All columns: --wide.")
+    return " ".join(marks)
+
+
+def _describe_spread(table: Table) -> str:
+    """Return what stands behind a number."""
+    if (table.scores["seeds"] > 1).any():
+        return "±: standard deviation over seeds."
+    if table.about.measures_time:
+        return "(a to b): quartiles over repetitions, beside their median."
+    return "(a to b): 95 % interval over items, for this one trained model."
 
 
 def list_columns(table: Table) -> list[NumberColumn]:
@@ -118,15 +173,10 @@ def write_notes(table: Table) -> str:
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
-    several = bool((table.scores["seeds"] > 1).any())
-    over = "quartiles over repetitions, beside their median"
-    if not table.about.measures_time:
-        over = "95 % interval over items, for this one trained model"
-    spread = "±: standard deviation over seeds" if several else f"(a to b): {over}"
     lines.append(
         "Ranked by the first column of scores. All columns are means over all seeds. Columns "
         f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
-        f"better; ID, OOD: in and out of distribution. {spread}."
+        f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
     )
     if table.is_gated:
         gate = table.about.gate
@@ -251,14 +301,19 @@ def _rank(comparison: Comparison, encoding: str) -> str:
     return f"{ranks} ({comparison.letters[encoding]})"
 
 
+def _reference_names(table: Table) -> list[str]:
+    return [] if table.references is None else list(dict.fromkeys(table.references["encoding"]))
+
+
 def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
-    """Return a row of the Markdown table for each reference, in italics."""
+    """Return a row of the ranked table for each reference."""
     if table.references is None:
         return []
     columns = {c.heading: c for c in list_columns(replace(table, scores=table.references))}
+    digits = {column.heading: _digits(column) for column in list_columns(table)}
     rows = []
-    for name in dict.fromkeys(table.references["encoding"]):
-        row = [f"*{name}*"]
+    for name in _reference_names(table):
+        row = [name]
         for heading in header[1:]:
             column = columns.get(heading)
             found = None if column is None else column.numbers
@@ -266,7 +321,7 @@ def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
             if column is None or own is None or own.empty:
                 row.append(ABSENT)
             else:
-                row.append(f"{own.iloc[0]['mean']:.{_digits(column)}f}")
+                row.append(f"{own.iloc[0]['mean']:.{digits[heading]}f}")
         rows.append(row)
     return rows
 

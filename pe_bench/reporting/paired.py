@@ -1,5 +1,6 @@
 """The paired comparison of a table: what may be said of differences between its encodings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     if table.about.measures_time:  # seeds are repetitions there, and nothing is drawn
         return Comparison("", [], [], {}, {}, with_items=False)
     ranking = table.ranked()
-    scores = _scores(table, ranking)
+    scores = scores_of(table, ranking)
     others = [name for name in ranking if name != reference] if reference in ranking else []
     pairs = comparison.compare_all(scores)
     direction = table.higher_is_better
@@ -148,7 +149,7 @@ def _rests_on(found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _scores(table: Table, encodings: list[str]) -> Scores:
+def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
     """Return the headline of each run, and on resampled items where these are known."""
     headline = table.headline
     rows = table.rows
@@ -167,12 +168,12 @@ def _scores(table: Table, encodings: list[str]) -> Scores:
             runs.append(_headline_cells(table, read_run_items(record)))
     found = comparison.resample_items(runs)
     if found is None:
-        return Scores(encodings, values)
+        return Scores(list(encodings), values, seeds=seeds)
     drawn, clusters = found
     resampled: npt.NDArray[np.float64] = np.full((len(drawn), *values.shape), np.nan)
     for run, (encoding, seed) in enumerate(places):
         resampled[:, encoding, seed] = drawn[:, run]
-    return Scores(encodings, values, resampled, clusters)
+    return Scores(encodings, values, resampled, clusters, seeds)
 
 
 def _headline_cells(table: Table, items: list[Items]) -> list[Items]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.reporting import paired, published
+from pe_bench.reporting.across import describe_block, find_blocks
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
 from pe_bench.reporting.markdown import escape
@@ -82,7 +83,7 @@ def compose(
 ) -> str:
     """Return leaderboard.md: a section for each table, and the runs that are in none."""
     last = {table.task_name: table for table in tables}
-    sections = ["# Leaderboard"]
+    sections = ["# Leaderboard", *map(describe_block, find_blocks(tables))]
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]

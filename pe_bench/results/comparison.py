@@ -46,6 +46,7 @@ class Difference:
         seeds: number of seeds that both have.
         p_value: corrected for the number of comparisons; 1 where nothing can be said.
         told_apart: whether the difference counts at 5 % in all comparisons together.
+        spread: standard deviation of the difference over seeds; nan for one.
     """
 
     first: str
@@ -56,6 +57,7 @@ class Difference:
     seeds: int
     p_value: float
     told_apart: bool
+    spread: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ class Scores:
         values: (E, S) the number under each seed; nan where a run is missing.
         resampled: (B, E, S) the same on resampled items; None: the items are not known.
         clusters: independent items, or documents, behind a number.
+        seeds: S numbers of the seeds; empty: they are not known.
     """
 
     encodings: Sequence[str]
     values: Floats
     resampled: Floats | None = None
     clusters: int = 0
+    seeds: Sequence[int] = ()
 
 
 def resample_items(
@@ -106,7 +110,15 @@ def resample_items(
 
 
 def compare(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
-    """Return the differences of pairs of encodings, corrected for their number (Holm 1979).
+    """Return the differences of pairs of encodings, see `compare_asked`."""
+    return compare_asked([(scores, first, second) for first, second in pairs])
+
+
+def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
+    """Return the differences that were asked for, corrected for their number (Holm 1979).
+
+    Args:
+        asked: the numbers, such as those of a task, and two of their encodings.
 
     Two tests have to agree. One is the t-test on the bootstrap's standard error, which knows of
     items. The other permutes the means of single seeds between the two encodings and assumes
@@ -115,11 +127,11 @@ def compare(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference
     possible one could not survive the correction, the first alone is, and the second must be at
     most 5 % by itself.
     """
-    plain = [_difference(scores, first, second) for first, second in pairs]
-    permuted = [_permutation(scores, first, second) for first, second in pairs]
+    plain = [_difference(*one) for one in asked]
+    permuted = [_permutation(*one) for one in asked]
     p_values = []
     for difference, p_value in zip(plain, permuted, strict=True):
-        allowed = smallest_p(difference.seeds) * len(pairs) <= LEVEL
+        allowed = smallest_p(difference.seeds) * len(asked) <= LEVEL
         if allowed or p_value > LEVEL:
             p_values.append(max(difference.p_value, p_value))
         else:
@@ -225,6 +237,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
         return Difference(first, second, math.nan, math.nan, math.nan, 0, 1.0, told_apart=False)
     value = float(differences.mean())
     from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
     from_items = 0.0
     if scores.resampled is not None:
         again = (scores.resampled[:, one] - scores.resampled[:, other])[:, both]  # (B, S)
@@ -237,14 +250,14 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
         return Difference(first, second, value, math.nan, math.nan, 1, 1.0, told_apart=False)
     if error == 0:
         p_value = 1.0 if value == 0 or seeds == 1 else 0.0
-        return Difference(first, second, value, value, value, seeds, p_value, told_apart=False)
+        return Difference(first, second, value, value, value, seeds, p_value, False, spread)
     parts = from_items**2 / max(1, scores.clusters - 1)
     parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0
     degrees = (from_seeds + from_items) ** 2 / parts
     half = student_quantile(degrees) * error
     p_value = student_tail(value / error, degrees) if seeds > 1 else 1.0
     low, high = value - half, value + half
-    return Difference(first, second, value, low, high, seeds, p_value, told_apart=False)
+    return Difference(first, second, value, low, high, seeds, p_value, False, spread)
 
 
 def _permutation(scores: Scores, first: str, second: str) -> float:

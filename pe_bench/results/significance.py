@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from pe_bench.results.items import Floats
 from pe_bench.results.statistics import BOOTSTRAP_SEED
 
 LEVEL = 0.05
+POWER = 0.8
 
 
 def smallest_p(seeds: int) -> float:
@@ -25,6 +27,21 @@ def seeds_needed(comparisons: int) -> int:
     while smallest_p(seeds) * comparisons > LEVEL:
         seeds += 1
     return seeds
+
+
+def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
+    """Return about how many seeds show a true difference in four of five experiments.
+
+    Args:
+        effect: the difference, not 0.
+        spread: its standard deviation over seeds.
+        comparisons: how many are asked; the strictest level that Holm's correction may ask counts.
+    """
+    normal = NormalDist()
+    beyond = normal.inv_cdf(1 - LEVEL / (2 * comparisons))
+    by_size = ((beyond + normal.inv_cdf(POWER)) * spread / effect) ** 2
+    # Student's t in place of the normal distribution costs beyond^2 / 2 more (Guenther 1981).
+    return max(seeds_needed(comparisons), math.ceil(by_size + beyond**2 / 2))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,0 +1,147 @@
+"""The forest plot of two encodings: their difference on each task, with its interval."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from pe_bench.reporting import charts, verdicts
+from pe_bench.reporting.charts import styled
+from pe_bench.reporting.styles import styles
+from pe_bench.reporting.verdicts import Verdicts
+from pe_bench.results.comparison import Difference
+
+ROW = 0.5  # inches
+MIDDLE = 4.2  # of the panel between the labels
+OPEN = "0.55"  # grey of what cannot be told apart
+BOLD = 0.085  # inches of a character of a label
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the picture.
+
+    Attributes:
+        name: what stands to the left.
+        text: what stands to the right, the same in the task's own unit.
+        value, low, high: on the common scale; positive: the first encoding is better.
+        difference: what it shows.
+    """
+
+    name: str
+    text: str
+    value: float
+    low: float
+    high: float
+    difference: Difference
+
+
+@styled
+def draw_forest(found: Verdicts) -> Figure:
+    """Return a line for each task and one for their mean.
+
+    Tasks have units of their own, so each difference is divided by the distance between the best
+    reference of its task and the ceiling; the text to the right has it in the task's unit.
+    """
+    rows = _rows(found)
+    left = max(len(line) for row in rows for line in row.name.splitlines()) * BOLD
+    right = max(len(row.text) for row in rows) * BOLD
+    figure = Figure(figsize=(left + MIDDLE + right, ROW * len(rows) + 1.9), layout="constrained")
+    axis = figure.subplots()
+    looks = styles([found.first, found.second])
+    axis.axvline(0, color="0.3", linewidth=1, zorder=0)
+    for place, row in enumerate(rows):
+        y = -place
+        first_is_better = row.value > 0
+        winner = found.first if first_is_better else found.second
+        apart = row.difference.told_apart
+        colour = looks[winner].colour if apart else OPEN
+        if row.low == row.low:
+            axis.plot([row.low, row.high], [y, y], color=colour, linewidth=2, zorder=1)
+            axis.plot([row.low, row.high], [y, y], "|", color=colour, markersize=8, zorder=1)
+        axis.plot(
+            row.value,
+            y,
+            marker=looks[winner].marker if apart else "o",
+            markersize=9,
+            color=colour,
+            markerfacecolor=colour if apart else "white",
+            zorder=2,
+        )
+        axis.annotate(
+            row.text,
+            (1.0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color="black" if apart else charts.GREY,
+        )
+    if found.mean is not None:
+        axis.axhline(0.5 - len(rows) + 1, color="0.8", linewidth=1, zorder=0)
+    axis.set_yticks([-place for place in range(len(rows))], [row.name for row in rows])
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(0.6 - len(rows), 0.6)
+    reach = 1.1 * max(abs(end) for row in rows for end in (row.value, row.low, row.high)
+                      if math.isfinite(end))  # fmt: skip
+    axis.set_xlim(-(reach or 1), reach or 1)
+    axis.xaxis.set_major_locator(MaxNLocator(7, integer=reach > 7))
+    axis.xaxis.set_major_formatter(FuncFormatter(_tick))
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines["left"].set_visible(False)
+    for x, side, text in ((0.0, "left", f"← {found.second} better"),
+                          (1.0, "right", f"{found.first} better →")):  # fmt: skip
+        axis.annotate(
+            text,
+            (x, 1.0),
+            xycoords="axes fraction",
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            fontsize=9,
+            color=charts.GREY,
+        )
+    axis.set_xlabel("difference, % of the way from the best reference of the task to its ceiling")
+    charts.set_title(figure, verdicts.title(found), *_key(found))
+    return figure
+
+
+def _rows(found: Verdicts) -> list[Row]:
+    names = verdicts.names_of([verdict.table for verdict in found.tasks])
+    rows = []
+    for name, verdict in zip(names, found.tasks, strict=True):
+        table = verdict.table
+        metric = table.headline.metric
+        label = (
+            f"{name}\n{table.metric(metric).title} {table.arrow(metric)}, {table.headline.subset}"
+        )
+        value, low, high = verdicts.scaled(verdict)
+        text = verdicts.own_unit(verdict)
+        rows.append(Row(label, text, value, low, high, verdict.difference))
+    if found.mean is not None:
+        value, low, high = (100 * n for n in (found.mean.value, found.mean.low, found.mean.high))
+        text = f"{value:+.1f} % of the way"
+        text += f" ({low:+.1f} to {high:+.1f})" if low == low else ""
+        rows.append(Row("mean over tasks", text, value, low, high, found.mean))
+    return rows
+
+
+def _key(found: Verdicts) -> Sequence[str]:
+    """Return how to read the marks."""
+    shown = [verdict.difference for verdict in found.tasks]
+    shown += [found.mean] if found.mean is not None else []
+    line = "Lines: 95 % intervals of each by itself."
+    if any(difference.told_apart for difference in shown):
+        line += " Filled, in the colour of the better one: told apart."
+    if not all(difference.told_apart for difference in shown):
+        line += " Hollow grey: not told apart"
+        line += "." if len(shown) == 1 else f", {len(shown)} comparisons having been asked."
+    return [line]
+
+
+def _tick(value: float, _: int) -> str:
+    return "0" if abs(value) < 1e-9 else f"{value:+g}"

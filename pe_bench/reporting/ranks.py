@@ -1,0 +1,43 @@
+"""All encodings ranked for the terminal: on each task, and over tasks."""
+
+from collections.abc import Sequence
+
+from pe_bench.reporting import across
+from pe_bench.reporting.leaderboard import brief_table
+from pe_bench.reporting.paired import compare_table
+from pe_bench.reporting.tables import Table
+from pe_bench.reporting.terminal import plain_table, wrap
+
+
+def describe_ranks(tables: Sequence[Table]) -> str:
+    """Return the ranks of all encodings with the groups that cannot be told apart.
+
+    Args:
+        tables: of what models learned, one at least.
+    """
+    parts = []
+    for table in tables:
+        parts += [wrap(table.heading), brief_table(table, compare_table(table))]
+    parts.append(wrap(
+        "rank: from the best to the worst that is possible; encodings that share a letter cannot "
+        "be told apart among all pairs of their table. ±: standard deviation over seeds. "
+        "↑: higher is better, ↓: lower is better."
+    ))  # fmt: skip
+    blocks = across.find_blocks(tables)
+    for block in blocks:
+        parts += _describe_block(block)
+    if not blocks:
+        parts.append(wrap(across.too_few(len({table.about.task for table in tables}))))
+    return "\n\n".join(parts)
+
+
+def _describe_block(block: across.Block) -> list[str]:
+    if not block.is_enough:
+        return [wrap(block.title), *map(wrap, across.describe_notes(block))]
+    header = ["encoding", "mean rank ↓", "95 % interval", "mean normalised score ↑"]
+    rows = [across.standing_cells(one, block.letters[one.encoding]) for one in block.standings]
+    means = plain_table([*header, "95 % interval", "letters"], rows)
+    correlations = [wrap(across.describe_correlations(block))]
+    names = [table.about.task for table in block.tables]
+    correlations.append(plain_table(["", *names], across.correlation_rows(block)))
+    return [wrap(block.title), means, *map(wrap, across.describe_notes(block)), *correlations]

@@ -1,0 +1,69 @@
+"""Tables and sentences for a terminal of 80 columns."""
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 80
+GAP = "  "
+LEAST = 12  # characters that the words of a heading have at least
+SPREAD = " ± "
+
+
+def wrap(text: str) -> str:
+    """Return a text in lines that fit a terminal."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
+    """Return a table without rules, its first column to the left and numbers to the right.
+
+    Headings are wrapped. A first cell that is too long stands on a line of its own, so that
+    nothing is cut.
+
+    Args:
+        header: a heading for each column.
+        rows: as many cells each; "a ± b" is aligned at the sign.
+        width: characters of a line; headings of many columns may need more.
+    """
+    columns = [_align([row[place] for row in rows]) for place in range(1, len(header))]
+    headings = []
+    for text, column in zip(header[1:], columns, strict=True):
+        widest = max([LEAST, *map(len, column)])
+        headings.append(
+            textwrap.wrap(text, widest, break_long_words=False, break_on_hyphens=False) or [""]
+        )
+    widths = []
+    for heading, column in zip(headings, columns, strict=True):
+        widths.append(max(map(len, [*heading, *column])))
+    names = [row[0] for row in rows]
+    room = width - sum(len(GAP) + each for each in widths)
+    first = max([len(header[0]), *(len(name) for name in names if len(name) <= room)])
+    height = max([1, *map(len, headings)])
+    lines = []
+    for level in range(height):
+        texts = [
+            (["" for _ in range(height - len(heading))] + heading)[level] for heading in headings
+        ]
+        lines.append(_line(header[0] if level == height - 1 else "", texts, first, widths))
+    for index, name in enumerate(names):
+        if len(name) > first:
+            lines.append(name)
+            name = ""
+        lines.append(_line(name, [column[index] for column in columns], first, widths))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _align(cells: Sequence[str]) -> list[str]:
+    """Return cells whose deviations are as wide as the widest, so that all numbers line up."""
+    widest = max([0, *(len(cell.partition(SPREAD)[2]) for cell in cells)])
+    aligned = []
+    for cell in cells:
+        number, _, deviation = cell.partition(SPREAD)
+        tail = SPREAD + deviation.rjust(widest) if deviation else " " * (widest + len(SPREAD))
+        aligned.append(number + tail if widest else cell)
+    return aligned
+
+
+def _line(name: str, cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
+    padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    return GAP.join([name.ljust(first), *padded])

@@ -1,0 +1,351 @@
+"""Two encodings beside each other: a sentence for each task, and one over all of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pe_bench.errors import InputError, suggest
+from pe_bench.reporting.across import find_limits, is_quality, task_scores
+from pe_bench.reporting.tables import Table
+from pe_bench.results.comparison import Difference, Scores, compare_asked
+from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
+from pe_bench.results.standings import average_over
+
+MOST_SEEDS = 100  # a guess beyond is none
+SCALE = "on a scale from 0, the best reference of a task, to 100, the ceiling"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What may be said of two encodings in one table.
+
+    Attributes:
+        table: the table.
+        difference: of their headlines, the first minus the second.
+        first, second: means over the seeds that both have.
+        comparisons: how many were asked together.
+    """
+
+    table: Table
+    difference: Difference
+    first: float
+    second: float
+    comparisons: int
+
+    @property
+    def first_is_better(self) -> bool:
+        """Whether the first is better, told apart or not."""
+        return (self.difference.value > 0) == self.table.higher_is_better
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What may be said of two encodings.
+
+    Attributes:
+        first, second: the encodings.
+        tasks: a verdict for each table that ranks both.
+        mean: the difference of their normalised scores over all of these, better is higher; None:
+            there is one table only, or one task has several.
+        left_out: sentences on tables in which they cannot be compared.
+    """
+
+    first: str
+    second: str
+    tasks: list[Verdict]
+    mean: Difference | None
+    left_out: tuple[str, ...] = ()
+
+
+def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -> list[Table]:
+    """Return the tables of what models learned, of all tasks or of some.
+
+    Raises:
+        InputError: there are no results, or none of a task.
+    """
+    found = [table for table in tables if is_quality(table)]
+    known = sorted({table.task_name for table in found} | {table.about.task for table in found})
+    if not found:
+        raise InputError("there are no results of trained encodings: use pe-bench run first")
+    for task in tasks or []:
+        if task not in known:
+            raise InputError(
+                f"there are no results of a task '{task}'{suggest(task, known)}: there are "
+                f"{', '.join(known)}"
+            )
+    if not tasks:
+        return found
+    return [table for table in found if {table.task_name, table.about.task} & set(tasks)]
+
+
+def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
+    """Return what may be said of two encodings in all tables together.
+
+    Args:
+        tables: such as `choose_tables` returns.
+        first, second: labels.
+
+    Raises:
+        InputError: they cannot be compared.
+    """
+    _check_encodings(tables, first, second)
+    pair = [first, second]
+    shared = []
+    left_out = []
+    for table in tables:
+        missing = [name for name in pair if name not in table.ranked()]
+        if missing:
+            if len(missing) == 1:
+                left_out.append(f"{table.heading}: no score of {missing[0]}.")
+            continue
+        own = [{r.seed for r in table.records if r.encoding == name} for name in pair]
+        if own[0] & own[1]:
+            shared.append(table)
+        else:
+            seeds = [", ".join(map(str, sorted(one))) for one in own]
+            left_out.append(
+                f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
+            )
+    if not shared:
+        reasons = f" ({' '.join(left_out)})" if left_out else ""
+        raise InputError(
+            f"{first} and {second} were never run on the same task with the same settings and "
+            f"seed{reasons}: run both with one command"
+        )
+    tasks = [task_scores(table, pair) for table in shared]
+    asked: list[tuple[Scores, str, str]] = [(task.scores, first, second) for task in tasks]
+    names = {table.about.task for table in shared}
+    mean = average_over(tasks) if 1 < len(names) == len(shared) else None
+    if mean is not None and len(mean.seeds) and math.isfinite(_both(mean)[0]):
+        asked.append((mean, first, second))
+    else:
+        mean = None
+    found = compare_asked(asked)
+    verdicts = []
+    for table, task, difference in zip(shared, tasks, found, strict=False):
+        verdicts.append(Verdict(table, difference, *_both(task.scores), len(asked)))
+    over_all = None if mean is None else found[-1]
+    return Verdicts(first, second, verdicts, over_all, tuple(left_out))
+
+
+def scaled(verdict: Verdict) -> tuple[float, float, float]:
+    """Return a difference and its interval in per cent of the way from reference to ceiling.
+
+    Positive: the first encoding is better.
+    """
+    floor, ceiling = find_limits(verdict.table)
+    difference = verdict.difference
+    numbers = (difference.value, difference.low, difference.high)
+    value, one, other = (100 * number / (ceiling - floor) for number in numbers)
+    return value, min(one, other), max(one, other)
+
+
+def describe(found: Verdicts) -> list[str]:
+    """Return a sentence for each task, and one over all of them where there are several."""
+    names = names_of([verdict.table for verdict in found.tasks])
+    lines = [describe_verdict(v, name) for v, name in zip(found.tasks, names, strict=True)]
+    if len(found.tasks) > 1:
+        lines.append(describe_all(found))
+    return [*lines, *found.left_out]
+
+
+def describe_verdict(verdict: Verdict, name: str) -> str:
+    """Return what may be said of two encodings on one task, one sentence for everybody.
+
+    Args:
+        verdict: the verdict.
+        name: what the task is called.
+    """
+    difference = verdict.difference
+    first, second = difference.first, difference.second
+    amount, interval = _amount(verdict), _interval(verdict)
+    numbers = _numbers(verdict)
+    if difference.told_apart:
+        better, worse = (first, second) if verdict.first_is_better else (second, first)
+        return (
+            f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
+            f"95 % interval: {interval}; {_seeds(difference.seeds)})."
+        )
+    start = f"{name}: {first} and {second} cannot be told apart"
+    if difference.value == 0 and not difference.low < difference.high:
+        return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
+    found = f"{start}: {first} has {amount} ({numbers})"
+    if difference.low != difference.low:
+        return f"{found}, but one seed is one model each; {_needs(verdict)}."
+    if difference.seeds < 2:
+        return (
+            f"{found}, but one seed is one model each, and for these two models alone the 95 % "
+            f"interval is {interval}; {_needs(verdict)}."
+        )
+    fits = f"but with {_seeds(difference.seeds)} anything from {interval} would fit"
+    if difference.low > 0 or difference.high < 0:
+        fits = (
+            f"and its own 95 % interval is {interval}, but of {verdict.comparisons} "
+            f"{_plural('comparison', verdict.comparisons)} with {_seeds(difference.seeds)} one may "
+            "look like this by chance"
+        )
+    needs = _needs(verdict)
+    return f"{found}, {fits}{f'; {needs}' if needs else ''}."
+
+
+def describe_all(found: Verdicts) -> str:
+    """Return what may be said of two encodings over all tasks, one sentence for everybody."""
+    first, second = found.first, found.second
+    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
+    better = sum(verdict.first_is_better for verdict in apart)
+    worse = len(apart) - better
+    open_ = len(found.tasks) - len(apart)
+    parts = []
+    if better:
+        parts.append(f"is better on {better}")
+    if worse:
+        parts.append(f"is worse on {worse}")
+    if open_:
+        parts.append(f"cannot be told apart on {open_}")
+    count = len(found.tasks)
+    tasks = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    line = f"Together: against {second}, {first} {tasks} of {count} {_plural('task', count)}"
+    mean = found.mean
+    if mean is None:
+        return f"{line}."
+    value, low, high = (100 * number for number in (mean.value, mean.low, mean.high))
+    side = "better" if value >= 0 else "worse"
+    line += f"; {SCALE}, it is {abs(value):.1f} {side} on average over these tasks"
+    if low == low:
+        line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
+    counts = "which counts" if mean.told_apart else "which does not count"
+    asked = count + 1
+    return f"{line}, {counts} after correction for the {asked} comparisons asked."
+
+
+def title(found: Verdicts) -> str:
+    """Return what is to be seen in the picture of two encodings."""
+    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
+    better = sum(verdict.first_is_better for verdict in apart)
+    worse = len(apart) - better
+    count = len(found.tasks)
+    first, second = found.first, found.second
+    if not apart:
+        where = "any task" if count > 1 else _only(found)
+        return f"{first} and {second} cannot be told apart on {where}"
+    if count == 1:
+        return f"{first} is {'better' if better else 'worse'} than {second} on {_only(found)}"
+    parts = []
+    if better:
+        parts.append(f"better than {second} on {better}")
+    if worse:
+        parts.append(f"worse on {worse}" if better else f"worse than {second} on {worse}")
+    line = f"{first} is {' and '.join(parts)} of {count} {_plural('task', count)}"
+    return line if len(apart) == count else f"{line}, not told apart on {count - len(apart)}"
+
+
+def own_unit(verdict: Verdict) -> str:
+    """Return the difference with its interval in the task's unit, for a picture."""
+    difference = verdict.difference
+    digits = _digits(verdict.table)
+    text = f"{difference.value:+.{digits}f} {_unit(verdict.table)}"
+    if difference.low != difference.low:
+        return text
+    return f"{text} ({difference.low:+.{digits}f} to {difference.high:+.{digits}f})"
+
+
+def names_of(tables: Sequence[Table]) -> list[str]:
+    """Return the shortest names that tell tables apart: task, else heading."""
+    tasks = [table.about.task for table in tables]
+    return [
+        table.about.task if tasks.count(table.about.task) == 1 else table.heading
+        for table in tables
+    ]
+
+
+def _only(found: Verdicts) -> str:
+    return found.tasks[0].table.about.task
+
+
+def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
+    """Raise InputError for an encoding that is named twice or has no results."""
+    if first == second:
+        raise InputError(f"{first} is given twice: name two encodings")
+    known = sorted({name for table in tables for name in table.encodings})
+    for name in (first, second):
+        if name not in known:
+            tasks = ", ".join(dict.fromkeys(table.about.task for table in tables))
+            raise InputError(
+                f"there are no results of '{name}' on {tasks}{suggest(name, known)}: there are "
+                f"{', '.join(known)}"
+            )
+
+
+def _both(scores: Scores) -> tuple[float, float]:
+    """Return the means of two encodings over the seeds that both have; nan: there are none."""
+    pairs = [(a, b) for a, b in scores.values.T if math.isfinite(a) and math.isfinite(b)]
+    if not pairs:
+        return math.nan, math.nan
+    return sum(a for a, _ in pairs) / len(pairs), sum(b for _, b in pairs) / len(pairs)
+
+
+def _needs(verdict: Verdict) -> str:
+    """Return how many seeds a claim would take; empty: more seeds would not do."""
+    difference = verdict.difference
+    least = seeds_needed(1)
+    if smallest_p(difference.seeds) > LEVEL:
+        return f"no claim is possible below {least} seeds"
+    if not difference.spread > 0 or difference.value == 0:
+        return ""
+    seeds = seeds_to_show(difference.value, difference.spread, verdict.comparisons)
+    if seeds <= difference.seeds:
+        return ""
+    about = f"about {seeds}" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS}"
+    return f"if the true difference is this large, it takes {about} seeds to show it"
+
+
+def _amount(verdict: Verdict) -> str:
+    """Return a difference in words, such as "2.00 points of accuracy more"."""
+    value = verdict.difference.value
+    table = verdict.table
+    more = "more" if value >= 0 else "less"
+    metric = table.metric(table.headline.metric)
+    size = f"{abs(value):.{_digits(table)}f}"
+    if metric.unit == "%":
+        return f"{size} points {more} {metric.title}"
+    unit = f" {metric.unit}" if metric.unit else ""
+    good = "lower" if not table.higher_is_better else "higher"
+    return f"{size}{unit} {more} {metric.title} ({good} is better)"
+
+
+def _numbers(verdict: Verdict) -> str:
+    digits = _digits(verdict.table)
+    unit = verdict.table.metric(verdict.table.headline.metric).unit
+    after = f" {unit}" if unit else ""
+    return f"{verdict.first:.{digits}f} against {verdict.second:.{digits}f}{after}"
+
+
+def _interval(verdict: Verdict) -> str:
+    difference = verdict.difference
+    return _range(difference.low, difference.high, _digits(verdict.table), "more", "less")
+
+
+def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
+    """Return an interval in words, the side named once where both ends are on it."""
+    if low >= 0:
+        return f"{low:.{digits}f} to {high:.{digits}f} {up}"
+    if high <= 0:
+        return f"{-high:.{digits}f} to {-low:.{digits}f} {down}"
+    return f"{-low:.{digits}f} {down} to {high:.{digits}f} {up}"
+
+
+def _digits(table: Table) -> int:
+    return 2 if table.metric(table.headline.metric).unit == "%" else 3
+
+
+def _unit(table: Table) -> str:
+    metric = table.metric(table.headline.metric)
+    return "points" if metric.unit == "%" else metric.unit or metric.title
+
+
+def _seeds(count: int) -> str:
+    return f"{count} {_plural('seed', count)}"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

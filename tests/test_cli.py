@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
 import pe_bench
 from pe_bench.cli import main
+from pe_bench.commands.device import find_device
+from pe_bench.commands.parser import make_parser
 from pe_bench.registry import plugins
 
 
@@ -120,6 +123,24 @@ def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "pairs = 32  (a whole number)" in out and "quick   900    64          64" in out
 
 
+def test_seeds_are_numbers_and_ranges() -> None:
+    run = ["run", "--encoding", "nope", "--task", "flipflop", "--seeds"]
+    assert make_parser().parse([*run, "7", "0-4"]).seeds == [7, 0, 1, 2, 3, 4]
+    assert make_parser().parse([*run[:-1]]).seeds == [0]
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("4,6", "6"), ("GPU-a,GPU-b", "GPU-b")])
+def test_one_of_several_gpus(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("pe_bench.system.environment.set_up", Mock())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    assert find_device("cuda:1") == "cuda" and os.environ["CUDA_VISIBLE_DEVICES"] == after
+
+
 HELP = ["--encoding", "--train.lr ", "--pretrain.steps ", "--model.width ", "examples:"]
 LIGHT: dict[str, list[str]] = {
     "--help": ["run", "list", "report", "check"],
@@ -127,6 +148,7 @@ LIGHT: dict[str, list[str]] = {
     "list": plugins.names("encoding") + plugins.names("task"),
     "run --help": HELP,
     "report --help": ["--results"],
+    "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose"],
 }
 

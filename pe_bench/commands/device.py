@@ -7,11 +7,19 @@ from typing import Literal
 from pe_bench.errors import InputError
 
 Precision = Literal["fp32", "bf16"]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+INSTEAD = "use --device cpu or auto"
 QUICK = "quick"  # the preset for two cores
 
 
 def find_device(wanted: str, preset: str = QUICK) -> str:
-    """Return "cpu" or "cuda" for "auto", "cpu" or "cuda", and set a GPU up.
+    """Return "cpu" or "cuda" for what --device says, and set a GPU up.
+
+    One of several GPUs is made the only visible one of this process, so "cuda" is that one.
+
+    Args:
+        wanted: "auto", "cpu", "cuda", or "cuda:1" and the like.
+        preset: what is to be run.
 
     Raises:
         InputError: torch or the device is missing, or a preset that is made for a GPU would be
@@ -19,16 +27,22 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
     """
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")
+    device, _, number = wanted.partition(":")
+    before = os.environ.get(VISIBLE)
+    if number:  # before CUDA starts, which looks at this once
+        visible = [] if before is None else before.split(",")
+        if before is not None and int(number) >= len(visible):
+            raise InputError(f"there is no {wanted} here ({VISIBLE}={before}): {INSTEAD}")
+        os.environ[VISIBLE] = number if before is None else visible[int(number)]
     import torch
 
     from pe_bench.system import environment
 
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: use --device cpu or auto")
-    device = wanted
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"there is no {wanted if number else 'CUDA device'} here: {INSTEAD}")
     if wanted == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""  # the user's choice
+        hidden = os.environ.get(VISIBLE) == ""  # the user's choice
         if device == "cpu" and preset != QUICK and not hidden:
             _refuse_idle_gpu(preset)
     environment.set_up(device)

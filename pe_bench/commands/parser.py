@@ -33,9 +33,10 @@ Compare two encodings on every task that both were run on, seed by seed and item
 for each task, one for all of them, and a picture. With --all, the ranks of all encodings."""
 
 LARGEST_SEED = 2**63 - 1
+MOST_SEEDS = 1000  # of a range
 INSTEAD = {
     "--resume": "runs go on where they stopped by themselves: leave it out",
-    "--gpu": "set CUDA_VISIBLE_DEVICES to choose a GPU, and write --device cuda",
+    "--gpu": "write --device cuda, or --device cuda:1 for the second one",
     "--jobs": "start the same command several times: the processes share the work",
 }
 
@@ -67,8 +68,7 @@ class Parser(argparse.ArgumentParser):
                 chosen.error(_unknown_option(name, known))
         parsed, rest = self.parse_known_args(args)
         if rest:
-            hint = f": write --results {rest[0]}" if command == "report" else ""
-            chosen.error(f"'{rest[0]}' is one argument too many{hint}")
+            chosen.error(f"'{rest[0]}' is one argument too many")
         return parsed
 
 
@@ -88,6 +88,20 @@ class _StoreOnce(argparse.Action):
             parser.error(f"{option_string} is given twice: leave one of them out{several}")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
+
+
+class _StoreSeeds(_StoreOnce):
+    """Stores the seeds of several numbers and ranges as one list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        seeds = [seed for part in values for seed in part]
+        super().__call__(parser, namespace, seeds, option_string)
 
 
 def make_parser() -> Parser:
@@ -111,7 +125,15 @@ def make_parser() -> Parser:
         help="name:key=value,key=value or path/to/file.py; 'all' for every shipped one",
     )
     run.add_argument("--task", nargs="+", required=True, metavar="SPEC", help="as --encoding")
-    run.add_argument("--seeds", nargs="+", type=_seed, default=[0], metavar="N", help="default: 0")
+    run.add_argument(
+        "--seeds",
+        nargs="+",
+        type=_seeds,
+        action=_StoreSeeds,
+        default=[0],
+        metavar="N",
+        help="such as 0 1 2, or 0-4 for five; default: 0",
+    )
     run.add_argument(
         "--preset",
         default="quick",
@@ -144,6 +166,7 @@ def make_parser() -> Parser:
         help="auto (default): bf16 on a GPU, but fp32 on a CPU and for the preset quick",
     )
     _results_option(run)
+    run.add_argument("--wide", action="store_true", help="print all columns of the tables")
     tuning = run.add_argument_group(
         "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"
     )
@@ -162,7 +185,8 @@ def make_parser() -> Parser:
     tuning.add_argument(
         "--tune.seeds",
         nargs="+",
-        type=_seed,
+        type=_seeds,
+        action=_StoreSeeds,
         metavar="N",
         help="seeds of the models that are tried, none of --seeds; default: 1000",
     )
@@ -188,6 +212,14 @@ def make_parser() -> Parser:
         "report",
         help="leaderboard and plots of what has been run",
         description="Write leaderboard.csv, leaderboard.md and plots/ from the runs.",
+    )
+    report.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="DIR",
+        help="results folders, in one report that is written to the first; default: that of "
+        "--results",
     )
     _results_option(report)
     report.add_argument(
@@ -263,7 +295,10 @@ def _results_option(parser: argparse.ArgumentParser) -> None:
 
 def _device_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
-        "--device", default=default, type=_device, help=f"auto, cpu or cuda; default: {default}"
+        "--device",
+        default=default,
+        type=_device,
+        help=f"auto, cpu, cuda or cuda:1; default: {default}",
     )
 
 
@@ -278,19 +313,24 @@ def _value(annotation: Any) -> Any:
 
 
 def _device(text: str) -> str:
-    if re.fullmatch(r"cuda:\d+", text):
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is written as CUDA_VISIBLE_DEVICES={text[5:]} pe-bench ... --device cuda"
-        )
-    if text not in ("auto", "cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, not '{text}'")
+    if text not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", text):
+        raise argparse.ArgumentTypeError(f"must be auto, cpu, cuda or cuda:1, not '{text}'")
     return text
 
 
+def _seeds(text: str) -> list[int]:
+    """Return a single seed, or those of a range with both of its ends."""
+    if span := re.fullmatch(r"(\d+)-(\d+)", text):
+        first, last = _seed(span[1]), _seed(span[2])
+        if not first <= last < first + MOST_SEEDS:
+            raise argparse.ArgumentTypeError(
+                f"must rise to at most {MOST_SEEDS} seeds, such as 0-4, not '{text}'"
+            )
+        return list(range(first, last + 1))
+    return [_seed(text)]
+
+
 def _seed(text: str) -> int:
-    if span := re.fullmatch(r"(\d{1,3})-(\d{1,3})", text):
-        seeds = " ".join(map(str, range(int(span[1]), int(span[2]) + 1)))
-        raise argparse.ArgumentTypeError(f"must be whole numbers, not '{text}': write {seeds}")
     seed: int = _value(int)(text)
     if not 0 <= seed <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(

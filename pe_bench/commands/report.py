@@ -1,6 +1,7 @@
 """`pe-bench report`: leaderboard and plots."""
 
 import argparse
+from pathlib import Path
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.system.console import info
@@ -11,9 +12,25 @@ def main(args: argparse.Namespace) -> int:
     from pe_bench.reporting.report import write_report
 
     try:
-        paths = write_report(args.results, args.reference, args.export)
+        paths = write_report(_folders(args), args.reference, args.export)
     except SavingError as error:
         raise InputError(str(error)) from None
     for path in paths:
         info(str(path))
     return 0
+
+
+def _folders(args: argparse.Namespace) -> list[Path]:
+    """Return the results folders to report on.
+
+    Raises:
+        InputError: folders are given in two ways, or one twice.
+    """
+    folders: list[Path] = args.folders
+    if folders and "results" in getattr(args, "_given", ()):
+        raise InputError("folders are given and --results too: leave out --results")
+    folders = folders or [args.results]
+    for place, folder in enumerate(folders):
+        if folder.resolve() in [other.resolve() for other in folders[:place]]:
+            raise InputError(f"{folder} is given twice: leave one of them out")
+    return folders

@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
-        info(f"\n{summarize(folders)}")
+        info(f"\n{summarize(folders, wide=args.wide)}")
         _say_where(args.results)
     return _close(outcomes)
 

@@ -41,8 +41,8 @@ class Block:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are tasks and encodings enough for means over tasks."""
-        return len(self.tables) >= FEWEST_TASKS and len(self.encodings) >= FEWEST_ENCODINGS
+        """Whether there are tasks enough for means over tasks."""
+        return len(self.tables) >= FEWEST_TASKS
 
     @cached_property
     def standings(self) -> list[Standing]:
@@ -65,7 +65,7 @@ def is_quality(table: Table) -> bool:
 
 
 def find_blocks(tables: Sequence[Table]) -> list[Block]:
-    """Return a block for each preset and protocol, tuned or not, that has several tasks.
+    """Return a block for each preset and protocol, tuned or not, of several tasks and encodings.
 
     Of several tables of one task that with the most encodings counts. Tasks are taken in, those
     with the most encodings first, as long as the block gets larger.
@@ -74,9 +74,8 @@ def find_blocks(tables: Sequence[Table]) -> list[Block]:
     for table in filter(is_quality, tables):
         about = table.about
         groups.setdefault((about.preset, about.protocol, bool(about.tuning)), []).append(table)
-    tasks = [{table.about.task for table in group} for group in groups.values()]
-    several = zip(groups.values(), tasks, strict=True)
-    return [_make_block(group) for group, names in several if len(names) > 1]
+    blocks = [_make_block(group) for group in groups.values()]
+    return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
 
 
 def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
@@ -187,8 +186,6 @@ def too_few(count: int) -> str:
 
 def describe_notes(block: Block) -> list[str]:
     """Return what has to be known to read the means of a block, a line each."""
-    if len(block.encodings) < FEWEST_ENCODINGS:
-        return ["No two encodings have results on several tasks: there are no means over tasks."]
     if not block.is_enough:
         return [too_few(len(block.tables)), *block.left_out]
     return [

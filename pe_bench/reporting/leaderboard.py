@@ -127,6 +127,7 @@ def _describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         marks.append(f"References, which learn nothing and are not ranked: {names}.")
         if table.below_references():
             marks.append(f"{BELOW}: not better than the best reference.")
+    marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
         marks.append("All columns: --wide.")
     return " ".join(marks)

@@ -25,12 +25,12 @@ from pe_bench.system.files import write_atomic
 
 
 def write_report(
-    results: Path, reference: str | None = None, export: Path | None = None
+    results: Path | Sequence[Path], reference: str | None = None, export: Path | None = None
 ) -> list[Path]:
     """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/.
 
     Args:
-        results: the folder with the runs.
+        results: the folder with the runs, or several, of which the first is written to.
         reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
         export: another folder to write to, with all runs in small files that can be committed and
             reported on again; None: the results folder, and no such files.
@@ -42,18 +42,22 @@ def write_report(
         InputError: there is nothing to report, or something cannot be written.
         InputErrors: runs that cannot be read; the report of all others is written.
     """
-    records = read_records(results)
-    if not records:
-        raise InputError(
-            f"there are no runs in {results}: use pe-bench run first, or give --results"
-        )
-    if export is not None and export.resolve() == results.resolve():
+    folders = [results] if isinstance(results, Path) else list(results)
+    records = []
+    for folder in folders:
+        found = read_records(folder)
+        if not found:
+            raise InputError(
+                f"there are no runs in {folder}: use pe-bench run first, or give another folder"
+            )
+        records += found
+    if export is not None and export.resolve() in [folder.resolve() for folder in folders]:
         raise InputError(f"--export {export} is the results folder: give another folder")
-    target = results if export is None else export
+    target = folders[0] if export is None else export
     tables = make_tables(records)
-    folder = _make_folder(target / "plots")
+    plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
-    pictures = [save_pictures(table, folder, tables, compared_with) for table in tables]
+    pictures = [save_pictures(table, plots, tables, compared_with) for table in tables]
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"

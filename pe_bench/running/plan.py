@@ -116,7 +116,9 @@ def make_plan(
     for task in resolved:
         for subset, why in task.task.unavailable.items():
             title = f"{task.label} · {subset}"
-            plan.outcomes.append(Outcome(title, "skipped", (warn(f"{title}: {why}"),)))
+            sentence = warn(f"{title}: {why}")
+            asked = subset in (options.subsets or ())
+            plan.outcomes.append(Outcome(title, "skipped", (sentence,) if asked else ()))
     return plan
 
 
@@ -179,7 +181,9 @@ def _resolve(
         if wrong_path or not resolved:
             problems.add(label, reason)
         elif not problems.titles:
-            plan.outcomes.append(Outcome(label, "skipped", (warn(f"{label}: {reason}"),)))
+            sentence = warn(f"{label}: {reason}")
+            named = "all" not in specs or label in specs
+            plan.outcomes.append(Outcome(label, "skipped", (sentence,) if named else ()))
     if len(resolved) == len(_expand(specs, "task")):
         try:
             check_used(options, resolved)

@@ -1,5 +1,6 @@
 """Device, versions and memory: where and with what a number was measured."""
 
+import os
 import platform
 import resource
 import subprocess
@@ -99,8 +100,9 @@ def _fused_kernels() -> list[str]:
 
 
 def ask_driver(field: str) -> str | None:
-    """Return what the driver says of the first GPU, such as its clock now; None: nothing."""
-    command = ["nvidia-smi", "-i", "0", f"--query-gpu={field}", "--format=csv,noheader"]
+    """Return what the driver says of the first visible GPU, such as its clock; None: nothing."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
+    command = ["nvidia-smi", "-i", first, f"--query-gpu={field}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

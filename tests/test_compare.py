@@ -1,0 +1,306 @@
+"""Two encodings beside each other, and all of them over tasks: planted effects and none."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from pe_bench.cli import main
+from pe_bench.reporting import across, verdicts
+from pe_bench.reporting.forest import draw_forest
+from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.ranks import describe_ranks
+from pe_bench.reporting.report import write_report
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.terminal import WIDTH, plain_table
+from pe_bench.results.comparison import Scores, compare_asked
+from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.reading import references_path, write_rows
+from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.results.significance import seeds_to_show
+from pe_bench.results.standings import (
+    TaskScores,
+    average_over,
+    find_standings,
+    rank_correlations,
+    smallest_correlation,
+)
+from pe_bench.results.views import Headline
+from pe_bench.system.files import slug, write_json
+
+ROW: dict[str, Any] = {"preset": "quick", "protocol": "strict", "subset": "ood", "n": 40}
+NOISE = np.random.default_rng(0).normal(0, 1, (12, 5))
+
+
+def put(
+    root: Path,
+    task: str,
+    encoding: str,
+    values: Sequence[float],
+    *,
+    metric: str = "accuracy",
+    first_seed: int = 0,
+    digest: str = "",
+) -> None:
+    """Write a run for each value, its seeds counted from the first one."""
+    for seed, value in enumerate(values, first_seed):
+        name = f"seed{seed}-{digest}"
+        folder = root / "runs" / slug(task) / slug(encoding) / name
+        about = {"task": task, "encoding": encoding, "seed": seed, "metric": metric, "run": name}
+        write_rows(
+            folder / "rows.csv", [{**ROW, **about, "value": value, "status": "ranked"}], CSV_COLUMNS
+        )
+        record = RunRecord(
+            status="done",
+            task=task,
+            encoding=encoding,
+            seed=seed,
+            preset="quick",
+            protocol="strict",
+            settings_digest=digest or task,
+            headline=Headline(metric, "ood"),
+        )
+        write_json(folder / "run.json", record.to_json())
+        each = value + np.linspace(-9, 9, 40)
+        write_items(folder / "items.parquet", [Items("a", metric, each, groups=(Place("ood"),))])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tasks with truths: good is better in the first two, and nothing in the third."""
+    root = tmp_path_factory.mktemp("results")
+    truths = {"near": (60, 40, 41), "far": (80, 50, 50), "none": (50, 50, 50)}
+    noise = iter(NOISE)
+    for task, means in truths.items():
+        for encoding, mean in zip(("good", "plain", "third"), means, strict=True):
+            put(root, task, encoding, mean + next(noise))
+        rows = [{**ROW, "encoding": "guessing", "task": task, "metric": "accuracy", "seed": 0}]
+        rows[0] |= {"value": 10.0, "status": "ranked", "run": "guessing"}
+        write_rows(references_path(root, task, task), rows, CSV_COLUMNS)
+    put(root, "bits", "good", [0.5, 0.51, 0.5, 0.49, 0.5], metric="bits_per_byte")
+    put(root, "bits", "plain", [0.9, 0.91, 0.9, 0.89, 0.92], metric="bits_per_byte")
+    return root
+
+
+def read(root: Path, *tasks: str) -> list[Table]:
+    return verdicts.choose_tables(read_tables(root), tasks)
+
+
+def test_sentences_say_what_was_planted(results: Path) -> None:
+    found = verdicts.judge(read(results, "near", "far", "none"), "good", "plain")
+    near, far, none = (
+        {v.table.about.task: v.difference for v in found.tasks}[n] for n in ("near", "far", "none")
+    )
+    assert near.told_apart and far.told_apart and not none.told_apart
+    assert near.low < 20 < near.high and far.low < 30 < far.high and none.low < 0 < none.high
+    sentences = {line.partition(":")[0]: line for line in verdicts.describe(found)}
+    assert re.match(
+        r"near: good is better than plain, as good has \d\d\.\d\d points more accuracy "
+        r"\(\d\d\.\d\d against \d\d\.\d\d %; 95 % interval: .* more; 5 seeds\)\.$",
+        sentences["near"],
+    )
+    assert "good and plain cannot be told apart" in sentences["none"]
+    assert "less to" in sentences["none"] and "seeds to show it." in sentences["none"]
+    assert "good is better on 2 and cannot be told apart on 1 of 3 tasks" in sentences["Together"]
+    assert "correction for the 4 comparisons asked." in sentences["Together"]
+    assert found.mean is not None and found.mean.told_apart
+    expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
+    assert found.mean.value == pytest.approx(expected, abs=0.02)
+    back = verdicts.judge(read(results, "near"), "plain", "good")
+    (line,) = verdicts.describe(back)
+    assert line.startswith("near: good is better than plain, as plain has") and "less" in line
+
+
+def test_lower_is_better_and_has_no_end(results: Path) -> None:
+    (bits,) = verdicts.judge(read(results, "bits"), "good", "plain").tasks
+    line = verdicts.describe_verdict(bits, "bits")
+    assert "good is better than plain, as good has 0.404 less bits per byte (lower is b" in line
+    value, low, high = verdicts.scaled(bits)
+    assert value == pytest.approx(100) and low < 100 < high  # from the worst to the best encoding
+    assert "of bits that of the best encoding" in across.describe_limits([bits.table])
+
+
+def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
+    put(tmp_path, "t", "a", [90, 91, 92])
+    put(tmp_path, "t", "b", [10, 11, 12.5])
+    (line,) = verdicts.describe(verdicts.judge(read(tmp_path), "a", "b"))
+    assert "no claim is possible below 4 seeds." in line
+    put(tmp_path, "u", "a", [90])
+    put(tmp_path, "u", "b", [10])
+    (line,) = verdicts.describe(verdicts.judge(read(tmp_path, "u"), "a", "b"))
+    assert "one seed is one model each" in line and "below 4 seeds." in line
+
+
+def simulate(rng: np.random.Generator, effect: float) -> list[TaskScores]:
+    """Return three tasks of two encodings, the first better by an effect in units of the noise."""
+    tasks = []
+    for name in "abc":
+        values = rng.normal(50, 3, 5) + rng.normal(0, 2, (2, 5))  # seeds have a part in common
+        values[0] += 2 * effect
+        tasks.append(TaskScores(name, Scores("AB", values, seeds=range(5)), True, 0, 100))
+    return tasks
+
+
+@pytest.mark.parametrize(("effect", "low", "high"), [(0, 0.0, 0.1), (5, 0.9, 1.0)])
+def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, high: float) -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        tasks = simulate(rng, effect)
+        asked = [(task.scores, "A", "B") for task in tasks]
+        differences = compare_asked([*asked, (average_over(tasks), "A", "B")])
+        apart = [difference.told_apart for difference in differences]
+        found.append(any(apart) if effect == 0 else all(apart))
+    assert low <= np.mean(found) <= high
+
+
+def test_seeds_to_show_an_effect_do_show_it() -> None:
+    rng = np.random.default_rng(0)
+    seeds = seeds_to_show(1.5, 2 * 2**0.5, 1)
+    found = []
+    for _ in range(60):
+        scores = Scores("AB", rng.normal(0, 2, (2, seeds)) + np.array([[1.5], [0]]))
+        found.append(compare_asked([(scores, "A", "B")])[0].told_apart)
+    assert 25 < seeds < 40 and 0.65 <= np.mean(found) <= 0.95
+
+
+def make_tasks(means: Sequence[Sequence[float]], seeds: int = 3) -> list[TaskScores]:
+    rng = np.random.default_rng(0)
+    tasks = []
+    for number, row in enumerate(means):
+        values = np.array(row)[:, None] + rng.normal(0, 0.01, (len(row), seeds))
+        scores = Scores("ABCDEFG"[: len(row)], values, seeds=range(seeds))
+        tasks.append(TaskScores(str(number), scores, True, 0.0, 1.0))
+    return tasks
+
+
+def test_standings_and_correlations() -> None:
+    tasks = make_tasks([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2], [0.1, 0.4, 0.9]])
+    best, *_ = standings = find_standings(tasks)
+    assert [one.rank for one in standings] == pytest.approx([5 / 3, 2, 7 / 3])
+    assert best.encoding == "A" and best.score == pytest.approx(0.6, abs=0.02)
+    assert best.rank_low == 1 and best.rank_high == 3 and best.score_low < 0.2 < best.score_high
+    correlations = rank_correlations(tasks)
+    assert correlations == pytest.approx(np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]))
+    assert smallest_correlation(3) == np.inf and 0.7 < smallest_correlation(7) < 0.8
+
+
+def test_intervals_of_standings_hold_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.linspace(0.3, 0.7, 5)
+    held = []
+    for _ in range(25):
+        means = [truth + rng.normal(0, 0.1, 5) for _ in range(5)]
+        for one in find_standings(make_tasks([list(row) for row in means])):
+            held.append(one.score_low <= truth["ABCDEFG".index(one.encoding)] <= one.score_high)
+    assert 0.9 <= np.mean(held) <= 0.99
+
+
+def test_the_leaderboard_over_tasks(results: Path, tmp_path: Path) -> None:
+    write_report(results, export=tmp_path)
+    text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    section = text.split("\n## ")[1]
+    assert section.startswith("All tasks · quick · strict\n")
+    assert "bits is left out: too few encodings" in section and "Means over 3 tasks." in section
+    first = re.search(r"^\| good +\| +(\S+) \| .*\| +a \| +1 \| +(1|2|3) \|", section, re.MULTILINE)
+    assert first is not None and float(first[1]) < 2
+    assert "+1.00" in section and "of so few encodings none can be told from 0" in section
+    ranks = describe_ranks(read(results))
+    assert max(map(len, ranks.splitlines())) <= WIDTH
+    assert "1 (a)" in ranks and "2 to 3 (b)" in ranks
+    two = describe_ranks(read(results, "near", "far"))
+    assert "2 tasks in common are too few for means over tasks" in two and "Spearman" not in two
+
+
+def test_the_picture_says_what_is_to_be_seen(results: Path) -> None:
+    figure = draw_forest(verdicts.judge(read(results, "near", "far", "none"), "good", "plain"))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    title = figure.get_suptitle()
+    assert title.startswith("good is better than plain on 2 of 3 tasks, not told apart on 1")
+    (axis,) = figure.axes
+    renderer = canvas.get_renderer()
+    texts = [*axis.texts, *axis.get_yticklabels(), axis.xaxis.label, *figure.texts]
+    boxes = [text.get_window_extent(renderer) for text in texts if text.get_text()]
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:place]), texts[place].get_text()
+    low, high = axis.get_xlim()
+    ends = [x for line in axis.lines[1:-1] for x in np.ravel(line.get_xdata())]
+    assert low < min(ends) and max(ends) < high
+
+
+def test_the_command(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "picture.png"
+    command = ["compare", "good", "plain", "--results", str(results), "--picture", str(path)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(f"\n{path}\n") and "\nTogether: against plain, good is better on " in out
+    assert max(map(len, out.splitlines()[:-1])) <= WIDTH
+    assert image.imread(path).shape[1] > 600
+    assert main([*command[:5], "--task", "none"]) == 0
+    assert "near" not in capsys.readouterr().out
+    assert (results / "plots" / "compare-good-plain.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["good"], "takes two encodings, not 1: name two, or write --all"),
+        (["good", "plain", "third"], "takes two encodings, not 3"),
+        (["good", "good"], "good is given twice: name two encodings"),
+        (["good", "plane"], "no results of 'plane' on"),
+        (["good", "plane"], "(did you mean 'plain'?)"),
+        (["good", "other"], "never run on the same task"),
+        (["good", "late"], "no seed in common (good: 0, 1, 2, 3, 4; late: 7, 8)"),
+        (["good", "plain", "--task", "nar"], "of a task 'nar' (did you mean 'near'?)"),
+        (["--all", "good"], "leave out good"),
+        (["good", "plain", "--results", "absent"], "there is no folder absent"),
+    ],
+)
+def test_bad_input(
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(results)
+    put(results, "near", "late", [1, 2], first_seed=7)
+    put(results, "elsewhere", "other", [1, 2])
+    where = [] if "--results" in args else ["--results", str(results)]
+    assert main(["compare", *args, *where]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_tables_of_the_terminal(results: Path) -> None:
+    long = "a:" + "x" * 90
+    table = plain_table(
+        ["encoding", "a heading of several words"], [["b", "9.00 ± 1.00"], [long, "10.00 ± 12.00"]]
+    )
+    lines = table.splitlines()
+    assert lines[-2:] == [long, f"{'':8}  {'10.00 ± 12.00':>14}"] or long in lines
+    signs = {line.index("±") for line in lines if "±" in line}
+    assert len(signs) == 1 and max(len(line) for line in lines if line != long) <= WIDTH
+    runs = [path.parent for path in results.glob("runs/near/*/*/run.json")]
+    brief = summarize(runs)
+    assert max(map(len, brief.splitlines())) <= WIDTH
+    assert "±: standard deviation over seeds." in brief and "All columns: --wide." in brief
+    assert "parameters" not in brief and "parameters" in summarize(runs, wide=True)
+    assert "guessing" in brief
+
+
+def test_a_report_of_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path / "one", "t", "a", [1, 2])
+    put(tmp_path / "two", "t", "b", [3, 4])
+    assert main(["report", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+    text = (tmp_path / "one" / "leaderboard.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| ([ab]) ", text, re.MULTILINE)[:2] == ["b", "a"]
+    assert str(tmp_path / "one" / "leaderboard.csv") in capsys.readouterr().out
+    assert not (tmp_path / "two" / "leaderboard.md").exists()

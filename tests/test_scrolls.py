@@ -25,13 +25,14 @@ from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.length_generalization import ID, OOD
 from pe_bench.task import Batch
-from pe_bench.tasks.scrolls import miniature
-from pe_bench.tasks.scrolls import task as scrolls
+from pe_bench.tasks.scrolls import answers, miniature, splits
 from pe_bench.tasks.scrolls.builtin_rows import FACTS
 from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.fine_tuning import shuffle
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.task import Scrolls
 from pe_bench.text.tokenizer import ByteTokenizer
 
 TOKENS = ByteTokenizer()
@@ -141,7 +142,7 @@ def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, g
     assert torch.equal(task.batch("qasper", 0, 7).tokens, again.tokens)
     assert not torch.equal(task.batch("qasper", 1, 7).tokens[:, :80], again.tokens[:, :80])
     total = len(task.data["qasper"]["train"])
-    order = np.concatenate([scrolls._order(total, 0, 0), scrolls._order(total, 0, 1)])
+    order = np.concatenate([shuffle(total, 0, 0), shuffle(total, 0, 1)])
     assert sorted(order) == sorted([*range(total)] * 2)
 
 
@@ -149,7 +150,10 @@ def test_references_take_turns(stage: Stage, given: Path) -> None:
     task = stage(data={"": given}).task
     record = task.data["narrative_qa"]["train"][4]
     assert len(set(record.outputs)) == 2
-    seen = {TOKENS.decode(task._encode("narrative_qa", 4, 4 + epoch)[1]) for epoch in range(2)}
+    seen = {
+        TOKENS.decode(task.fine_tuning.encode("narrative_qa", 4, 4 + epoch)[1])
+        for epoch in range(2)
+    }
     assert seen == set(record.outputs)
 
 
@@ -158,7 +162,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
 ) -> None:
     made = stage("scrolls:items=6,answer_tokens=4", data={"": given})
     model, task = untrained(made), made.task
-    monkeypatch.setattr(scrolls, "TOKENS_PER_FORWARD", 2 * task.length)  # two at a time
+    monkeypatch.setattr(answers, "TOKENS_PER_FORWARD", 2 * task.length)  # two at a time
     whole = task.evaluate(model, "quality", 0, Journal(tmp_path / "whole.jsonl"))
     calls: list[int] = []
 
@@ -168,7 +172,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
             raise KeyboardInterrupt
         return generate(*args, **kwargs)
 
-    monkeypatch.setattr(scrolls, "generate", killed_after_two_batches)
+    monkeypatch.setattr(answers, "generate", killed_after_two_batches)
     with pytest.raises(KeyboardInterrupt):
         task.evaluate(model, "quality", 0, Journal(tmp_path / "cut.jsonl"))
     with (tmp_path / "cut.jsonl").open("a") as file:
@@ -179,7 +183,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
     assert [(row.metric, row.n) for row in whole.rows] == [
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
-    inputs = [len(r.input) for r in made.task._evaluated("quality", "validation")]
+    inputs = [len(r.input) for r in made.task.questions.records("quality", "validation")]
     assert whole.rows[0].length == round(statistics.median(inputs))  # they are read whole
     check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
 
@@ -188,7 +192,9 @@ def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) ->
     made = stage("scrolls:items=6,summary_tokens=4", data={"": given})
     found = made.task.evaluate(untrained(made), "qmsum", 0, Journal(tmp_path / "j"))
     check_items([*found.rows, *made.task.summarize(found.rows)], list(found.items), tmp_path)
-    documents = {record.input[-1000:] for record in made.task._evaluated("qmsum", "validation")}
+    documents = {
+        record.input[-1000:] for record in made.task.questions.records("qmsum", "validation")
+    }
     for items in found.items:
         assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
@@ -231,7 +237,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
         seen.update(how)
         return [[] for _ in prompts]
 
-    monkeypatch.setattr(scrolls, "generate", note)
+    monkeypatch.setattr(answers, "generate", note)
     for protocol in ("strict", "paper"):
         made = stage("scrolls:items=2", protocol=protocol, data={"": given})
         for name, subset in SUBSETS.items():
@@ -289,7 +295,7 @@ def test_other_presets_read_the_archives_of_the_hub(
                 archive.write(given / subset / f"{split}.jsonl", f"{subset}/{split}.jsonl")
         return tmp_path / name
 
-    monkeypatch.setattr(scrolls, "hub_file", fetch)
+    monkeypatch.setattr(splits, "hub_file", fetch)
     task = stage(preset="small", cache=tmp_path / "cache").task
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
@@ -309,7 +315,7 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
     assert len(kinds_of(task, task.held_out_batch(None, step=0))) == 7
 
 
-def kinds_of(task: scrolls.Scrolls, batch: Batch) -> set[str]:
+def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
     """Return the first words of a batch's documents, whose rows it looks at."""
     eos = task.tokenizer.eos
     kinds = set()
@@ -335,17 +341,17 @@ def kinds_of(task: scrolls.Scrolls, batch: Batch) -> set[str]:
 def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path: Path) -> None:
     made = stage("scrolls:items=12")
     task = made.task
-    answers = {}
-    for splits in task.data.values():
-        for split in [name for name in splits if name != "train"]:
-            for record in splits[split]:
+    known = {}
+    for opened in task.data.values():
+        for split in [name for name in opened if name != "train"]:
+            for record in opened[split]:
                 prompt = task.format.prompt(record.input, 0, False, False)
-                answers[tuple(prompt)] = [*prompt[1:], *task.format.output(record.outputs[0], 99)]
-    sizes = {len(prompt) for prompt in answers}
+                known[tuple(prompt)] = [*prompt[1:], *task.format.output(record.outputs[0], 99)]
+    sizes = {len(prompt) for prompt in known}
 
     def answer(given: list[int]) -> list[int]:
         starts = (tuple(given[:size]) for size in sizes)
-        return next(answers[start] for start in starts if start in answers)
+        return next(known[start] for start in starts if start in known)
 
     oracle = Oracle(answer, vocab_size=task.vocabulary.vocab_size, prefix_consistent=False)
     rows = measure(task, oracle, tmp_path)

@@ -76,6 +76,9 @@ class QuestionLastFormat:
         return [*ids, self.tokenizer.eos]
 
 
+Format = StrictFormat | PaperFormat | QuestionLastFormat
+
+
 def first_words(text: str, count: int) -> str:
     """Return the text up to its `count`-th space-separated word."""
     words = text.split(" ", count)

@@ -1,12 +1,22 @@
-"""Answers of references: a constant one, and guesses."""
+"""References: a constant answer and guesses, measured as the answers of models are."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from pe_bench.api import Items, Measurement
+from pe_bench.results.statistics import average
 from pe_bench.tasks.scrolls.documents import Record
+from pe_bench.tasks.scrolls.multiple_choice import options_of
+from pe_bench.tasks.scrolls.questions import Questions
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import Metric, score
+
+RECORDS = 1000  # of training, that references know
+CANDIDATES = 50
+LONG_CANDIDATES = 8
+GUESSES = 10  # rows are means over these
 
 MOST_CLASSES = 8
 """Answers of so few kinds are classes, between which a guess chooses evenly."""
@@ -49,3 +59,30 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
         drawn_from = choices or pool
         answers.append(drawn_from[int(rng.integers(len(drawn_from)))])
     return answers
+
+
+def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
+    """Return the rows of a constant answer and of guessing, without their summary."""
+    constant: list[Measurement] = []
+    guessing: list[Measurement] = []
+    for subset, splits in questions.data.items():
+        kind = SUBSETS[subset]
+        train = splits["train"][:RECORDS]
+        slow = kind.summary and not questions.builtin  # comparing long summaries takes seconds
+        best = constant_answer(
+            kind.metric, train, candidates=LONG_CANDIDATES if slow else CANDIDATES
+        )
+        for split in questions.splits(subset):
+            records = questions.records(subset, split)
+            constant += _rows(questions.score(subset, split, [best] * len(records)))
+            options = [options_of(record.input) for record in records]
+            drawn = []
+            for seed in range(1 if slow else GUESSES):
+                answers = guesses(options, train, seed)
+                drawn.append(_rows(questions.score(subset, split, answers)))
+            guessing += average(drawn)
+    return {"constant answer": constant, "guessing": guessing}
+
+
+def _rows(items: Sequence[Items]) -> list[Measurement]:
+    return [each.row() for each in items]

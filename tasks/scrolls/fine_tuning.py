@@ -1,0 +1,124 @@
+"""Training batches of given examples, in an order that follows from the seed."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from pe_bench.api import Batch, InputError, Turn, collate
+from pe_bench.tasks.scrolls.prompts import Format
+from pe_bench.tasks.scrolls.splits import Splits
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+
+HELD_OUT = 0.05  # of the training examples, where learning rates are chosen
+
+Example = tuple[list[int], list[int]]
+"""Ids of prompt and output."""
+
+
+class FineTuning:
+    """Makes batches of the training examples of a subset.
+
+    Args:
+        data: splits of each subset.
+        layout: how an example becomes tokens.
+        limits: tokens of the longest output of each subset.
+        length: tokens of the longest sequence.
+        batch_size: sequences of a batch.
+        hold_out: whether the last documents are kept for `held_out_batch`.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Splits],
+        layout: Format,
+        limits: Mapping[str, int],
+        *,
+        length: int,
+        batch_size: int,
+        hold_out: bool,
+    ) -> None:
+        self.data = data
+        self.layout = layout
+        self.limits = limits
+        self.length = length
+        self.batch_size = batch_size
+        self.hold_out = hold_out
+        self._encoded = lru_cache(maxsize=1024)(self.encode)
+        self._border = lru_cache(maxsize=None)(self._find_border)
+
+    def batch(self, subset: str, seed: int, step: int) -> Batch:
+        """Return the examples of a step; every epoch goes through all of them."""
+        total = self._border(subset)
+        examples = []
+        for position in self._positions(step):
+            epoch, place = divmod(position, total)
+            index = int(shuffle(total, seed, epoch)[place])
+            examples.append(self._encoded(subset, index, epoch + index))  # references take turns
+        return self._collate(examples)
+
+    def held_out_batch(self, subset: str, step: int) -> Batch:
+        """Return examples of the last training documents, which `batch` leaves out."""
+        border = self._border(subset)
+        total = len(self.data[subset]["train"]) - border
+        examples = []
+        for position in self._positions(step):
+            epoch, place = divmod(position, total)
+            index = border + place
+            examples.append(self._encoded(subset, index, epoch + index))
+        return self._collate(examples)
+
+    def encode(self, subset: str, index: int, reference: int) -> Example:
+        """Return prompt and output of a training example.
+
+        Args:
+            subset: its name.
+            index: of the example.
+            reference: which of its outputs; after the last one comes the first.
+        """
+        record = self.data[subset]["train"][index]
+        limit = self.limits[subset]
+        summary = SUBSETS[subset].summary
+        prompt = self.layout.prompt(record.input, self.length - limit, summary, training=True)
+        output = record.outputs[reference % len(record.outputs)]
+        return prompt, self.layout.output(output, limit)
+
+    def _positions(self, step: int) -> range:
+        """Return the positions of a step's examples in the sequence of all epochs."""
+        return range(step * self.batch_size, (step + 1) * self.batch_size)
+
+    def _find_border(self, subset: str) -> int:
+        """Return the place of the first held-out training example; their number: there are none.
+
+        Those of one document stand together in the files, and are held out together.
+        """
+        records = self.data[subset]["train"]
+        if not self.hold_out:
+            return len(records)
+        border = min(int((1 - HELD_OUT) * len(records)), len(records) - 1)
+        document = records[border].document
+        while border and records[border - 1].document == document:
+            border -= 1
+        if not border:
+            raise InputError(
+                f"the training examples of {subset} are all of one document, so that none can be "
+                "held back: leave out --tune or give more documents"
+            )
+        return border
+
+    def _collate(self, examples: list[Example]) -> Batch:
+        """Return examples of unequal length as a batch, padded on the right."""
+        sequences = collate([[Turn(prompt, output)] for prompt, output in examples])
+        batch = sequences.batch()
+        places = torch.arange(batch.tokens.shape[1])  # (T,)
+        padding = places >= torch.from_numpy(sequences.lengths)[:, None]  # (B, T)
+        tokens = batch.tokens.masked_fill(padding, self.layout.tokenizer.pad)  # (B, T)
+        return Batch(tokens, batch.targets)
+
+
+@lru_cache(maxsize=8)
+def shuffle(total: int, seed: int, epoch: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return the order of an epoch, (total,)."""
+    return np.random.default_rng([seed, epoch]).permutation(total)

@@ -1,0 +1,112 @@
+"""The data of each subset: the user's, downloaded ones, or built-in documents."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe_bench.api import DataError, InputError
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.documents import Records, open_split, write_split
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.text.download import hub_file
+
+HUB_REPOSITORY = "tau/scrolls"
+SPLITS = ("train", "validation")
+
+Splits = dict[str, Records]
+"""The records of a subset, by the name of the split."""
+
+
+def open_subsets(
+    names: Iterable[str],
+    splits: Sequence[str],
+    find_folder: Callable[[str], Path],
+    cache: Path,
+) -> tuple[dict[str, Splits], dict[str, str]]:
+    """Return the splits of each subset that can be read, and why the others cannot.
+
+    Args:
+        names: subsets.
+        splits: of each subset.
+        find_folder: returns the folder that has a subset.
+        cache: folder for what is derived from the data.
+
+    Raises:
+        DataError: no subset can be read.
+    """
+    opened: dict[str, Splits] = {}
+    unavailable: dict[str, str] = {}
+    for name in names:
+        folder = find_folder(name)
+        try:
+            opened[name] = {split: open_split(folder, name, split, cache) for split in splits}
+        except InputError as error:
+            unavailable[name] = str(error)
+    if not opened:
+        raise DataError(f"no data for any subset: {next(iter(unavailable.values()))}")
+    return opened, unavailable
+
+
+def download(name: str, cache: Path) -> Path:
+    """Return the folder with the published files of a subset."""
+    return hub_file(HUB_REPOSITORY, f"{name}.zip", cache=cache / "hub").parent
+
+
+@dataclass(frozen=True)
+class BuiltinDocuments:
+    """Writes built-in documents in the official layout: they are read as real data are.
+
+    Attributes:
+        cache: folder to write to.
+        lengths: tokens of the documents that are measured; the first is that of training.
+        items: validation examples of each length.
+
+    Raises:
+        InputError: there is no such set of documents.
+    """
+
+    cache: Path
+    lengths: Sequence[int]
+    items: int
+
+    def __post_init__(self) -> None:
+        if not self.items:
+            raise InputError("there is no end of built-in documents: give scrolls:items 1 or more")
+        if self.lengths[0] < miniature.LEAST_SIZE:
+            raise InputError(
+                f"--train.length {self.lengths[0]} is too short for a built-in document with a "
+                f"question: give {miniature.LEAST_SIZE} or more"
+            )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Tokens of the documents of each split."""
+        sizes = {"train": self.lengths[0]}
+        for length in self.lengths:
+            sizes[f"validation-{length}"] = length
+        return sizes
+
+    def write(self, name: str) -> Path:
+        """Return the folder with a subset, whose files are written where they are not whole."""
+        version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
+        folder = self.cache / "builtin" / f"{version}-{self.lengths[0]}-{self.items}"
+        style = SUBSETS[name].miniature
+        for split, size in self.sizes.items():
+            path = folder / name / f"{split}.jsonl"
+            if not _is_whole(path):
+                part = split.partition("-")[0]
+                write_split(path, miniature.rows(style, part, self.items, size))
+                write_sealed(path.with_suffix(".json"), {}, of=_seal(path), files=[path])
+        return folder
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether built-in documents are there as they were written."""
+    return recall(lambda: read_sealed(path.with_suffix(".json"), of=_seal(path))) is not None
+
+
+def _seal(path: Path) -> str:
+    """Return the name under which a file of built-in documents is sealed."""
+    return f"{path.parent.name}/{path.stem}"

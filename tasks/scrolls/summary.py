@@ -1,0 +1,75 @@
+"""The SCROLLS score: means over subsets, and over lengths of built-in documents."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pe_bench.api import ID, OOD, Measurement, Place, Status, mean_of
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+
+
+def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, ...]:
+    """Return the summary rows that the cell of a subset and length counts in.
+
+    Args:
+        subset: its name.
+        length: of the documents.
+        trained: length of built-in documents in training; None: these are real data.
+    """
+    if trained is None:
+        return (Place("all", "score"),)
+    here = Place("all", "score", length)
+    if length == trained:
+        return (here, Place(ID, "score"))
+    return (here, Place(OOD, "score"), Place(f"{subset}-{OOD}"))
+
+
+def summarize(measured: Iterable[Measurement]) -> list[Measurement]:
+    """Return the SCROLLS score, partial where some of the seven are missing."""
+    rows = _main_rows(measured)
+    if not rows:
+        return []
+    return [replace(_score("all", rows, _status(rows)), n=len(rows))]
+
+
+def summarize_lengths(
+    measured: Iterable[Measurement], lengths: Sequence[int], gate: float
+) -> list[Measurement]:
+    """Return the score at each length, in and out of distribution, and that of each subset.
+
+    Args:
+        measured: rows of built-in documents.
+        lengths: of the documents; the first one is trained.
+        gate: score at the trained length from which on the one out of distribution is ranked.
+    """
+    main = _main_rows(measured)
+    if not main:
+        return []
+    whole = _status(main)
+    rows = []
+    for length in lengths:
+        here = [row for row in main if row.length == length]
+        rows.append(replace(_score("all", here, whole), length=length))
+    trained = [row for row in main if row.length == lengths[0]]
+    beyond = [row for row in main if row.length != lengths[0]]
+    inside = _score(ID, trained, whole)
+    rows.append(inside)
+    rows.append(_score(OOD, beyond, whole if inside.value >= gate else "not_learned"))
+    for subset in dict.fromkeys(row.subset for row in beyond):
+        own = [row for row in beyond if row.subset == subset]
+        rows.append(mean_of(f"{subset}-{OOD}", own))
+    return rows
+
+
+def _main_rows(measured: Iterable[Measurement]) -> list[Measurement]:
+    """Return the rows of the metrics that the score is a mean of."""
+    return [row for row in measured if row.metric == SUBSETS[row.subset].metric]
+
+
+def _status(rows: Sequence[Measurement]) -> Status:
+    subsets = {row.subset for row in rows}
+    return "ranked" if len(subsets) == len(SUBSETS) else "partial"
+
+
+def _score(name: str, rows: Sequence[Measurement], status: Status) -> Measurement:
+    """Return the mean of subsets and lengths as a SCROLLS score."""
+    return replace(mean_of(name, rows, status), metric="score")

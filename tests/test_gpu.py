@@ -28,6 +28,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins
+from pe_bench.running import memory
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
 from pe_bench.running.training import train
 from pe_bench.system import environment
 from pe_bench.task import Batch
@@ -259,7 +262,9 @@ def test_a_gpu_is_set_up_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None
     assert environment.describe("cpu")["sdpa"] is None
 
 
-def test_large_presets_are_bf16_on_a_gpu() -> None:
+def test_large_presets_are_bf16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_precision("auto", "cuda", "small") == "fp32"  # one without
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     cases = {
         ("auto", "cuda", "small"): "bf16",
         ("auto", "cuda", "quick"): "fp32",
@@ -366,3 +371,14 @@ def test_flex_attention_stays_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
                 torch.testing.assert_close(found, attend(q, q, v, terms, backend="eager"))
     assert counters["stats"]["unique_graphs"] > 8
     assert not counters["unimplemented"]
+
+
+def test_a_batch_that_a_gpu_can_take_in_slices_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = RunOptions(preset="small", train={"batch_size": 512})
+    task = resolve(options, "flipflop")
+    monkeypatch.setattr(memory, "memory_of", lambda device: 2 * 2**30)
+    memory.check_task_fits(task, "cuda", "bf16")
+    with pytest.raises(InputError, match="a batch of 512 sequences"):
+        memory.check_task_fits(task, "cpu", "bf16")

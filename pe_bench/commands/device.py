@@ -52,12 +52,17 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
 def find_precision(wanted: str, device: str, preset: str) -> Precision:
     """Return "fp32" or "bf16" for "auto", "fp32" or "bf16".
 
-    On a GPU the larger presets are run in bf16, whose products are several times as fast; TF32,
-    which is as coarse, is off everywhere.
+    On a GPU that has it the larger presets are run in bf16, whose products are several times as
+    fast; TF32, which is nearly as coarse, is off everywhere.
     """
-    if wanted == "auto":
-        return "bf16" if device == "cuda" and preset != QUICK else "fp32"
-    return "bf16" if wanted == "bf16" else "fp32"
+    if wanted != "auto":
+        return "bf16" if wanted == "bf16" else "fp32"
+    if device != "cuda" or preset == QUICK:
+        return "fp32"
+    import torch
+
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if has_bf16 else "fp32"
 
 
 def _refuse_idle_gpu(preset: str) -> None:

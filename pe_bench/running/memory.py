@@ -36,7 +36,7 @@ def check_task_fits(task: ResolvedTask, device: str, precision: str) -> None:
             f"{_size(weights)} for weights, gradients and optimizer, and this machine has "
             f"{_size(available)}: use a smaller --model.width or fewer --model.layers"
         )
-    batch = batch_bytes(task, precision)
+    batch = batch_bytes(task, device, precision)
     if weights + batch > available:
         raise InputError(
             f"a batch of {task.train.batch_size:,} sequences of {model.train_length:,} tokens "
@@ -69,11 +69,14 @@ def decoder_parameters(model: ModelConfig) -> int:
     return one + (model.layers - 1) * (two - one)
 
 
-def batch_bytes(task: ResolvedTask, precision: str) -> int:
-    """Return a lower bound of the bytes that a batch and the activations of a slice of it take."""
+def batch_bytes(task: ResolvedTask, device: str, precision: str) -> int:
+    """Return a lower bound of the bytes that a batch and the activations of a slice of it take.
+
+    On a GPU that is one row: training halves slices that do not fit.
+    """
     train = task.train
     model = task.model
-    rows = min(train.micro_batch or train.batch_size, train.batch_size)
+    rows = 1 if device == "cuda" else min(train.micro_batch or train.batch_size, train.batch_size)
     saved = 4 * model.width + 2 * model.mlp_width  # numbers a token that backward needs, at least
     activations = rows * model.train_length * model.layers * saved
     ids = train.batch_size * model.train_length * BYTES_PER_TOKEN

@@ -73,6 +73,18 @@ def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> N
     model.token_losses(tokens, tokens).sum().backward()
 
 
+@pytest.mark.usefixtures("without_autocast")
+@pytest.mark.parametrize("name", some_slow(NAMES))
+@torch.no_grad()
+def test_decoding_a_token_never_waits_for_the_device(name: str) -> None:
+    model = make_model(name).to("meta").eval()
+    tokens = torch.zeros(2, 8, dtype=torch.long, device="meta")
+    cache = Cache(2, 16, "meta")
+    model.hidden(tokens, cache)
+    model.hidden(tokens[:, :1], cache)
+    assert cache.longest == 9
+
+
 UNTRACED = {"fox", "cable", "randpe"}  # autograd.Function of blocks, draws on the CPU
 
 

@@ -21,6 +21,9 @@ class Cache:
         capacity: largest number of tokens of a row.
         device: where the tensors are.
         final_lengths: tokens of each row once it is finished, (B,) on the CPU; None: `capacity`.
+
+    Attributes:
+        longest: tokens of the longest row, the new ones included.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Cache:
         self._rows = torch.arange(batch, device=device)[:, None]
         self._buffers: dict[Hashable, Tensor] = {}
         self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
+        self.longest = 0
         self._stop = 0
         self._fill = 0  # the longest row, known without asking the device
         self._columns = COLUMNS.get(torch.device(device).type, 1)
@@ -52,7 +56,7 @@ class Cache:
         """
         new = tokens.shape[1]
         first = not self._buffers
-        self._stop = self._fill + new
+        self.longest = self._stop = self._fill + new
         if self._stop > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
         if not first:  # the queries' columns hide those behind them

@@ -260,7 +260,8 @@ class Decoder(nn.Module):
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths
-        where = self._positions(tokens_so_far, positions, index, final_lengths)
+        length = tokens.shape[1] if cache is None else cache.longest
+        where = self._positions(tokens_so_far, length, positions, index, final_lengths)
         x = hooks.embed(self.encoding, self.embed_tokens(tokens), where)  # (B, T, C)
         state = hooks.prepare(self.encoding, x, where)
         context = Context(where, cache, backend, trace)
@@ -320,31 +321,39 @@ class Decoder(nn.Module):
     def _positions(
         self,
         tokens: Tensor,
+        length: int,
         given: Tensor | None,
         index: Tensor | None,
         final_lengths: Tensor | None,
     ) -> Positions:
-        """Return the positions of tokens so far (B, S): those given, or the encoding's own."""
+        """Return the positions of tokens so far (B, S): those given, or the encoding's own.
+
+        `length` is that of the longest row.
+        """
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
-        counted = False
+        drawn = ids
         if given is not None:
             ids = _replace_ids(ids, given)
         else:
             if final_lengths is None:
                 final_lengths = torch.full((len(tokens),), tokens.shape[1])
             drawn = hooks.draw_positions(self.encoding, ids, final_lengths)
-            counted = index is None and drawn is ids and not self.encoding.overrides("positions")
-            ids = drawn
+        counted = given is None and drawn is ids and not self.encoding.overrides("positions")
+        trusted = drawn is not ids and not drawn.is_cpu  # a GPU would have to be waited for
+        ids = ids if given is not None else drawn
         query = ids
         if index is not None:
             rows = torch.arange(len(index), device=index.device)[:, None]
             query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
-        if counted or query.is_cpu or not self.training:  # no training step waits for its ids
-            self._refuse_past_table(query, counted)
-        return Positions(query, ids, index, counted=counted)
+        if not trusted:
+            self._refuse_past_table(query, length - 1 if counted else None)
+        return Positions(query, ids, index, counted=counted and index is None)
 
-    def _refuse_past_table(self, positions: Tensor, counted: bool) -> None:
+    def _refuse_past_table(self, positions: Tensor, last: int | None) -> None:
         """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
+
+        Args:
+            last: the largest, None where it is not known without reading them.
 
         Raises:
             InputError: one is past the encoding's table.
@@ -352,9 +361,9 @@ class Decoder(nn.Module):
         limit = self.encoding.max_position
         if limit is None:
             return
-        ids = positions if positions.dim() == 2 else positions[..., 0]
-        # What counts tokens is known without waiting for the device.
-        last = ids.shape[1] - 1 if counted else int(ids.max())
+        if last is None:
+            ids = positions if positions.dim() == 2 else positions[..., 0]
+            last = int(ids.max())
         if last >= limit:
             raise InputError(
                 f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "

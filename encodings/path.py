@@ -75,12 +75,13 @@ class PaTH(Encoding):
         return torch.cat(features, dim=-1)
 
     def scan_features(self, features: Tensor) -> Tensor:
-        """Return w, the rows of M of each chunk and ln f: (B, H, S, D + CHUNK or D + CHUNK + 1)."""
-        dim = self.model.head_dim
-        low_rank, beta, gate = features.tensor_split([dim, dim + 1], dim=-1)
-        windows = F.pad(low_rank, (0, 0, 2, 0)).unfold(2, 3, 1)  # (B, H, S, D, 3)
-        w = F.normalize(F.silu((windows * self.taps).sum(-1)), dim=-1)  # (B, H, S, D)
-        return torch.cat([w, chunk_inverses(w, beta), gate], dim=-1)
+        """Put w where W_up W_down x was."""
+        low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
+        past = F.pad(low_rank, (0, 0, 2, 0))  # (B, H, S + 2, D)
+        mixed = torch.zeros_like(low_rank)  # (B, H, S, D)
+        for tap, weight in enumerate(self.taps.unbind(-1)):
+            mixed = mixed + weight * past[:, :, tap : tap + low_rank.shape[2]]
+        return torch.cat([F.normalize(F.silu(mixed), dim=-1), rest], dim=-1)
 
     def separable_bias(self, positions: Positions) -> Tensor | None:
         if self.gate == "none" or positions.features is None:
@@ -91,41 +92,30 @@ class PaTH(Encoding):
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         assert positions.features is not None  # `token_features` made them
         dim = k.shape[-1]
-        first_query = 0
-        if positions.index is not None and positions.index.is_cpu:  # a GPU would have to be waited
-            first_query = int(positions.index.min())
-        w, inverse, _ = positions.features.tensor_split([dim, dim + CHUNK], dim=-1)
-        chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, inverse)), strict=True)
+        first_query = 0 if positions.index is None else int(positions.index.min())
+        w, beta, _ = positions.features.tensor_split([dim, dim + 1], dim=-1)
+        chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
         causal = positions.causal.split(CHUNK, dim=-1)
         walked = q  # every query, changed by all tokens from its own down to the chunk's end
-        changes: list[Tensor] = []
-        for number, (key, w, inverse) in reversed(list(enumerate(chunks))):
-            inverse = inverse[..., : w.shape[2]]  # (B, H, chunk, chunk)
+        products: list[Tensor] = []
+        for number, (key, w, beta) in reversed(list(enumerate(chunks))):
             # Two wide products cost less time than the four of which they are made.
             met, reached = (walked @ torch.cat([w, key], dim=2).mT).chunk(2, dim=-1)
             if (number + 1) * CHUNK > first_query:
                 # Queries inside the chunk have met its tokens up to themselves.
                 met = met * causal[number]
             before = torch.cat([w, (w @ key.mT).tril(-1)], dim=-1)  # (B, H, chunk, D + chunk)
-            passed = met @ (inverse @ before)  # (B, H, T, D + chunk)
-            changes.append(reached - passed[..., dim:])
+            passed = _through_chunk(met, w, beta) @ before  # (B, H, T, D + chunk)
+            products.append(reached - passed[..., dim:])
             walked = walked - passed[..., :dim]
-        reflected = torch.cat(changes[::-1], dim=-1)  # (B, H, T, S)
-        return scores + (reflected - q @ k.mT) / math.sqrt(dim)
+        logits = torch.cat(products[::-1], dim=-1) / math.sqrt(dim)  # (B, H, T, S)
+        bias = self.bias_matrix(positions)
+        return logits if bias is None else logits + bias.to(logits.dtype)
 
 
-def chunk_inverses(w: Tensor, beta: Tensor) -> Tensor:
-    """Return M of every chunk: w (B, H, S, D), beta (B, H, S, 1) -> its rows, (B, H, S, CHUNK)."""
-    length = w.shape[2]
-    padding = -length % CHUNK
-    # In float64: nearly equal w make the system ill-conditioned.
-    w64 = F.pad(w.double(), (0, 0, 0, padding)).unflatten(2, (-1, CHUNK))
-    beta64 = F.pad(beta.double(), (0, 0, 0, padding)).unflatten(2, (-1, CHUNK))
-    inverses = torch.linalg.solve_triangular(
-        (beta64 * (w64 @ w64.mT)).tril(-1),  # (B, H, chunks, CHUNK, CHUNK)
-        torch.diag_embed(beta64[..., 0]),
-        upper=False,
-        unitriangular=True,
-    )
-    rows: Tensor = inverses.flatten(2, 3)[:, :, :length].to(w.dtype)
-    return rows
+def _through_chunk(met: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+    """Return met M: (B, H, T, chunk), of w (B, H, chunk, D) and beta (B, H, chunk, 1)."""
+    system = (beta * (w @ w.mT)).tril(-1)  # (B, H, chunk, chunk)
+    solved = torch.linalg.solve_triangular(system, met, upper=False, left=False, unitriangular=True)
+    through: Tensor = solved * beta.mT
+    return through

@@ -144,7 +144,7 @@ def test_path(golden: Open, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None
     q, k, v, w = (arrays[key].transpose(1, 2) for key in "qkvw")
     beta = arrays["beta"].mT[..., None]
     gate = arrays["g"].mT[..., None]
-    features = torch.cat([w, path.chunk_inverses(w, beta), gate], dim=-1)
+    features = torch.cat([w, beta, gate], dim=-1)
     plain, gated = PaTH(SHAPE), PaTH(SHAPE, gate="fla")
     terms = rewriting(plain, features[..., :-1])
     assert plain.separable_bias(at(0, 0, features[..., :-1])) is None
@@ -211,8 +211,8 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
     logits = []
     for dtype in (torch.float32, torch.float64):
         rounded = w.float().to(dtype)
-        inverses = path.chunk_inverses(rounded, beta.float().to(dtype))
-        terms = rewriting(encoding, torch.cat([rounded, inverses], dim=-1), last)
+        features = torch.cat([rounded, beta.float().to(dtype)], dim=-1)
+        terms = rewriting(encoding, features, last)
         logits.append(attention_logits(q.to(dtype), k.to(dtype), terms))
     single, double = logits
     seen = double.isfinite()
@@ -223,8 +223,7 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None
 def test_path_starts_with_projections_of_length_one_and_beta_one() -> None:
     encoding = PaTH(ModelConfig(heads=2, width=16, init_std=1e-4), gate="fox")
     features = scanned(encoding, random(1, 9, 16).float())
-    w, inverses, log_gate = features.tensor_split([8, -1], dim=-1)
-    beta = inverses[:, :, :9].diagonal(dim1=-2, dim2=-1)[..., None]
+    w, beta, log_gate = features.tensor_split([8, 9], dim=-1)
     torch.testing.assert_close(w.norm(dim=-1), torch.ones(1, 2, 9))
     torch.testing.assert_close(beta, torch.ones_like(beta), rtol=0, atol=1e-2)
     torch.testing.assert_close(log_gate, torch.full_like(beta, -math.log(2)), rtol=0, atol=1e-2)

@@ -19,7 +19,8 @@ from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
-from pe_bench.sequences.length_generalization import ID, OOD, Cell, LengthGeneralizationTask
+from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import (
     END,
     FIRST,

@@ -8,7 +8,7 @@ import pytest
 from helpers import Oracle, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.length_generalization import ID, OOD, Cell
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.rows import Sequences
 from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
 

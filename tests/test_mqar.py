@@ -11,7 +11,7 @@ from helpers import Oracle, make_task, measure
 from torch import Tensor
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.length_generalization import ID, OOD, Cell
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST, Sequences
 from pe_bench.sequences.scoring import teacher_forced
 from pe_bench.tasks.mqar.rows import _distinct, _places

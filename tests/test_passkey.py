@@ -12,7 +12,7 @@ from helpers import Oracle, answer_after, make_task, means, measure
 from pe_bench.config import IGNORE
 from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, Heatmap
-from pe_bench.sequences.length_generalization import ID, OOD
+from pe_bench.sequences.cells import ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")

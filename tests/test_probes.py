@@ -9,7 +9,7 @@ import pytest
 from helpers import Oracle, answer_after, make_task, means, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.length_generalization import ID, OOD, Cell
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.tasks.probes import ASK, FIRST_SYMBOL, MARK, N_SYMBOLS, PROBES, REACH, START, Probes
 

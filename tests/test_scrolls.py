@@ -23,7 +23,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.sequences.length_generalization import ID, OOD
+from pe_bench.sequences.cells import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits
 from pe_bench.tasks.scrolls.builtin_rows import FACTS

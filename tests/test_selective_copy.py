@@ -9,7 +9,7 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.length_generalization import ID, OOD, Cell
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 

@@ -1,10 +1,11 @@
 """The base of tasks that train on short sequences of their own and measure longer ones."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,62 +13,28 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import Numbers, mean_of
-from pe_bench.results.views import Column, Curve, Heatmap, View
-from pe_bench.sequences.effective_length import LengthCurve
+from pe_bench.results.statistics import mean_of
+from pe_bench.results.views import View
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.references import REFERENCES, References
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
-from pe_bench.sequences.scoring import Scores, decoding_tokens, exact_match, teacher_forced
+from pe_bench.sequences.scoring import (
+    TEACHER_FORCED,
+    Scores,
+    decoding_tokens,
+    exact_match,
+    item_scores,
+    teacher_forced,
+)
+from pe_bench.sequences.summary import Summary
+from pe_bench.sequences.views import make_views
 from pe_bench.system.console import progress
 from pe_bench.task import Batch, Evaluation, Task, TaskContext
 
-ID = "in-distribution"
-OOD = "out-of-distribution"
 EVAL_SEED = 20_250_107  # of items that `sample` makes
 REFERENCE_ROWS = 4096  # training rows that references know
-TEACHER_FORCED = {"token_accuracy", "accuracy"}  # metrics that need the tokens after a mistake
-
-
-class Cell(NamedTuple):
-    """A point of the evaluation; all of its items count alike.
-
-    Attributes:
-        length: place on the task's axis `length`.
-        second_axis: place on its second axis; empty: it has none.
-        split: ID where such items are in training, OOD where they are not; empty: in neither mean.
-        groups: more means that the cell counts in.
-        curve: name of a curve over `length`, whose value here is the mean over its cells of this
-            length; empty: none. (A subset without a second axis is a curve without that.)
-    """
-
-    length: int
-    second_axis: str = ""
-    split: str = ""
-    groups: tuple[str, ...] = ()
-    curve: str = ""
-
-
-def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
-    """Return what each item adds to a metric's sum, and its weight: (N,) both.
-
-    | metric | percentage |
-    |---|---|
-    | `exact_match` | of items of which all scored tokens are correct |
-    | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
-    | `accuracy` | of the tokens of all items together; after correct tokens |
-    | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
-    """
-    ones = np.ones(len(scores.counts), dtype=np.int64)
-    if metric == "exact_match":
-        return scores.exact, ones
-    if metric == "correct_prefix":
-        return scores.leading / scores.counts, ones
-    assert scores.correct is not None
-    if metric == "token_accuracy":
-        return scores.correct / scores.counts, ones
-    return scores.correct, scores.counts
 
 
 class LengthGeneralizationTask(Task):
@@ -151,7 +118,10 @@ class LengthGeneralizationTask(Task):
     def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
         """Score the items of cells of one length, each cell by itself."""
         together = stack(items)
-        scores = (exact_match if self.autoregressive else teacher_forced)(model, together)
+        if self.autoregressive:
+            scores = exact_match(model, together)
+        else:
+            scores = teacher_forced(model, together)
         if scores.correct is None and TEACHER_FORCED.intersection(self.cell_metrics):
             scores = replace(scores, correct=teacher_forced(model, together).correct)
         return scores.split([len(each) for each in items])
@@ -198,29 +168,14 @@ class LengthGeneralizationTask(Task):
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Columns for means, curves of subsets with one axis, maps of those with two."""
-        columns = [ID]
-        curves: list[str] = []
-        maps: list[View] = []
-        for subset in self.subsets:
-            cells = self.cells(subset)
-            for cell in cells:
-                columns += cell.groups
-                curves.append(cell.curve)
-            if self.averages_each_subset and len(self.subsets) > 1:
-                columns.append(f"{subset}-{OOD}")
-            if any(cell.second_axis for cell in cells):
-                maps.append(self._map(subset))
-            else:
-                curves.append(subset)
-        metric = self.headline.metric
-        views: list[View] = [Column(name, metric) for name in dict.fromkeys(columns)]
-        views.append(Column(OOD, "effective_length", "effective length"))
-        others = [each for each in self.cell_metrics if each != metric]
-        for each in others:
-            views += [Column(ID, each), Column(OOD, each)]
-        for name in filter(None, dict.fromkeys(curves)):
-            views += [Curve(name, each) for each in self.cell_metrics]
-        return (*views, *maps)
+        return make_views(
+            self._cells,
+            self.axes,
+            self.cell_metrics,
+            self.headline.metric,
+            each_subset=self.averages_each_subset,
+            max_trained=self.max_train_axis,
+        )
 
     @cached_property
     def train_length(self) -> int:
@@ -262,21 +217,18 @@ class LengthGeneralizationTask(Task):
         return Evaluation(rows, (note,), items)
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        rows = []
-        learned = self._groups([row for row in measured if row.metric == self.cell_metrics[0]])
-        for metric in self.cell_metrics:
-            cells = [row for row in measured if row.metric == metric]
-            for name, group in self._groups(cells).items():
-                status = self._status(name, learned) if name.endswith(OOD) else "ranked"
-                rows.append(self.mean(name, group, status))
-            curves: list[LengthCurve] = []
-            for subset in self.subsets:
-                curves += self._curves(subset, cells)
-            for curve in curves:
-                rows += [] if curve.name == curve.subset else curve.rows  # else they are measured
-            if metric == self.headline.metric:
-                rows += self._effective_lengths(curves, learned)
-        return rows
+        expected = 0
+        for subset in self._needed_subsets:
+            expected += sum(cell.split == OOD for cell in self.cells(subset))
+        summary = Summary(
+            self._cells,
+            self.group_names,
+            self.mean,
+            self.gate,
+            self.averages_each_subset,
+            expected,
+        )
+        return summary.summarize(measured, self.cell_metrics, self.headline.metric)
 
     def references(self) -> Mapping[str, list[Measurement]]:
         rows: dict[str, list[Measurement]] = {name: [] for name in REFERENCES}
@@ -284,7 +236,8 @@ class LengthGeneralizationTask(Task):
         for subset in self.subsets:
             references = shared or self._references(subset)
             for cell in self.cells(subset):
-                for name, scores in references.scores(self.items(subset, cell).batch()).items():
+                batch = self.items(subset, cell).batch()
+                for name, scores in references.scores(batch).items():
                     rows[name] += [items.row() for items in self.measure(subset, cell, scores)]
         for found in rows.values():
             found += [replace(row, status="ranked") for row in self.summarize(found)]
@@ -292,7 +245,7 @@ class LengthGeneralizationTask(Task):
 
     def _references(self, subset: str | None) -> References:
         """Return the references that know the training batches of a phase."""
-        steps = range(-(-REFERENCE_ROWS // self.train.batch_size))
+        steps = range(math.ceil(REFERENCE_ROWS / self.train.batch_size))
         batches = (self.batch(subset, 0, step) for step in steps)
         size = self.vocabulary.vocab_size
         return References(batches, size, places=self.autoregressive)
@@ -315,18 +268,10 @@ class LengthGeneralizationTask(Task):
         """Subsets that the headline is a mean over."""
         return self.subsets if self.trains_each_subset else self.all_subsets
 
-    def _map(self, subset: str) -> Heatmap:
-        """Return the map of a subset, with the largest trained value of each axis."""
-        cells = self.cells(subset)
-        seconds = [float(cell.second_axis) for cell in cells if cell.split == ID]
-        right = max(seconds, default=None)
-        if right == max(float(cell.second_axis) for cell in cells):
-            right = None  # all of that axis is trained
-        axes = f"{self.axes['length']} and {self.axes['second']}"
-        title = (
-            f"{subset}: {describe_metric(self.headline.metric).title} by {axes} (dashed: trained)"
-        )
-        return Heatmap(subset, self.headline.metric, title, trained=(right, self.max_train_axis))
+    @property
+    def _cells(self) -> dict[str, Sequence[Cell]]:
+        """The cells of each subset of the run."""
+        return {subset: self.cells(subset) for subset in self.subsets}
 
     def _longest_row(self, split: str = "") -> int:
         """Return the tokens of the longest row of a split; of all cells if it is empty."""
@@ -350,75 +295,3 @@ class LengthGeneralizationTask(Task):
             "forward_tokens": sum(each.forward_tokens for each in scores),
             "decoding_tokens": sum(map(decoding_tokens, items)) if self.autoregressive else 0,
         }
-
-    def _groups(self, measured: list[Measurement]) -> dict[str, list[Measurement]]:
-        """Return the rows of each mean."""
-        found = {(row.subset, row.length, row.second_axis): row for row in measured}
-        groups: dict[str, list[Measurement]] = {}
-        for subset in self.subsets:
-            for cell in self.cells(subset):
-                row = found.get((subset, cell.length, cell.second_axis))
-                if row is None:
-                    continue
-                for name in self.group_names(subset, cell):
-                    groups.setdefault(name, []).append(row)
-        return groups
-
-    def _curves(self, subset: str, measured: list[Measurement]) -> list[LengthCurve]:
-        """Return the curves of a subset, from rows of one metric."""
-        found = {(row.length, row.second_axis): row for row in measured if row.subset == subset}
-        points: dict[str, dict[int, list[Measurement]]] = {}
-        trained: dict[str, list[Measurement]] = {}
-        for cell in self.cells(subset):
-            row = found.get((cell.length, cell.second_axis))
-            name = cell.curve or ("" if cell.second_axis else subset)
-            if row is None or not name:
-                continue
-            points.setdefault(name, {}).setdefault(cell.length, []).append(row)
-            if cell.split == ID:
-                trained.setdefault(name, []).append(row)
-        curves = []
-        for name, lengths in points.items():
-            rows = [replace(self.mean(name, some), length=n) for n, some in lengths.items()]
-            curves.append(LengthCurve(name, subset, rows, trained.get(name, [])))
-        return curves
-
-    def _effective_lengths(
-        self, curves: list[LengthCurve], learned: dict[str, list[Measurement]]
-    ) -> list[Measurement]:
-        """Return the effective length of each curve with trained lengths, and their mean.
-
-        Args:
-            curves: of the headline's metric.
-            learned: rows of each mean, of the metric that the gate is on.
-        """
-        rows = []
-        for curve in curves:
-            if curve.trained:
-                group = f"{curve.subset}-{OOD}" if self.averages_each_subset else OOD
-                rows.append(curve.effective_length(learned=self._has_learned(group, learned)))
-        if not rows:
-            return []
-        status: Status = "ranked"
-        if any(row.status == "not_learned" for row in rows):
-            status = "not_learned"
-        overall = self.mean(OOD, rows, status)
-        return [overall] if len(rows) == 1 else [overall, *rows]
-
-    def _has_learned(self, name: str, groups: dict[str, list[Measurement]]) -> bool:
-        """Return whether what a mean out of distribution extrapolates from reaches the gate."""
-        trained = [f"{name.removesuffix(OOD)}{ID}"]
-        if name == OOD and self.averages_each_subset:
-            trained = [f"{subset}-{ID}" for subset in self.subsets]
-        means = [self.mean(group, groups[group]).value for group in trained if group in groups]
-        return all(mean >= self.gate for mean in means)
-
-    def _status(self, name: str, groups: dict[str, list[Measurement]]) -> Status:
-        """Return the status of a mean out of distribution."""
-        if not self._has_learned(name, groups):
-            return "not_learned"
-        if name != OOD:
-            return "ranked"
-        cells = [cell for subset in self._needed_subsets for cell in self.cells(subset)]
-        expected = sum(cell.split == OOD for cell in cells)
-        return "ranked" if len(groups[OOD]) == expected else "partial"

@@ -15,6 +15,7 @@ from pe_bench.sequences.rows import Mask, Sequences
 from pe_bench.text.tokenizer import TokenIds
 
 MAX_TOKENS = 16_384  # of a forward pass
+TEACHER_FORCED = {"token_accuracy", "accuracy"}  # metrics that need the tokens after a mistake
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,27 @@ class Scores:
             parts.append(part)
             start += size
         return parts
+
+
+def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
+    """Return what each item adds to a metric's sum, and its weight: (N,) both.
+
+    | metric | percentage |
+    |---|---|
+    | `exact_match` | of items of which all scored tokens are correct |
+    | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
+    | `accuracy` | of the tokens of all items together; after correct tokens |
+    | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
+    """
+    ones = np.ones(len(scores.counts), dtype=np.int64)
+    if metric == "exact_match":
+        return scores.exact, ones
+    if metric == "correct_prefix":
+        return scores.leading / scores.counts, ones
+    assert scores.correct is not None
+    if metric == "token_accuracy":
+        return scores.correct / scores.counts, ones
+    return scores.correct, scores.counts
 
 
 @torch.inference_mode()

@@ -1,0 +1,25 @@
+"""The points of an evaluation over lengths."""
+
+from typing import NamedTuple
+
+ID = "in-distribution"
+OOD = "out-of-distribution"
+
+
+class Cell(NamedTuple):
+    """A point of the evaluation; all of its items count alike.
+
+    Attributes:
+        length: place on the task's axis `length`.
+        second_axis: place on its second axis; empty: it has none.
+        split: ID where such items are in training, OOD where they are not; empty: in neither mean.
+        groups: more means that the cell counts in.
+        curve: name of a curve over `length`, whose value here is the mean over its cells of this
+            length; empty: none. (A subset without a second axis is a curve without that.)
+    """
+
+    length: int
+    second_axis: str = ""
+    split: str = ""
+    groups: tuple[str, ...] = ()
+    curve: str = ""

@@ -1,0 +1,138 @@
+"""Means over cells, the gate on them, and how far a score holds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pe_bench.results.schema import Measurement, Status
+from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.effective_length import LengthCurve
+
+Groups = Mapping[str, Sequence[Measurement]]
+"""The rows of each mean, by its name."""
+
+
+class Mean(Protocol):
+    """Returns the mean of a group of cells."""
+
+    def __call__(
+        self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
+    ) -> Measurement: ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Summarises the rows of cells.
+
+    Attributes:
+        cells: of each subset of the run.
+        group_names: returns the names of the means that a cell of a subset counts in.
+        mean: returns the mean of a group.
+        gate: mean in distribution from which on one out of distribution is ranked.
+        each_subset: whether every subset has means and a gate.
+        expected: cells out of distribution without which that mean is partial.
+    """
+
+    cells: Mapping[str, Sequence[Cell]]
+    group_names: Callable[[str, Cell], Sequence[str]]
+    mean: Mean
+    gate: float
+    each_subset: bool
+    expected: int
+
+    def summarize(
+        self, measured: Sequence[Measurement], metrics: Sequence[str], headline: str
+    ) -> list[Measurement]:
+        """Return the means of all metrics, and the effective lengths.
+
+        Args:
+            measured: rows of cells.
+            metrics: of the cells; the gate is on the first.
+            headline: the metric that effective lengths are of.
+        """
+        rows = []
+        learned = self._groups([row for row in measured if row.metric == metrics[0]])
+        for metric in metrics:
+            cells = [row for row in measured if row.metric == metric]
+            for name, group in self._groups(cells).items():
+                status = self._status(name, learned) if name.endswith(OOD) else "ranked"
+                rows.append(self.mean(name, group, status))
+            curves: list[LengthCurve] = []
+            for subset in self.cells:
+                curves += self._curves(subset, cells)
+            for curve in curves:
+                if curve.name != curve.subset:  # else its rows are measured
+                    rows += curve.rows
+            if metric == headline:
+                rows += self._effective_lengths(curves, learned)
+        return rows
+
+    def _groups(self, measured: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+        """Return the rows of each mean."""
+        found = {(row.subset, row.length, row.second_axis): row for row in measured}
+        groups: dict[str, list[Measurement]] = {}
+        for subset, cells in self.cells.items():
+            for cell in cells:
+                row = found.get((subset, cell.length, cell.second_axis))
+                if row is None:
+                    continue
+                for name in self.group_names(subset, cell):
+                    groups.setdefault(name, []).append(row)
+        return groups
+
+    def _curves(self, subset: str, measured: Sequence[Measurement]) -> list[LengthCurve]:
+        """Return the curves of a subset, from rows of one metric."""
+        found = {(row.length, row.second_axis): row for row in measured if row.subset == subset}
+        points: dict[str, dict[int, list[Measurement]]] = {}
+        trained: dict[str, list[Measurement]] = {}
+        for cell in self.cells[subset]:
+            row = found.get((cell.length, cell.second_axis))
+            name = cell.curve or ("" if cell.second_axis else subset)
+            if row is None or not name:
+                continue
+            points.setdefault(name, {}).setdefault(cell.length, []).append(row)
+            if cell.split == ID:
+                trained.setdefault(name, []).append(row)
+        curves = []
+        for name, lengths in points.items():
+            rows = [replace(self.mean(name, some), length=n) for n, some in lengths.items()]
+            curves.append(LengthCurve(name, subset, rows, trained.get(name, [])))
+        return curves
+
+    def _effective_lengths(
+        self, curves: Sequence[LengthCurve], learned: Groups
+    ) -> list[Measurement]:
+        """Return the effective length of each curve with trained lengths, and their mean.
+
+        Args:
+            curves: of the headline's metric.
+            learned: rows of each mean, of the metric that the gate is on.
+        """
+        rows = []
+        for curve in curves:
+            if curve.trained:
+                group = f"{curve.subset}-{OOD}" if self.each_subset else OOD
+                rows.append(curve.effective_length(learned=self._has_learned(group, learned)))
+        if not rows:
+            return []
+        status: Status = "ranked"
+        if any(row.status == "not_learned" for row in rows):
+            status = "not_learned"
+        overall = self.mean(OOD, rows, status)
+        return [overall] if len(rows) == 1 else [overall, *rows]
+
+    def _has_learned(self, name: str, groups: Groups) -> bool:
+        """Return whether what a mean out of distribution extrapolates from reaches the gate."""
+        trained = [f"{name.removesuffix(OOD)}{ID}"]
+        if name == OOD and self.each_subset:
+            trained = [f"{subset}-{ID}" for subset in self.cells]
+        means = [self.mean(group, groups[group]).value for group in trained if group in groups]
+        return all(mean >= self.gate for mean in means)
+
+    def _status(self, name: str, groups: Groups) -> Status:
+        """Return the status of a mean out of distribution."""
+        if not self._has_learned(name, groups):
+            return "not_learned"
+        if name == OOD and len(groups[OOD]) != self.expected:
+            return "partial"
+        return "ranked"

@@ -428,18 +428,18 @@ def checks(bench: Bench) -> Iterator[Row]:
 
 
 PARTS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {
-    "machine": (machine, 30),
-    "kernels": (kernels, 30),
-    "attention": (attention, 150),
-    "training": (training, 180),
-    "scarce_memory": (scarce_memory, 60),
-    "waits": (waits, 60),
-    "decoding": (decoding, 90),
-    "repeated": (repeated, 60),
-    "profile": (profile, 60),
-    "flex_shapes": (flex_shapes, 120),
-    "compiled": (compiled, 120),
-    "checks": (checks, 220),
+    "machine": (machine, 20),
+    "kernels": (kernels, 20),
+    "attention": (attention, 120),
+    "training": (training, 240),
+    "scarce_memory": (scarce_memory, 45),
+    "waits": (waits, 50),
+    "decoding": (decoding, 75),
+    "repeated": (repeated, 45),
+    "profile": (profile, 45),
+    "flex_shapes": (flex_shapes, 110),
+    "compiled": (compiled, 90),
+    "checks": (checks, 330),
 }
 """What is measured, and the seconds that it may take: 20 minutes in all."""
 

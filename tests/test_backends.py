@@ -248,3 +248,15 @@ def test_a_bias_of_a_state_is_not_divided_into_blocks() -> None:
     model = Decoder(shape(16), Stated)
     tokens = torch.zeros(1, attention.LONG, dtype=torch.long)
     torch.testing.assert_close(model(tokens), model(tokens, backend="eager"))
+
+
+def test_what_flex_refuses_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "FLEX_DEVICES", ["cuda"])
+    q = torch.randn(1, 1, 4, 16)
+
+    def reason(q: Tensor, v: Tensor) -> str | None:
+        return attention.reason_against("flex", q, v, LogitTerms(), device="cuda")
+
+    assert reason(q, q) is None
+    assert reason(q.double(), q.double()) == "it adds in float32"
+    assert reason(q, q[..., :8]) == reason(q[..., :8], q) is not None

@@ -194,8 +194,8 @@ def kernels(subject: Subject) -> str | None:
     if subject.device == "cpu":
         raise NotApplicable("is for GPUs: --device cuda")
     model = subject.model(torch.float32, layers=2)
-    tokens = subject.tokens(max(LENGTHS))
-    return compare_kernels(model, tokens, list(_serving(model, tokens)))
+    others = [backend for backend in BACKENDS if backend != "eager"]
+    return compare_kernels(model, subject.tokens(max(LENGTHS)), others)
 
 
 def gradients(subject: Subject) -> str | None:

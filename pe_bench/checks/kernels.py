@@ -29,7 +29,7 @@ def compare_kernels(
     Args:
         model: in float32.
         tokens: (B, T), of which the first ones are taken.
-        backends: those that serve the encoding, without "eager".
+        backends: which ones; those that do not serve the encoding are left out.
         lengths: numbers of tokens.
     """
     for length in dict.fromkeys(min(n, tokens.shape[1]) for n in lengths):

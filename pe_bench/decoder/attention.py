@@ -92,8 +92,14 @@ def reason_against(
         if of_state and (terms.bias is not None or terms.rewrite is not None):
             return "the encoding makes logits of a state, which cannot be divided into blocks"
     if backend == "flex":
-        serves = (device or q.device.type) in FLEX_DEVICES
-        return _reason_against_flex(q, v, terms) if serves else "it needs CUDA"
+        device = device or q.device.type
+        if device not in FLEX_DEVICES:
+            return "it needs CUDA"
+        if device == "cuda" and q.dtype == torch.float64:
+            return "it adds in float32"
+        if device == "cuda" and min(q.shape[-1], v.shape[-1]) < 16:
+            return "it needs heads of at least 16 channels"
+        return _reason_against_flex(q, v, terms)
     return None
 
 

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import pandas as pd
+
 from pe_bench.reporting.markdown import escape, markdown_table
 from pe_bench.reporting.paired import scores_of
 from pe_bench.reporting.tables import Table
@@ -88,38 +91,38 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
 def find_limits(table: Table) -> tuple[float, float]:
     """Return what is normalised to 0 and 1, see `describe_limits`."""
     higher = table.higher_is_better
-    scores = table.headline_scores()
-    means = scores["mean"][scores["status"] == "ranked"]
+    means = _means(table)
     best, worst = (means.max(), means.min()) if higher else (means.min(), means.max())
     ceiling = float(best)
     if _has_end(table):
         ceiling = 100.0 if higher else 0.0
     reference = table.best_reference()
     floor = float(worst) if reference is None else reference
-    if (ceiling > floor) != higher or ceiling == floor:  # a reference that nothing beats
+    if not (floor < ceiling if higher else floor > ceiling):  # a reference that nothing beats
         floor = float(worst)
     if ceiling == floor:  # all are the same
         floor = ceiling - 1 if higher else ceiling + 1
     return floor, ceiling
 
 
-def describe_limits(tables: Sequence[Table]) -> str:
-    """Return in one line what normalised scores mean."""
+def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
+    """Return in one line what normalised scores mean, or another scale from 0 to 1."""
     line = (
-        "Normalised: 0 is the best reference of a task (guessing, a constant answer, tables of "
+        f"{scale}: 0 is the best reference of a task (guessing, a constant answer, tables of "
         "n-grams), 1 is the best score that there can be"
     )
     open_end = [table.about.task for table in tables if not _has_end(table)]
-    other = [
-        table.about.task for table in tables if table.best_reference() != find_limits(table)[0]
-    ]
+    without = [table.about.task for table in tables if not _has_floor(table)]
     if open_end:
-        line += f", of {', '.join(open_end)} that of the best encoding"
-    if other:
-        line += (
-            f"; for want of a reference below the encodings, 0 is the worst of {', '.join(other)}"
-        )
+        line += f"; of {_list(open_end, tables)} 1 is the best encoding, there being no best score"
+    if without:
+        line += f"; of {_list(without, tables)} 0 is the worst encoding, no reference being below"
     return f"{line}."
+
+
+def is_usual(table: Table) -> bool:
+    """Tell whether scores are normalised by a reference and by the best score that there can be."""
+    return _has_floor(table) and _has_end(table)
 
 
 def describe_block(block: Block) -> str:
@@ -200,7 +203,7 @@ def describe_notes(block: Block) -> list[str]:
 
 def _make_block(group: Sequence[Table]) -> Block:
     """Return the largest block of tasks and the encodings that all of these rank."""
-    by_size = sorted(group, key=lambda table: -len(table.ranked()))
+    by_size = sorted(group, key=lambda table: -len(_means(table)))
     tables: dict[str, Table] = {}
     lines = []
     for table in by_size:
@@ -215,7 +218,7 @@ def _make_block(group: Sequence[Table]) -> Block:
     kept: list[str] = []
     common: set[str] = set()
     for task, table in tables.items():
-        shared = set(table.ranked()) & common if kept else set(table.ranked())
+        shared = set(_means(table).index) & common if kept else set(_means(table).index)
         size = (len(kept) + 1) * len(shared) if len(shared) >= FEWEST_ENCODINGS else 0
         if size < largest or (kept and not size):
             lines.append(f"{task} is left out: too few encodings were run on it.")
@@ -226,6 +229,23 @@ def _make_block(group: Sequence[Table]) -> Block:
     if others:
         lines.append(f"Not ranked in all of these tasks: {', '.join(others)}.")
     return Block(tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines))
+
+
+def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
+    return "all tasks" if len(tasks) == len(tables) else ", ".join(tasks)
+
+
+def _means(table: Table) -> "pd.Series[float]":
+    """Return the headline of each encoding that is ranked and has a finite one."""
+    scores = table.headline_scores()
+    means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
+    finite: pd.Series[float] = means[np.isfinite(means)]
+    return finite
+
+
+def _has_floor(table: Table) -> bool:
+    """Tell whether a reference is below an encoding, and so is normalised to 0."""
+    return table.best_reference() == find_limits(table)[0]
 
 
 def _has_end(table: Table) -> bool:

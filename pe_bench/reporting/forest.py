@@ -15,6 +15,7 @@ from pe_bench.results.comparison import Difference
 
 ROW = 0.5  # inches
 MIDDLE = 4.2  # of the panel between the labels
+ABOVE = 48  # characters that fit above the panel
 OPEN = "0.55"  # grey of what cannot be told apart
 BOLD = 0.085  # inches of a character of a label
 
@@ -92,13 +93,14 @@ def draw_forest(found: Verdicts) -> Figure:
     axis.xaxis.set_major_formatter(FuncFormatter(_tick))
     axis.grid(axis="x", alpha=0.3)
     axis.spines["left"].set_visible(False)
-    for x, side, text in ((0.0, "left", f"← {found.second} better"),
-                          (1.0, "right", f"{found.first} better →")):  # fmt: skip
+    texts = (f"← {found.second} better", f"{found.first} better →")
+    crowded = sum(map(len, texts)) > ABOVE
+    for x, side, text in zip((0.0, 1.0), ("left", "right"), texts, strict=True):
         axis.annotate(
             text,
             (x, 1.0),
             xycoords="axes fraction",
-            xytext=(0, 3),
+            xytext=(0, 16 if crowded and x == 0 else 3),
             textcoords="offset points",
             ha=side,
             va="bottom",

@@ -6,7 +6,7 @@ from pe_bench.reporting import across
 from pe_bench.reporting.leaderboard import brief_table
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.terminal import plain_table, wrap
+from pe_bench.reporting.terminal import WIDTH, plain_table, wrap
 
 
 def describe_ranks(tables: Sequence[Table]) -> str:
@@ -39,5 +39,13 @@ def _describe_block(block: across.Block) -> list[str]:
     means = plain_table([*header, "95 % interval", "letters"], rows)
     correlations = [wrap(across.describe_correlations(block))]
     names = [table.about.task for table in block.tables]
-    correlations.append(plain_table(["", *names], across.correlation_rows(block)))
+    cells = across.correlation_rows(block)
+    table = plain_table(["", *names], cells)
+    if max(map(len, table.splitlines())) > WIDTH:  # numbers above, in place of names
+        numbers = [str(number) for number in range(1, len(names) + 1)]
+        rows = [
+            [f"{n} {name}", *row[1:]] for n, name, row in zip(numbers, names, cells, strict=True)
+        ]
+        table = plain_table(["", *numbers], rows)
+    correlations.append(table)
     return [wrap(block.title), means, *map(wrap, across.describe_notes(block)), *correlations]

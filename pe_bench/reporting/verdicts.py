@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.reporting.across import find_limits, is_quality, task_scores
+from pe_bench.reporting.across import (
+    describe_limits,
+    find_limits,
+    is_quality,
+    is_usual,
+    task_scores,
+)
 from pe_bench.reporting.tables import Table
 from pe_bench.results.comparison import Difference, Scores, compare_asked
 from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
@@ -141,12 +147,21 @@ def scaled(verdict: Verdict) -> tuple[float, float, float]:
 
 
 def describe(found: Verdicts) -> list[str]:
-    """Return a sentence for each task, and one over all of them where there are several."""
+    """Return a sentence for each task, and one over all of them where there are several.
+
+    What the common scale is follows where it is not from a reference to the best possible score.
+    """
     names = names_of([verdict.table for verdict in found.tasks])
     lines = [describe_verdict(v, name) for v, name in zip(found.tasks, names, strict=True)]
     if len(found.tasks) > 1:
         lines.append(describe_all(found))
-    return [*lines, *found.left_out]
+    lines += found.left_out
+    tables = [verdict.table for verdict in found.tasks]
+    return (
+        lines
+        if all(map(is_usual, tables))
+        else [*lines, describe_limits(tables, "Scale of the picture")]
+    )
 
 
 def describe_verdict(verdict: Verdict, name: str) -> str:
@@ -162,9 +177,11 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     numbers = _numbers(verdict)
     if difference.told_apart:
         better, worse = (first, second) if verdict.first_is_better else (second, first)
+        asked = verdict.comparisons
+        corrected = f"; corrected for {asked} comparisons" if asked > 1 else ""
         return (
             f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
-            f"95 % interval: {interval}; {_seeds(difference.seeds)})."
+            f"95 % interval: {interval}; {_seeds(difference.seeds)}{corrected})."
         )
     start = f"{name}: {first} and {second} cannot be told apart"
     if difference.value == 0 and not difference.low < difference.high:
@@ -203,8 +220,12 @@ def describe_all(found: Verdicts) -> str:
     if open_:
         parts.append(f"cannot be told apart on {open_}")
     count = len(found.tasks)
-    tasks = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-    line = f"Together: against {second}, {first} {tasks} of {count} {_plural('task', count)}"
+    of_all = f"of {count} {_plural('task', count)}"
+    if apart:
+        where = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        line = f"Together: against {second}, {first} {where} {of_all}"
+    else:
+        line = f"Together: {first} cannot be told apart from {second} on any {of_all}"
     mean = found.mean
     if mean is None:
         return f"{line}."
@@ -309,15 +330,15 @@ def _amount(verdict: Verdict) -> str:
     if metric.unit == "%":
         return f"{size} points {more} {metric.title}"
     unit = f" {metric.unit}" if metric.unit else ""
-    good = "lower" if not table.higher_is_better else "higher"
-    return f"{size}{unit} {more} {metric.title} ({good} is better)"
+    return f"{size}{unit} {more} {metric.title}"
 
 
 def _numbers(verdict: Verdict) -> str:
     digits = _digits(verdict.table)
     unit = verdict.table.metric(verdict.table.headline.metric).unit
     after = f" {unit}" if unit else ""
-    return f"{verdict.first:.{digits}f} against {verdict.second:.{digits}f}{after}"
+    better = "" if verdict.table.higher_is_better else ", lower is better"
+    return f"{verdict.first:.{digits}f} against {verdict.second:.{digits}f}{after}{better}"
 
 
 def _interval(verdict: Verdict) -> str:

@@ -33,7 +33,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
-from pe_bench.tasks.efficiency import task, timing
+from pe_bench.tasks.efficiency import bench, timing
 from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
 from pe_bench.tasks.efficiency.cells import Cell, Cells, Limits, Pass, make_rows
 from pe_bench.tasks.efficiency.memory import GIB, peak_bytes, predict
@@ -342,8 +342,8 @@ def test_the_machine_is_among_the_settings_of_times(tmp_path: Path) -> None:
 def report(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> Path:
     """Results of two encodings, with a task that has a quality."""
     folder = tmp_path_factory.mktemp("results")
-    quick = tuple(name for name in task.BACKENDS if name != "flex")
-    patch.setattr(task, "BACKENDS", quick)
+    quick = tuple(name for name in bench.BACKENDS if name != "flex")
+    patch.setattr(bench, "BACKENDS", quick)
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2"]
     spec = "efficiency:shortest=16,longest=16,new_tokens=2,repeats=3"
     run = ["run", "--results", str(folder), "--encoding", "rope", "alibi", *tiny]

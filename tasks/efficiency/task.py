@@ -1,10 +1,7 @@
 """Time and memory of an encoding, in one layer and in whole models, beside those of RoPE."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Literal
 
 import torch
 
@@ -19,26 +16,19 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     Journal,
-    Measurement,
     Metric,
-    ModelConfig,
     Preset,
     Task,
     TaskContext,
     TrainConfig,
     Vocabulary,
-    progress,
 )
-from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.registry import plugins
 
-from .attention_layer import MiddleLayer
-from .cells import Cell, Cells, Entry, Limits, Pass, make_rows
-from .models import Decoding, Prefill, Setting, TrainingStep
+from .bench import AUTO, BACKENDS, Bench, name_subset
+from .cells import Cells, Limits
 
-AUTO: Backend = "auto"
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
 ROPE = EncodingSpec("rope")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PASSES = {
@@ -259,20 +249,27 @@ class Efficiency(Task):
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         device = model.lm_head.weight.device.type
-        bench = _Bench(self, model.config, model.make_encoding, device, self._dtype(device))
+        bench = Bench(
+            make_encoding=model.make_encoding,
+            make_reference=self.make_reference,
+            config=model.config,
+            lengths=self.lengths,
+            length=self.length,
+            model_backends=self.model_backends,
+            batch_size=self.batch_size,
+            new_tokens=self.new_tokens,
+            projections=self.projections,
+            device=device,
+            dtype=self._dtype(device),
+        )
         cells = Cells(journal, self.limits, device)
-        measure = {
-            "operator": bench.operator,
-            "training": bench.training,
-            "inference": bench.inference,
-        }
         # These make models of their own, with gradients and in the precision that is asked for.
         with (
             torch.inference_mode(False),
             torch.autocast(device, enabled=False),
             torch.enable_grad(),
         ):
-            rows = measure[subset](cells)
+            rows = bench.measure(subset, cells)
         return Evaluation(rows, cells.notes())
 
     def _dtype(self, device: str) -> torch.dtype:
@@ -282,127 +279,3 @@ class Efficiency(Task):
         if torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
         return torch.float32
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """The cells of one encoding.
-
-    Attributes:
-        task: with its options.
-        config: shape of the models.
-        make_encoding: of the encoding under test.
-        device: "cpu" or "cuda".
-        dtype: of queries, keys and values.
-    """
-
-    task: Efficiency
-    config: ModelConfig
-    make_encoding: MakeEncoding
-    device: str
-    dtype: torch.dtype
-
-    def operator(self, cells: Cells) -> list[Measurement]:
-        """Measure one attention layer with every backend at every length."""
-        rows = []
-        known: dict[Backend, dict[int, Entry]] = {backend: {} for backend in BACKENDS}
-        bar = progress("operator", len(BACKENDS) * len(self.task.lengths))
-        for length in self.task.lengths:
-            for backend in BACKENDS:
-                cell = Cell(
-                    f"{backend} at {length} tokens",
-                    name_subset("operator", backend),
-                    backend,
-                    length,
-                    self.config.heads * length**2,
-                    partial(self._attention, backend),
-                )
-                known[backend][length] = cells.measure(cell, known[backend])
-                rows += make_rows(cell, known[backend][length])
-                bar.update()
-        bar.close()
-        return rows
-
-    def training(self, cells: Cells) -> list[Measurement]:
-        """Measure training steps with every backend."""
-        return self._models(cells, "training", {"training step": self._training_step})
-
-    def inference(self, cells: Cells) -> list[Measurement]:
-        """Measure reading and writing with every backend."""
-        makers = {"prompt": self._prefill, "decoding": self._decoding}
-        return self._models(cells, "inference", makers)
-
-    def _models(
-        self, cells: Cells, subset: str, makers: Mapping[str, Callable[..., Any]]
-    ) -> list[Measurement]:
-        rows = []
-        length = self.task.length
-        pairs = self.task.batch_size * self.config.layers * self.config.heads * length**2
-        bar = progress(subset, len(self.task.model_backends) * len(makers))
-        for backend in self.task.model_backends:
-            for title, make in makers.items():
-                cell = Cell(
-                    f"{title}, {backend}",
-                    name_subset(subset, backend),
-                    backend,
-                    length,
-                    pairs,
-                    partial(make, backend),
-                )
-                rows += make_rows(cell, cells.measure(cell, {}))
-                bar.update()
-        bar.close()
-        return rows
-
-    def _attention(self, backend: Backend, length: int) -> dict[str, Pass]:
-        """Return the passes of one attention layer."""
-        config = self.config.changed(train_length=length)
-        make = partial(
-            MiddleLayer,
-            config,
-            device=self.device,
-            autocast=self._autocast(),
-            dtype=self.dtype,
-            projections=self.task.projections,
-        )
-        subject = make(self.make_encoding, backend)
-        reference = make(self.task.make_reference, AUTO)
-        return {
-            "forward": Pass(subject.forward, reference.forward),
-            "forward_backward": Pass(subject.forward_backward, reference.forward_backward),
-        }
-
-    def _training_step(self, backend: Backend, length: int) -> dict[str, Pass]:
-        setting = self._setting(length)
-        subject = TrainingStep(setting, self.make_encoding, backend)
-        reference = TrainingStep(setting, self.task.make_reference, AUTO)
-        return {"training_step": Pass(subject, reference, tokens=setting.batch * length)}
-
-    def _prefill(self, backend: Backend, length: int) -> dict[str, Pass]:
-        setting = self._setting(length)
-        new = self.task.new_tokens
-        subject = Prefill(setting, self.make_encoding, backend, new)
-        reference = Prefill(setting, self.task.make_reference, AUTO, new)
-        tokens = setting.batch * length
-        return {"prefill": Pass(subject, reference, tokens, kept=lambda: subject.cache_bytes)}
-
-    def _decoding(self, backend: Backend, length: int) -> dict[str, Pass]:
-        setting = self._setting(length)
-        new = self.task.new_tokens
-        subject = Decoding(setting, self.make_encoding, backend, new)
-        reference = Decoding(setting, self.task.make_reference, AUTO, new)
-        return {"decoding": Pass(subject, reference, setting.batch * new, new)}
-
-    def _setting(self, length: int) -> Setting:
-        return Setting(self.config, self.task.batch_size, length, self.device, self._autocast())
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.dtype == torch.float32:
-            return nullcontext()
-        # Casts of weights are not kept: a step of the optimizer changes the weights.
-        return torch.autocast(self.device, self.dtype, cache_enabled=False)
-
-
-def name_subset(subset: str, backend: Backend) -> str:
-    """Return the name of the rows of a backend."""
-    return subset if backend == AUTO else f"{subset}-{backend}"

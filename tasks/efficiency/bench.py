@@ -1,0 +1,162 @@
+"""The cells of one encoding: attention of one layer, training steps, prompts and decoding."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+import torch
+
+from pe_bench.api import Measurement, ModelConfig, progress
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.model import MakeEncoding
+
+from .attention_layer import MiddleLayer
+from .cells import Cell, Cells, Entry, Pass, make_rows
+from .models import Decoding, Prefill, Setting, TrainingStep
+
+AUTO: Backend = "auto"
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measures an encoding beside a reference.
+
+    Attributes:
+        make_encoding: of the encoding under test.
+        make_reference: of the encoding that ratios are to.
+        config: shape of the models.
+        lengths: tokens of the inputs of one attention layer.
+        length: tokens of the inputs of models.
+        model_backends: backends that models are measured with.
+        batch_size: sequences of a training step, and prompts.
+        new_tokens: tokens that are decoded after a prompt.
+        projections: whether the four matrices of the attention layer count.
+        device: "cpu" or "cuda".
+        dtype: of queries, keys and values.
+    """
+
+    make_encoding: MakeEncoding
+    make_reference: MakeEncoding
+    config: ModelConfig
+    lengths: Sequence[int]
+    length: int
+    model_backends: Sequence[Backend]
+    batch_size: int
+    new_tokens: int
+    projections: bool
+    device: str
+    dtype: torch.dtype
+
+    def measure(self, subset: str, cells: Cells) -> list[Measurement]:
+        """Return the rows of a subset.
+
+        Args:
+            subset: "operator", "training" or "inference".
+            cells: measures them, or knows them from the journal.
+        """
+        if subset == "operator":
+            return self._operator(cells)
+        if subset == "training":
+            return self._models(cells, subset, {"training step": self._training_step})
+        makers = {"prompt": self._prefill, "decoding": self._decoding}
+        return self._models(cells, subset, makers)
+
+    def _operator(self, cells: Cells) -> list[Measurement]:
+        """Measure one attention layer with every backend at every length."""
+        rows = []
+        known: dict[Backend, dict[int, Entry]] = {backend: {} for backend in BACKENDS}
+        bar = progress("operator", len(BACKENDS) * len(self.lengths))
+        for length in self.lengths:
+            for backend in BACKENDS:
+                cell = Cell(
+                    f"{backend} at {length} tokens",
+                    name_subset("operator", backend),
+                    backend,
+                    length,
+                    self.config.heads * length**2,
+                    partial(self._attention, backend),
+                )
+                known[backend][length] = cells.measure(cell, known[backend])
+                rows += make_rows(cell, known[backend][length])
+                bar.update()
+        bar.close()
+        return rows
+
+    def _models(
+        self, cells: Cells, subset: str, makers: Mapping[str, Callable[..., Any]]
+    ) -> list[Measurement]:
+        """Measure whole models with every backend, by the makers of their passes."""
+        rows = []
+        length = self.length
+        pairs = self.batch_size * self.config.layers * self.config.heads * length**2
+        bar = progress(subset, len(self.model_backends) * len(makers))
+        for backend in self.model_backends:
+            for title, make in makers.items():
+                cell = Cell(
+                    f"{title}, {backend}",
+                    name_subset(subset, backend),
+                    backend,
+                    length,
+                    pairs,
+                    partial(make, backend),
+                )
+                rows += make_rows(cell, cells.measure(cell, {}))
+                bar.update()
+        bar.close()
+        return rows
+
+    def _attention(self, backend: Backend, length: int) -> dict[str, Pass]:
+        """Return the passes of one attention layer."""
+        config = self.config.changed(train_length=length)
+        make = partial(
+            MiddleLayer,
+            config,
+            device=self.device,
+            autocast=self._autocast(),
+            dtype=self.dtype,
+            projections=self.projections,
+        )
+        subject = make(self.make_encoding, backend)
+        reference = make(self.make_reference, AUTO)
+        return {
+            "forward": Pass(subject.forward, reference.forward),
+            "forward_backward": Pass(subject.forward_backward, reference.forward_backward),
+        }
+
+    def _training_step(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        subject = TrainingStep(setting, self.make_encoding, backend)
+        reference = TrainingStep(setting, self.make_reference, AUTO)
+        return {"training_step": Pass(subject, reference, tokens=setting.batch * length)}
+
+    def _prefill(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        new = self.new_tokens
+        subject = Prefill(setting, self.make_encoding, backend, new)
+        reference = Prefill(setting, self.make_reference, AUTO, new)
+        tokens = setting.batch * length
+        return {"prefill": Pass(subject, reference, tokens, kept=lambda: subject.cache_bytes)}
+
+    def _decoding(self, backend: Backend, length: int) -> dict[str, Pass]:
+        setting = self._setting(length)
+        new = self.new_tokens
+        subject = Decoding(setting, self.make_encoding, backend, new)
+        reference = Decoding(setting, self.make_reference, AUTO, new)
+        return {"decoding": Pass(subject, reference, setting.batch * new, new)}
+
+    def _setting(self, length: int) -> Setting:
+        return Setting(self.config, self.batch_size, length, self.device, self._autocast())
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.dtype == torch.float32:
+            return nullcontext()
+        # Casts of weights are not kept: a step of the optimizer changes the weights.
+        return torch.autocast(self.device, self.dtype, cache_enabled=False)
+
+
+def name_subset(subset: str, backend: Backend) -> str:
+    """Return the name of the rows of a backend."""
+    return subset if backend == AUTO else f"{subset}-{backend}"

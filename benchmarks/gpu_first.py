@@ -1,11 +1,11 @@
-"""The first 20 minutes on a GPU: what was expected of it beside what is found.
+"""The first 20 minutes on a GPU: expectations beside findings.
 
     python benchmarks/gpu_first.py --out results/gpu
     python benchmarks/gpu_first.py --only attention training
 
 The expectations were derived from the source of torch 2.13 and from counts on a CPU, for an H100;
 times may be off by half. Each part is a separate process with a limit, so that neither a crash
-nor a compiler that hangs takes the rest along. What is found is written after each part, as
+nor a compiler that hangs takes the rest along. Results are written after each part, as
 `gpu.json` and `gpu.md`, ready to be committed.
 """
 
@@ -113,7 +113,7 @@ class Bench:
         return statistics.median(times)
 
     def peak_gib(self, call: Callable[[], object]) -> float:
-        """Return the most memory that a call takes, in GiB; 0 where nobody counts."""
+        """Return the most memory that a call takes, in GiB; 0 on a CPU."""
         if not self.cuda:
             call()
             return 0.0
@@ -441,7 +441,7 @@ PARTS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {
     "compiled": (compiled, 90),
     "checks": (checks, 330),
 }
-"""What is measured, and the seconds that it may take: 20 minutes in all."""
+"""Each part, and the seconds that it may take: 20 minutes in all."""
 
 
 def run_part(name: str, bench: Bench) -> Iterator[Row]:
@@ -497,7 +497,9 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="sizes to try the script itself")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="results/gpu")
-    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)  # of its own processes
+    parser.add_argument(
+        "--part", choices=PARTS, help=argparse.SUPPRESS
+    )  # for the processes of parts
     return parser.parse_args(given)
 
 

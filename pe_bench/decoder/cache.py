@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 COLUMNS = {"cuda": 256}
-"""Columns are read in multiples of so many: kernels are chosen and planned for each new shape."""
+"""Columns are read in multiples of this: kernels are chosen and planned for each new shape."""
 
 
 class Cache:

@@ -49,6 +49,8 @@ class Trained:
         seconds: wall time, the parts before an interruption included.
         loss: mean training loss of the last tenth of the steps, nats per target.
         peak_memory_bytes: most memory in use, before an interruption too.
+        micro_batch: rows that went through the model at once in the end, fewer than asked for
+            where memory did not suffice; None: all.
     """
 
     steps: int
@@ -56,6 +58,7 @@ class Trained:
     seconds: float
     loss: float
     peak_memory_bytes: int = 0
+    micro_batch: int | None = None
 
 
 def train(
@@ -184,7 +187,7 @@ class _Module(L.LightningModule):
         self.peak = 0
         self.started = time.monotonic()
         self.slice = config.micro_batch  # rows that go through at once, None: all
-        self.losses: Tensor  # of each step, on the device until somebody asks
+        self.losses: Tensor  # of each step, on the device
         self.register_buffer("losses", torch.zeros(config.steps), persistent=False)
 
     def configure_optimizers(self) -> Any:
@@ -266,6 +269,7 @@ class _Module(L.LightningModule):
             round(seconds, 3),
             self.recent_loss(),
             self.peak_memory(),
+            self.slice,
         )
 
     def peak_memory(self) -> int:

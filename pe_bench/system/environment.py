@@ -17,8 +17,8 @@ PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizer
 def set_up(device: str) -> None:
     """Choose what decides a GPU's numbers besides the precision; `describe` records it.
 
-    float32 is float32: TF32 keeps 10 of its 23 bits. cuDNN's attention is off: it plans anew, for
-    up to a second, for each shape, and some of its versions return wrong gradients under a mask.
+    float32 is float32: TF32 keeps 10 of its 23 bits. cuDNN's attention is off: it makes a plan
+    for each new shape, in up to a second, and some versions return wrong gradients under a mask.
     """
     if device == "cuda":
         torch.set_float32_matmul_precision("highest")

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from helpers import some_slow
 
-from pe_bench.commands.cards import table
+from pe_bench.commands.cards import FACTS, table
 from pe_bench.config import ModelConfig
 from pe_bench.registry import plugins
 
@@ -43,6 +43,15 @@ def test_every_encoding_has_a_line() -> None:
     head, *lines = [re.split("  +", line) for line in table(NAMES).splitlines()]
     assert Counter(map(len, lines)) == {len(head): len(NAMES)}
     assert [line[0] for line in lines] == NAMES
+
+
+def test_the_brief_table_fits_a_terminal() -> None:
+    head, *lines = table(["abacus", "kerple", "tape"], wide=False).splitlines()
+    assert re.split("  +", head) == ["name", "year", "acts on", *FACTS.values()]
+    cells = [re.split("  +", line) for line in lines[:3]]
+    assert [cell[2] for cell in cells] == ["ids, embeddings", "bias", "q and k, values, state"]
+    assert all(cell[3] in ("yes", "no") and cell[4] in ("yes", "no") for cell in cells)
+    assert max(map(len, [head, *lines])) <= 80
 
 
 @pytest.mark.parametrize("name", some_slow(NAMES, EVERYDAY))

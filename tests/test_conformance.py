@@ -444,7 +444,7 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
 def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     idle = write(BROKEN["has a parameter that nothing uses"][0], "idle.py")
     table = write(BROKEN["has too long a table declared"][0], "table.py")
-    assert not check_encodings(["nope", idle, table])
+    assert not check_encodings(["nope", idle, table], wide=True)
     lines = capsys.readouterr().out.splitlines()
     head, nope, rows = lines[0], lines[1], lines[2:4]
     assert head.split() == [*CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
@@ -476,7 +476,10 @@ def test_the_printed_table_of_good_encodings(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
 ) -> None:
     assert check_encodings(["nope"])
-    assert "nope:" not in capsys.readouterr().out
+    head, line, *_ = lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["hold", "n/a", "wrong"]
+    assert line.split() == ["nope", "2", "1", "0", "0", "+0.00%", "+0.0%"]
+    assert max(map(len, lines)) <= 80 and not any("nope:" in line for line in lines)
     assert check_encodings(["nope"], verbose=True)
     lines = capsys.readouterr().out.splitlines()
     assert "nope: rotation: -: does not declare rotation_equivariant = True" in lines

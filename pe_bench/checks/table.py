@@ -1,5 +1,6 @@
 """`pe-bench check`: tables of what encodings and tasks keep, and of what encodings cost."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,20 +19,29 @@ COSTS = {
     "extra FLOPs": "floating-point operations per token",
     "extra cache": "numbers kept per token; -: no cache can be used",
 }
+COUNTS = {
+    "hold": "checks that hold; --wide has a column for each of them, -v a line",
+    "n/a": "checks of what is not claimed, or does not apply",
+    "wrong": "checks that fail; the reasons are below",
+}
 COSTS_LEGEND = (
-    f"Costs are beyond a decoder without positions ({SHAPE.layers} layers, {SHAPE.heads} heads, "
+    f"Costs are beyond a decoder without positions\n({SHAPE.layers} layers, {SHAPE.heads} heads, "
     f"width {SHAPE.width}, {SHAPE.train_length} tokens)."
 )
+TERMINAL = 80  # columns
 UNKNOWN = ("?",) * len(COSTS)
 
 
-def check_encodings(specs: Sequence[str], device: str = "cpu", *, verbose: bool = False) -> bool:
+def check_encodings(
+    specs: Sequence[str], device: str = "cpu", *, verbose: bool = False, wide: bool = False
+) -> bool:
     """Run every check on every encoding and print a table; return whether all hold.
 
     Args:
         specs: of the encodings.
         device: "cpu" or "cuda".
         verbose: print every finding, not only those that are wrong.
+        wide: print a column for each check, and not how many hold.
 
     Raises:
         InputError: an encoding that cannot be loaded or built.
@@ -42,17 +52,19 @@ def check_encodings(specs: Sequence[str], device: str = "cpu", *, verbose: bool 
         _build(label, subject.model)
     checks = encoding_checks.CHECKS
     width = max(map(len, subjects))
-    print(" " * width, *checks, *COSTS)
+    print(" " * width, *(checks if wide else COUNTS), *COSTS)
     findings = {}
     notes = []
     for label, subject in subjects.items():
         found = encoding_checks.examine(subject)
         costs, found["costs"] = _costs(subject)
         findings[label] = found
-        print(label.ljust(width), *_cells(found, checks), *_align(costs, COSTS), flush=True)
+        cells = _cells(found, checks) if wide else _counts(found, checks)
+        print(label.ljust(width), *cells, *_align(costs, COSTS), flush=True)
         notes += [f"{label}: {note}" for note in _depth_note(subject)]
     print()
-    _print_legend({name: _first_line(check) for name, check in checks.items()} | COSTS)
+    legend = {name: _first_line(check) for name, check in checks.items()}
+    _print_legend((legend if wide else COUNTS) | COSTS, closed=wide)
     print(COSTS_LEGEND)
     for line in [*describe_findings(findings, verbose=verbose), *notes]:
         print(line)
@@ -133,15 +145,29 @@ def _cells(found: Mapping[str, Finding], checks: Iterable[str]) -> list[str]:
     return [found[name].status.ljust(len(name)) for name in checks]
 
 
+def _counts(found: Mapping[str, Finding], checks: Iterable[str]) -> list[str]:
+    """Return how many checks hold, do not apply and are wrong."""
+    statuses = [found[name].status for name in checks]
+    wrong = sum(found[name].bad for name in checks)
+    return _align([str(statuses.count("ok")), str(statuses.count("-")), str(wrong)], COUNTS)
+
+
 def _align(costs: Sequence[str], columns: Iterable[str]) -> list[str]:
     return [cell.rjust(len(name)) for cell, name in zip(costs, columns, strict=True)]
 
 
-def _print_legend(legend: Mapping[str, str]) -> None:
+def _print_legend(legend: Mapping[str, str], *, closed: bool = True) -> None:
+    """Print what columns mean; `closed`: and what a dash in a column of a check does."""
     width = max(map(len, legend))
     for name, meaning in legend.items():
-        print(f"{name.ljust(width)}  {meaning}")
-    print(f"{'-'.ljust(width)}  not claimed, or does not apply")
+        first = f"{name.ljust(width)}  "
+        print(
+            textwrap.fill(
+                meaning, TERMINAL, initial_indent=first, subsequent_indent=" " * len(first)
+            )
+        )
+    if closed:
+        print(f"{'-'.ljust(width)}  not claimed, or does not apply")
 
 
 def _first_line(check: Callable[..., Any]) -> str:

@@ -40,9 +40,26 @@ COLUMNS = (
 )
 
 
-def table(names: Sequence[str]) -> str:
-    """Return a table of shipped encodings, a line each."""
-    return align([[*COLUMNS, *FACTS.values()], *(card(name) for name in names)])
+BRIEF = ("name", "year", "acts on", *FACTS.values())
+BY_OPTION = re.compile(r",? ?\b[a-z ]+ by option \([^()]*\)| \((?:yes|no) with [^()]*\)")
+
+
+def table(names: Sequence[str], *, wide: bool = True) -> str:
+    """Return a table of shipped encodings, a line each.
+
+    Args:
+        names: of the encodings.
+        wide: whether there are all columns; else as many as fit 80 characters, without what only
+            options change.
+    """
+    header = [*COLUMNS, *FACTS.values()]
+    rows = [card(name) for name in names]
+    if wide:
+        return align([header, *rows])
+    places = [header.index(name) for name in BRIEF]
+    brief = [[BY_OPTION.sub("", row[place]) for place in places] for row in rows]
+    hint = "By default; what options change, papers and more: --wide, or pe-bench list NAME."
+    return f"{align([BRIEF, *brief])}\n\n{hint}"
 
 
 def card(name: str) -> list[str]:

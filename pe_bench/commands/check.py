@@ -20,7 +20,7 @@ def main(args: argparse.Namespace) -> int:
 
     good = True
     if specs["encoding"]:
-        good = check_encodings(specs["encoding"], device, verbose=args.verbose)
+        good = check_encodings(specs["encoding"], device, verbose=args.verbose, wide=args.wide)
     if specs["encoding"] and specs["task"]:
         print()
     if specs["task"]:

@@ -15,7 +15,7 @@ def main(args: argparse.Namespace) -> int:
     if args.what == "encodings":
         from pe_bench.commands.cards import table
 
-        print(table(plugins.names("encoding")))
+        print(table(plugins.names("encoding"), wide=args.wide))
     else:
         kind = _kind(args.what)
         from pe_bench.commands.manual import manual

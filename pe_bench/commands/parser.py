@@ -207,6 +207,7 @@ def make_parser() -> Parser:
     listing.add_argument(
         "what", nargs="?", help="encodings, tasks, or one of them by name, file or folder"
     )
+    listing.add_argument("--wide", action="store_true", help="all columns of `list encodings`")
 
     report = commands.add_parser(
         "report",
@@ -266,6 +267,9 @@ def make_parser() -> Parser:
     )
     check.add_argument(
         "-v", "--verbose", action="store_true", help="print every finding with its reason"
+    )
+    check.add_argument(
+        "--wide", action="store_true", help="print a column for each check of an encoding"
     )
     _device_option(check, "cpu")
     return parser

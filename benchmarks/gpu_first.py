@@ -497,9 +497,8 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="sizes to try the script itself")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="results/gpu")
-    parser.add_argument(
-        "--part", choices=PARTS, help=argparse.SUPPRESS
-    )  # for the processes of parts
+    # For the processes of the parts.
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     return parser.parse_args(given)
 
 

@@ -92,7 +92,9 @@ class PaTH(Encoding):
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         assert positions.features is not None  # `token_features` made them
         dim = k.shape[-1]
-        first_query = 0 if positions.index is None else int(positions.index.min())
+        first_query = 0
+        if positions.index is not None and positions.index.is_cpu:  # a GPU would have to be waited
+            first_query = int(positions.index.min())  # for: it masks all, which changes nothing
         w, beta, _ = positions.features.tensor_split([dim, dim + 1], dim=-1)
         chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
         causal = positions.causal.split(CHUNK, dim=-1)

@@ -1,10 +1,8 @@
 """One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +11,18 @@ from filelock import FileLock, Timeout
 
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.items import Items, average_draws, read_items, write_items
-from pe_bench.results.journal import Journal
-from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
-from pe_bench.results.record import RunRecord, Status
-from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.items import average_draws
+from pe_bench.results.record import Status
+from pe_bench.results.schema import Measurement
 from pe_bench.running.conditions import code_of
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
-from pe_bench.running.training import read_trained
+from pe_bench.running.run_folder import RunFolder
+from pe_bench.running.run_record import describe_costs, find_pretraining, make_record
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
-from pe_bench.system.files import saving, slug
-from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
+from pe_bench.system.files import slug
 from pe_bench.task import Evaluation
 
 
@@ -82,6 +78,20 @@ class Run:
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
+    @property
+    def files(self) -> RunFolder:
+        """The files of the run."""
+        context = self.resolved.task.context
+        labels = {
+            "task": self.resolved.label,
+            "encoding": self.encoding.label,
+            "seed": self.seed,
+            "preset": context.preset,
+            "protocol": context.protocol,
+            "data": self.resolved.task.data_label,
+        }
+        return RunFolder(self.folder, labels)
+
     def execute(self, *, wait: bool = False) -> Outcome:
         """Do what is not done yet, under a lock: two processes never share a run.
 
@@ -93,7 +103,7 @@ class Run:
             InputError: something that the user can mend.
             SavingError: a result could not be written.
         """
-        self._make_folder()
+        self.files.make()
         try:
             with FileLock(self.folder / "lock", timeout=-1 if wait else 0):
                 return self._execute()
@@ -107,8 +117,8 @@ class Run:
             return self._failed(failures)
 
     def _execute(self) -> Outcome:
-        if self._is_done():
-            self._come_last()
+        if self.files.is_done(self.resolved.task.subsets):
+            self.files.come_last()
             info(f"done already, in {self.folder}")
             return Outcome(self.title, "done", (), self.folder)
         environment.reset_peak_memory(self.device)
@@ -126,7 +136,7 @@ class Run:
             reason: in one sentence.
             complain: whether that counts as bad input.
         """
-        self._make_folder()
+        self.files.make()
         self._record("skipped", reason=reason)
         sentence = f"{self.title}: skipped, {reason}"
         if complain:
@@ -135,17 +145,11 @@ class Run:
             info(sentence)
         return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
 
-    def _make_folder(self) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
-            set_aside(DamagedError(self.folder, "is not the folder of a run"))
-        with saving(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-
     def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
         """Train and measure every subset that is not measured yet; return the cost of each."""
         costs: dict[str, dict[str, Any]] = {}
         for subset in self.resolved.task.subsets:
-            kept = self._recall(subset)
+            kept = self.files.recall_cost(subset)
             if kept is not None:
                 info(f"{subset}: done already")
                 costs[subset] = kept
@@ -167,84 +171,38 @@ class Run:
 
     def _summarize(self, subsets: Sequence[str], failures: Failures) -> Evaluation:
         """Return the rows of the subsets that are measured with their summary, and the items."""
-        measured: list[Measurement] = []
-        items: list[Items] = []
-        for subset in subsets:
-            measured += read_measurements(self._file(subset, ".csv"))
-            items += read_items(self._file(subset, ".parquet"))
+        measured = self.files.read_subsets(subsets)
         summary: list[Measurement] = []
-        if measured:
+        if measured.rows:
             try:
-                summary = self.resolved.task.summarize(measured)
+                summary = self.resolved.task.summarize(measured.rows)
             except CRASHES as error:
                 failures.add("summary", error)
-        return Evaluation([*measured, *summary], items=items)
+        return Evaluation([*measured.rows, *summary], items=measured.items)
 
     def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
-        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        self.files.remove_work()
         model = self.resolved.make_model(self.encoding, self.seed)
         self._record(
             "done",
             found,
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
-            pretraining=self._pretraining(),
+            pretraining=find_pretraining(self.resolved, self.phases, self.seed),
             **self._describe(costs),
         )
         return Outcome(self.title, "done", (), self.folder)
-
-    def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the subsets that are measured have cost, in all calls together."""
-        trainings = [cost["training"] for cost in costs.values()]
-        if not self.resolved.task.trains_each_subset:
-            trainings = trainings[:1]  # one for all
-        seconds = [training["seconds"] for training in trainings]
-        seconds += [cost["evaluation_seconds"] for cost in costs.values()]
-        peaks = [part["peak_memory_bytes"] for part in (*trainings, *costs.values())]
-        notes = [note for cost in costs.values() for note in cost["notes"]]
-        return {
-            "subsets": tuple(costs),
-            "seconds": round(sum(seconds), 3),
-            "peak_memory_bytes": max(peaks, default=None),
-            "notes": tuple(dict.fromkeys(notes)),
-            "costs": {name: _without_notes(cost) for name, cost in costs.items()},
-        }
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)
         self._record("failed", found, reason=reason, traceback=failures.traceback, **more)
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
-    def _is_done(self) -> bool:
-        path = self.folder / "run.json"
-        if recall(lambda: read_sealed(path, of=place_of(self.folder), old=True)) is None:
-            return False
-        record = read_record(self.folder)
-        return record.status == "done" and {*record.subsets} >= {*self.resolved.task.subsets}
-
-    def _come_last(self) -> None:
-        """Make the finished run the one that reports show, where its code was edited meanwhile."""
-        own = read_record(self.folder)
-        others = [read_record(path.parent) for path in self.folder.parent.glob("*/run.json")]
-        for other in others:
-            edited = other.encoding_version != own.encoding_version
-            if edited and other.settings_digest == own.settings_digest and other.age > own.age:
-                self._write_record(replace(own, order=1 + max(one.order for one in others)))
-                return
-
-    def _file(self, subset: str, suffix: str) -> Path:
-        return self.folder / "subsets" / f"{slug(subset)}{suffix}"
-
-    def _recall(self, subset: str) -> dict[str, Any] | None:
-        """Return the cost of a subset that is measured, its rows and items whole."""
-        path = self._file(subset, ".json")
-        return recall(lambda: read_sealed(path, of=f"{place_of(self.folder)}/{subset}"))
-
     def _measure(self, subset: str) -> dict[str, Any]:
         """Measure a subset, its model trained before where it is not yet; return the cost."""
         task = self.resolved.task
         phase = subset if task.trains_each_subset else None
-        folder = self.folder / "work" / slug(subset) if phase else None
+        folder = self.files.work(subset) if phase else None
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         started = time.monotonic()
         earlier = 0.0
@@ -254,9 +212,7 @@ class Run:
         samples = 1 if task.measures_time else model.encoding.eval_samples
         for sample in range(samples):
             model.use_eval_sample(sample)
-            name = f"{slug(subset)}-{sample}" if sample else slug(subset)
-            path = self.folder / "journal" / f"{name}.jsonl"
-            journal = Journal(path, of=f"{place_of(self.folder)}/{name}")
+            journal = self.files.journal(subset, sample)
             earlier += journal.seconds
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))
@@ -272,89 +228,16 @@ class Run:
             [evaluation.rows for evaluation in evaluations],
             [evaluation.items for evaluation in evaluations],
         )
-        files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
-        self._write(files[0], averaged)
-        write_items(files[1], items)
-        of = f"{place_of(self.folder)}/{subset}"
-        write_sealed(self._file(subset, ".json"), cost, of=of, files=files)
+        self.files.write_subset(subset, averaged, items, cost)
         return cost
-
-    def _pretraining(self) -> dict[str, Any] | None:
-        """Return the cost of the phase that the task starts from."""
-        start = self.resolved.start
-        if start is None:
-            return None
-        identity = self.phases.identity(start, None, self.seed)
-        trained = read_trained(self.phases.checkpoint(start, None, self.seed), identity)
-        return asdict(trained) if trained else None
-
-    def _tuning(self) -> dict[str, Any] | None:
-        """Return the chosen learning rates, and those of the phase that the task starts from."""
-        found = {}
-        for name, task in (("task", self.resolved), ("start", self.resolved.start)):
-            choices = self.phases.choices(task) if task else None
-            if choices:
-                found[name] = choices
-        return found or None
-
-    def _write(self, path: Path, measured: Sequence[Measurement]) -> None:
-        context = self.resolved.task.context
-        identity = {
-            "task": self.resolved.label,
-            "encoding": self.encoding.label,
-            "seed": self.seed,
-            "preset": context.preset,
-            "protocol": context.protocol,
-            "data": self.resolved.task.data_label,
-            "run": self.folder.name,
-        }
-        write_rows(path, [identity | asdict(row) for row in measured], CSV_COLUMNS)
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:
         """Write the rows and items that were found, and right after them how they came about."""
-        task = self.resolved.task
-        others = [read_record(path.parent) for path in self.folder.parent.glob("*/run.json")]
-        record = RunRecord(
-            status=status,
-            task=self.resolved.label,
-            encoding=self.encoding.label,
-            encoding_version=self.encoding.version,
-            seed=self.seed,
-            preset=task.context.preset,
-            protocol=task.context.protocol,
-            data=task.provenance(),
-            settings_digest=self.resolved.digest(),
-            settings=self.resolved.settings,
-            tuning=self._tuning(),
-            headline=task.headline,
-            views=task.views,
-            metrics=dict(task.metrics),
-            axes=dict(task.axes),
-            measures_time=task.measures_time,
-            gate=task.gate,
-            max_train_axis=task.max_train_axis,
-            train_length=self.resolved.model.train_length,
-            fine_tune_length=self.resolved.train.length if self.resolved.start else None,
-            unavailable=dict(task.unavailable),
-            environment=environment.describe(self.device),
-            order=1 + max((other.order for other in others), default=0),
-            finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **more,
+        record = make_record(
+            status, self.resolved, self.phases, self.seed, self.files.next_order(), **more
         )
-        if found:
-            write_items(self.folder / "items.parquet", found.items)
-            self._write(self.folder / "rows.csv", found.rows)
-        self._write_record(record)
+        self.files.write(record, found)
 
-    def _write_record(self, record: RunRecord) -> None:
-        files = [self.folder / name for name in ("rows.csv", "items.parquet")]
-        write_sealed(
-            self.folder / "run.json",
-            record.to_json(),
-            of=place_of(self.folder),
-            files=[file for file in files if file.exists()],
-        )
-
-
-def _without_notes(cost: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in cost.items() if key != "notes"}
+    def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the subsets that are measured have cost."""
+        return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)

@@ -1,0 +1,133 @@
+"""The files of one run: what each subset has, all rows and items, and the record of the run."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pe_bench.results.items import Items, read_items, write_items
+from pe_bench.results.journal import Journal
+from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
+from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.system.files import saving, slug
+from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
+from pe_bench.task import Evaluation
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Reads and writes the files of a run.
+
+    Attributes:
+        path: of the folder.
+        labels: values that every row of the run has, by column.
+    """
+
+    path: Path
+    labels: Mapping[str, Any]
+
+    def make(self) -> None:
+        """Make the folder; a file in its place is set aside."""
+        if self.path.exists() and not self.path.is_dir():
+            set_aside(DamagedError(self.path, "is not the folder of a run"))
+        with saving(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def work(self, subset: str) -> Path:
+        """Return the folder for the training of a subset."""
+        return self.path / "work" / slug(subset)
+
+    def remove_work(self) -> None:
+        """Remove what only an unfinished run needs."""
+        shutil.rmtree(self.path / "work", ignore_errors=True)
+
+    def journal(self, subset: str, sample: int) -> Journal:
+        """Return the journal of a subset's evaluation.
+
+        Args:
+            subset: its name.
+            sample: from 0 on; an encoding that draws positions is evaluated more than once.
+        """
+        name = f"{slug(subset)}-{sample}" if sample else slug(subset)
+        return Journal(self.path / "journal" / f"{name}.jsonl", of=f"{place_of(self.path)}/{name}")
+
+    def write_subset(
+        self,
+        subset: str,
+        rows: Sequence[Measurement],
+        items: Sequence[Items],
+        cost: Mapping[str, Any],
+    ) -> None:
+        """Write what a subset has; its cost, written last, seals the other files."""
+        files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
+        self._write_rows(files[0], rows)
+        write_items(files[1], items)
+        write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
+
+    def recall_cost(self, subset: str) -> dict[str, Any] | None:
+        """Return the cost of a subset that is measured, its rows and items whole."""
+        path = self._file(subset, ".json")
+        return recall(lambda: read_sealed(path, of=self._seal(subset)))
+
+    def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
+        """Return the rows and items of subsets that are measured."""
+        rows: list[Measurement] = []
+        items: list[Items] = []
+        for subset in subsets:
+            rows += read_measurements(self._file(subset, ".csv"))
+            items += read_items(self._file(subset, ".parquet"))
+        return Evaluation(rows, items=items)
+
+    def is_done(self, subsets: Sequence[str]) -> bool:
+        """Tell whether the run is finished and whole, with all of these subsets."""
+        path = self.path / "run.json"
+        if recall(lambda: read_sealed(path, of=place_of(self.path), old=True)) is None:
+            return False
+        record = read_record(self.path)
+        return record.status == "done" and {*record.subsets} >= {*subsets}
+
+    def next_order(self) -> int:
+        """Return a place in the order of records after all runs of this encoding and task."""
+        return 1 + max((other.order for other in self._siblings()), default=0)
+
+    def come_last(self) -> None:
+        """Make the finished run the one that reports show, where its code was edited meanwhile."""
+        own = read_record(self.path)
+        for other in self._siblings():
+            edited = other.encoding_version != own.encoding_version
+            if edited and other.settings_digest == own.settings_digest and other.age > own.age:
+                self._write_record(replace(own, order=self.next_order()))
+                return
+
+    def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
+        """Write the rows and items that were found, and right after them how they came about."""
+        if found:
+            write_items(self.path / "items.parquet", found.items)
+            self._write_rows(self.path / "rows.csv", found.rows)
+        self._write_record(record)
+
+    def _write_record(self, record: RunRecord) -> None:
+        files = [self.path / name for name in ("rows.csv", "items.parquet")]
+        write_sealed(
+            self.path / "run.json",
+            record.to_json(),
+            of=place_of(self.path),
+            files=[file for file in files if file.exists()],
+        )
+
+    def _write_rows(self, path: Path, rows: Sequence[Measurement]) -> None:
+        labels = {**self.labels, "run": self.path.name}
+        write_rows(path, [labels | asdict(row) for row in rows], CSV_COLUMNS)
+
+    def _file(self, subset: str, suffix: str) -> Path:
+        return self.path / "subsets" / f"{slug(subset)}{suffix}"
+
+    def _seal(self, subset: str) -> str:
+        """Return the name under which the files of a subset are sealed."""
+        return f"{place_of(self.path)}/{subset}"
+
+    def _siblings(self) -> list[RunRecord]:
+        """Return the records of all runs of this encoding and task, this one among them."""
+        return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]

@@ -1,0 +1,102 @@
+"""What the record of a run says: how its numbers came about, and what they have cost."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from pe_bench.results.record import RunRecord, Status
+from pe_bench.running.phases import Phases
+from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.training import read_trained
+from pe_bench.system import environment
+
+
+def make_record(
+    status: Status, resolved: ResolvedTask, phases: Phases, seed: int, order: int, **more: Any
+) -> RunRecord:
+    """Return the record of a run that ends now.
+
+    Args:
+        status: how it ends.
+        resolved: the task.
+        phases: the training of the encoding.
+        seed: of the run.
+        order: place among the runs of this encoding and task.
+        **more: what only some runs have.
+    """
+    task = resolved.task
+    return RunRecord(
+        status=status,
+        task=resolved.label,
+        encoding=phases.encoding.label,
+        encoding_version=phases.encoding.version,
+        seed=seed,
+        preset=task.context.preset,
+        protocol=task.context.protocol,
+        data=task.provenance(),
+        settings_digest=resolved.digest(),
+        settings=resolved.settings,
+        tuning=_find_tuning(resolved, phases),
+        headline=task.headline,
+        views=task.views,
+        metrics=dict(task.metrics),
+        axes=dict(task.axes),
+        measures_time=task.measures_time,
+        gate=task.gate,
+        max_train_axis=task.max_train_axis,
+        train_length=resolved.model.train_length,
+        fine_tune_length=resolved.train.length if resolved.start else None,
+        unavailable=dict(task.unavailable),
+        environment=environment.describe(phases.device),
+        order=order,
+        finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        **more,
+    )
+
+
+def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
+    """Return what subsets have cost, in all calls together.
+
+    Args:
+        costs: of each subset that is measured.
+        each_subset: whether each was trained by itself; False: one training served all.
+    """
+    trainings = [cost["training"] for cost in costs.values()]
+    if not each_subset:
+        trainings = trainings[:1]
+    seconds = [training["seconds"] for training in trainings]
+    seconds += [cost["evaluation_seconds"] for cost in costs.values()]
+    peaks = [part["peak_memory_bytes"] for part in (*trainings, *costs.values())]
+    notes: dict[str, None] = {}  # in order, each once
+    parts = {}
+    for name, cost in costs.items():
+        notes |= dict.fromkeys(cost["notes"])
+        parts[name] = {key: value for key, value in cost.items() if key != "notes"}
+    return {
+        "subsets": tuple(costs),
+        "seconds": round(sum(seconds), 3),
+        "peak_memory_bytes": max(peaks, default=None),
+        "notes": tuple(notes),
+        "costs": parts,
+    }
+
+
+def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
+    """Return the cost of the phase that the task starts from."""
+    start = resolved.start
+    if start is None:
+        return None
+    identity = phases.identity(start, None, seed)
+    trained = read_trained(phases.checkpoint(start, None, seed), identity)
+    return asdict(trained) if trained else None
+
+
+def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:
+    """Return the chosen learning rates, and those of the phase that the task starts from."""
+    found = {}
+    for name, task in (("task", resolved), ("start", resolved.start)):
+        choices = phases.choices(task) if task else None
+        if choices:
+            found[name] = choices
+    return found or None

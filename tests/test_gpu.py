@@ -135,14 +135,15 @@ def test_scans_run_along_the_last_axis(name: str, monkeypatch: pytest.MonkeyPatc
 class Scarce:
     """Memory for some rows at a time; asking for more fails in the middle of a forward pass."""
 
-    def __init__(self, model: Decoder, rows: int) -> None:
+    def __init__(self, model: Decoder, rows: int, *, after: int = 0) -> None:
         self.rows = rows
+        self.after = after  # forward passes for which there is plenty
         self.seen: list[int] = []
         model.layers[1].register_forward_pre_hook(self.forward)
 
     def forward(self, module: torch.nn.Module, args: tuple[Tensor, ...]) -> None:
         self.seen.append(len(args[0]))
-        if len(args[0]) > self.rows:
+        if len(args[0]) > self.rows and len(self.seen) > self.after:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
 
@@ -152,8 +153,8 @@ def batch(step: int) -> Batch:
     return Batch(tokens, tokens.roll(-1, 1))
 
 
-def train_model(model: Decoder, folder: Path) -> Trained:
-    config = TrainConfig(steps=3, batch_size=8, length=16, lr=1e-2)
+def train_model(model: Decoder, folder: Path, micro_batch: int | None = None) -> Trained:
+    config = TrainConfig(steps=3, batch_size=8, length=16, lr=1e-2, micro_batch=micro_batch)
     return train(
         model,
         batch,
@@ -182,6 +183,16 @@ def test_training_without_memory_goes_on_with_smaller_slices(
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
     assert scarce.seen == [8, 4] + [2] * 12
     assert "memory does not suffice for 4 rows at once: going on with 2" in capsys.readouterr().err
+
+
+def test_gradients_of_a_step_that_ran_out_of_memory_do_not_count(tmp_path: Path) -> None:
+    plenty = make_model("tape").double()
+    train_model(plenty, tmp_path / "plenty")
+    model = make_model("tape").double()
+    scarce = Scarce(model, 3, after=3)
+    train_model(model, tmp_path / "scarce", micro_batch=4)
+    torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
+    assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # it failed in the second half of a batch
 
 
 def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:

@@ -10,16 +10,9 @@ from itertools import product
 import pytest
 
 from pe_bench.errors import InputError
-from pe_bench.tasks.scrolls.miniature import (
-    SPLITS,
-    STYLES,
-    draw,
-    draw_answer,
-    rows,
-    tokenizer,
-    tokens,
-)
+from pe_bench.tasks.scrolls.miniature import SPLITS, draw, draw_answer, rows
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
+from pe_bench.tasks.scrolls.styles import STYLES, tokenizer, tokens
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import normalize_answer, score
 

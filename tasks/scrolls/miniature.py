@@ -9,13 +9,11 @@ them: what differs is how far away a fact is.
 """
 
 import random
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from pe_bench.api import InputError, WordTokenizer
+from pe_bench.api import InputError
+from pe_bench.tasks.scrolls.styles import LABELS, NAMES, STYLES, THINGS, Style, list_options
 
 MOST_FACTS = 12  # of a document; what is longer has more sentences that are none
 ASIDES = 0.1  # share of the sentences that are no facts
@@ -25,38 +23,6 @@ SPLITS = ("train", "validation")
 LEAST_SIZE = 56
 PERIOD = 24  # questions after which classes of answers begin again
 UNANSWERABLE_EVERY = 12  # paper questions, of which one asks for a thing without a fact
-
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-_NAMES = _words("Ada Ben Cleo Dan Eve Finn Gus Hana Ivo Jill Kai Lena Max Nora Otto Pia")
-_THINGS = _words(
-    "anchors baskets candles drums feathers flags gloves hammers jars keys ladders mirrors pillows "
-    "ropes spoons violins"
-)
-_PLACES = _words(
-    "barn cellar garden tower mill harbour attic bakery bridge cabin castle cave chapel forest "
-    "kitchen library market meadow orchard pantry stable tunnel valley wharf"
-)
-_PEOPLE = _words(
-    "baker smith miller tailor doctor farmer judge nurse pilot sailor weaver potter painter hunter "
-    "cook singer dancer teacher lawyer barber gardener mason butcher banker"
-)
-_METHODS = _words(
-    "dropout pooling caching voting hashing masking sorting tagging pruning scaling mixing padding "
-    "tiling boosting warping parsing cropping blending folding ranking rounding shifting splitting "
-    "merging"
-)
-_COLOURS = _words(
-    "red blue green white black grey brown yellow pink purple orange golden silver beige violet "
-    "scarlet"
-)
-_MATERIALS = _words(
-    "oak pine steel copper brass clay cotton silk wool leather paper marble granite ivory rubber "
-    "velvet"
-)
 
 
 class Question(NamedTuple):
@@ -71,127 +37,6 @@ class Document(NamedTuple):
 
     text: str
     questions: list[Question]
-
-
-@dataclass(frozen=True)
-class _Style:
-    """A kind of document.
-
-    Attributes:
-        heading: first line.
-        fact: of a name {a}, a thing {b}, and the values {c} and {d}.
-        aside: a sentence without a fact, of a name.
-        query: about the fact of the thing {b}.
-        answer: of the fact's values.
-        values: what {c} and {d} are drawn from.
-        joiner: between sentences.
-        marked: where there is no query: other forms of `fact`, one for each fact to be summed up.
-        unknown: answer to a question about a thing without a fact; empty: there is none.
-    """
-
-    heading: str
-    fact: str
-    aside: str
-    answer: str
-    values: tuple[Sequence[str], ...]
-    query: str = ""
-    joiner: str = " "
-    marked: tuple[str, ...] = ()
-    unknown: str = ""
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Tokens of the parts, the same for every document: each word is one."""
-        words = {"a": "Ada", "b": "keys", "c": "red", "d": "barn"}
-        words["options"] = _options(["red"] * 4)
-        parts = {"heading": self.heading, "query": self.query, "answer": self.answer}
-        parts |= {"fact": self.joiner + self.fact, "aside": self.joiner + self.aside}
-        parts["marked"] = "".join(self.joiner + form for form in self.marked)
-        sizes = {name: len(tokens(part.format(**words))) for name, part in parts.items()}
-        sizes["answer"] = max(sizes["answer"], len(tokens(self.unknown)))
-        return sizes
-
-
-_STYLES = {
-    "paper question": _Style(
-        heading="Method.",
-        fact="On {b} {c}.",
-        aside="We thank {a}.",
-        query="On {b}",
-        answer="{c}",
-        values=(_METHODS,),
-        unknown="Unanswerable",
-    ),
-    "inference": _Style(
-        heading="AGREEMENT.",
-        fact="Selling {b} {c}.",
-        aside="{a} signs.",
-        query="Selling {b}",
-        answer="{c}",
-        values=(("permitted", "forbidden"),),
-        unknown="Not mentioned",
-    ),
-    "story question": _Style(
-        heading="CHAPTER ONE.",
-        fact="Near {b} {c}.",
-        aside="{a} slept.",
-        query="Near {b}",
-        answer="{c}",
-        values=(_PLACES,),
-    ),
-    "multiple choice": _Style(
-        heading="The Market.",
-        fact="For {b} {c}.",
-        aside="{a} laughed.",
-        query="For {b}\n\n{options}",
-        answer="{c}",
-        values=(_PEOPLE,),
-    ),
-    "meeting query": _Style(
-        heading="Chair: Welcome.",
-        fact="Paint {b} {c} {d}.",
-        aside="{a}: Um, okay.",
-        query="Paint {b}",
-        answer="{c} {d}",
-        values=(_COLOURS, _MATERIALS),
-        joiner="\n",
-    ),
-    "screenplay": _Style(
-        heading="SCENE ONE.",
-        fact="The {c} has {b}.",
-        aside="{a}: Are you sure?",
-        answer="{c}",
-        values=(_PLACES,),
-        joiner="\n",
-        marked=("[The {c} reveals {b}.]", "[The {c} conceals {b}.]"),
-    ),
-    "report": _Style(
-        heading="Background.",
-        fact="The {c} had {b}.",
-        aside="{a} agreed.",
-        answer="{c}",
-        values=(_PEOPLE,),
-        marked=("The {c} needed {b}.", "The {c} deserved {b}."),
-    ),
-}
-_LABELS = {"permitted": "Entailment", "forbidden": "Contradiction"}
-
-STYLES: tuple[str, ...] = tuple(_STYLES)
-
-
-def tokens(text: str) -> list[bytes]:
-    """Return the words, digits and other characters of a text, each a token of `tokenizer`."""
-    return WordTokenizer.pieces(text)
-
-
-def tokenizer() -> WordTokenizer:
-    """Return a vocabulary in which every word of the documents is one token."""
-    texts = [*_NAMES, *_THINGS, *_PLACES, *_PEOPLE, *_METHODS, *_COLOURS, *_MATERIALS]
-    texts += [*_LABELS, *_LABELS.values(), _options(_PEOPLE[:4])]
-    for style in _STYLES.values():
-        texts += [style.heading, *style.marked, style.fact, style.aside, style.query, style.unknown]
-    plain = [re.sub(r" ?\{\w+\}", "", text) for text in texts]
-    return WordTokenizer([*plain, *(f" {text}" for text in plain)])
 
 
 def draw(
@@ -216,12 +61,12 @@ def draw(
             fewer make a shorter one.
         words: drawn from, of every list the first; None: all. As many as `most_facts` at least.
     """
-    form = _STYLES[style]
+    form = STYLES[style]
     sizes = form.sizes
     answers = max(1, len(form.marked))
     room = size - 2 - sizes["heading"] - sizes["marked"]  # BOS and EOS
     room -= sizes["query"] + answers * (sizes["answer"] + 1)
-    names = _shuffled(rng, _THINGS[:words])
+    names = _shuffled(rng, THINGS[:words])
     facts: list[dict[str, str]] = []
     lines: list[str] = []
     for marked in form.marked:
@@ -248,18 +93,18 @@ def draw(
 
 def question_size(style: str) -> int:
     """Return the tokens of a question that one token stands after."""
-    return _STYLES[style].sizes["query"] + 1
+    return STYLES[style].sizes["query"] + 1
 
 
 def draw_answer(style: str, rng: random.Random, words: int | None = None) -> str:
     """Return an answer that a question of this style might have, from the first `words`."""
-    form = _STYLES[style]
+    form = STYLES[style]
     fact = _fact(form, rng, "", rng.randrange(2), words)
-    return _LABELS.get(fact["c"], form.answer.format(**fact))
+    return LABELS.get(fact["c"], form.answer.format(**fact))
 
 
 def _questions(
-    form: _Style,
+    form: Style,
     rng: random.Random,
     facts: list[dict[str, str]],
     things: list[str],
@@ -268,8 +113,8 @@ def _questions(
 ) -> Iterator[Question]:
     """Yield questions of all kinds in turn."""
     all_facts = facts
-    if form is _STYLES["inference"]:
-        kinds = [*_LABELS, ""]
+    if form is STYLES["inference"]:
+        kinds = [*LABELS, ""]
     else:
         kinds = ["known"] * (UNANSWERABLE_EVERY - 1) + ["" if form.unknown else "known"]
     for number in range(first, first + count):
@@ -287,8 +132,8 @@ def _questions(
             stated = _shuffled(rng, [other["c"] for other in all_facts])
             others = dict.fromkeys([*stated, *_shuffled(rng, form.values[0])])
             del others[fact["c"]]
-            options = _options(_shuffled(rng, [fact["c"], *[*others][:3]]))
-        answer = _LABELS.get(fact["c"]) or form.answer.format(**fact)
+            options = list_options(_shuffled(rng, [fact["c"], *[*others][:3]]))
+        answer = LABELS.get(fact["c"]) or form.answer.format(**fact)
         yield Question(form.query.format(**fact, options=options), answer)
 
 
@@ -329,23 +174,18 @@ def rows(
 
 
 def _fact(
-    form: _Style, rng: random.Random, thing: str, number: int, words: int | None
+    form: Style, rng: random.Random, thing: str, number: int, words: int | None
 ) -> dict[str, str]:
-    fact = {"a": _pick(rng, _NAMES), "b": thing}
+    fact = {"a": _pick(rng, NAMES), "b": thing}
     for slot, values in zip("cd", form.values, strict=False):
         fact[slot] = _pick(rng, values[:words])
-    if fact["c"] in _LABELS:
-        fact["c"] = [*_LABELS][number % 2]  # so that there is something of either label
+    if fact["c"] in LABELS:
+        fact["c"] = [*LABELS][number % 2]  # so that there is something of either label
     return fact
 
 
 def _pick(rng: random.Random, items: Sequence[Item]) -> Item:
     return items[int(rng.random() * len(items))]
-
-
-def _options(choices: Sequence[str]) -> str:
-    lettered = zip("ABCD", choices, strict=False)
-    return "\n".join(f" ({letter}) {choice}" for letter, choice in lettered)
 
 
 def _shuffled(rng: random.Random, items: Sequence[Item]) -> list[Item]:

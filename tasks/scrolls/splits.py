@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pe_bench.api import DataError, InputError
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
-from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls import miniature, styles
 from pe_bench.tasks.scrolls.documents import Records, open_split, write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.text.download import hub_file
@@ -90,7 +90,8 @@ class BuiltinDocuments:
 
     def write(self, name: str) -> Path:
         """Return the folder with a subset, whose files are written where they are not whole."""
-        version = hashlib.sha256(Path(miniature.__file__).read_bytes()).hexdigest()[:8]
+        code = Path(miniature.__file__).read_bytes() + Path(styles.__file__).read_bytes()
+        version = hashlib.sha256(code).hexdigest()[:8]
         folder = self.cache / "builtin" / f"{version}-{self.lengths[0]}-{self.items}"
         style = SUBSETS[name].miniature
         for split, size in self.sizes.items():

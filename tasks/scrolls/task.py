@@ -26,7 +26,6 @@ from pe_bench.api import (
     TrainConfig,
 )
 from pe_bench.results.views import View
-from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.answers import answer_subset, score_subset
 from pe_bench.tasks.scrolls.builtin_rows import draw_batch
 from pe_bench.tasks.scrolls.fine_tuning import FineTuning
@@ -41,6 +40,7 @@ from pe_bench.tasks.scrolls.splits import (
     download,
     open_subsets,
 )
+from pe_bench.tasks.scrolls.styles import tokenizer
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize, summarize_lengths
 
@@ -199,7 +199,7 @@ class Scrolls(Task):
 
     def _tokenizer(self) -> Tokenizer:
         if self.builtin:
-            return miniature.tokenizer()
+            return tokenizer()
         assert self.context.start is not None  # the preset names one
         assert isinstance(self.context.start.vocabulary, Tokenizer)
         return self.context.start.vocabulary

@@ -17,6 +17,7 @@ from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
 
 BELOW = "†"
+UNLIMITED = 10_000  # characters of a line
 LEARNED = "seeds that learned"
 
 
@@ -46,7 +47,9 @@ def summarize(folders: Iterable[Path], *, wide: bool = False) -> str:
     parts = []
     for table in make_tables(records):
         comparison = compare_table(table)
-        shown = plain_table(*_ranked(table, comparison)) if wide else brief_table(table, comparison)
+        shown = brief_table(table, comparison)
+        if wide:
+            shown = plain_table(*_ranked(table, comparison), UNLIMITED)
         parts += [wrap(table.heading), shown, wrap(_describe_marks(table, comparison, wide=wide))]
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
 
@@ -124,7 +127,7 @@ def _describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         )
     if table.references is not None:
         names = ", ".join(_reference_names(table))
-        marks.append(f"References, which learn nothing and are not ranked: {names}.")
+        marks.append(f"References, which know training batches only and are not ranked: {names}.")
         if table.below_references():
             marks.append(f"{BELOW}: not better than the best reference.")
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 WIDTH = 80
 GAP = "  "
-LEAST = 12  # characters that the words of a heading have at least
+HEADINGS = (20, 12, 8)  # least widths of a column for its heading, the first that fits
 SPREAD = " ± "
 
 
@@ -26,17 +26,18 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
         width: characters of a line; headings of many columns may need more.
     """
     columns = [_align([row[place] for row in rows]) for place in range(1, len(header))]
-    headings = []
-    for text, column in zip(header[1:], columns, strict=True):
-        widest = max([LEAST, *map(len, column)])
-        headings.append(
-            textwrap.wrap(text, widest, break_long_words=False, break_on_hyphens=False) or [""]
-        )
-    widths = []
-    for heading, column in zip(headings, columns, strict=True):
-        widths.append(max(map(len, [*heading, *column])))
     names = [row[0] for row in rows]
-    room = width - sum(len(GAP) + each for each in widths)
+    longest = max(map(len, [header[0], *names]))
+    for least in HEADINGS:
+        headings = []
+        widths = []
+        for text, column in zip(header[1:], columns, strict=True):
+            heading = _wrap_heading(text, max([least, *map(len, column)]))
+            headings.append(heading)
+            widths.append(max(map(len, [*heading, *column])))
+        room = width - sum(len(GAP) + each for each in widths)
+        if longest <= room:
+            break
     first = max([len(header[0]), *(len(name) for name in names if len(name) <= room)])
     height = max([1, *map(len, headings)])
     lines = []
@@ -51,6 +52,11 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
             name = ""
         lines.append(_line(name, [column[index] for column in columns], first, widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrap_heading(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def _align(cells: Sequence[str]) -> list[str]:

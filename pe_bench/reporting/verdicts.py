@@ -18,6 +18,7 @@ from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, sm
 from pe_bench.results.standings import average_over
 
 MOST_SEEDS = 100  # a guess beyond is none
+SMALLEST = 0.05  # of 100: what is printed as 0.0
 SCALE = "on a scale from 0, the best reference of a task, to 100, the ceiling"
 
 
@@ -230,8 +231,10 @@ def describe_all(found: Verdicts) -> str:
     if mean is None:
         return f"{line}."
     value, low, high = (100 * number for number in (mean.value, mean.low, mean.high))
-    side = "better" if value >= 0 else "worse"
-    line += f"; {SCALE}, it is {abs(value):.1f} {side} on average over these tasks"
+    amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
+    if abs(value) < SMALLEST:
+        amount = "neither better nor worse"
+    line += f"; {SCALE}, it is {amount} on average over these tasks"
     if low == low:
         line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
     counts = "which counts" if mean.told_apart else "which does not count"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.reading import references_path, write_rows
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS
-from pe_bench.results.significance import seeds_to_show
+from pe_bench.results.significance import holm, seeds_to_show
 from pe_bench.results.standings import (
     TaskScores,
     average_over,
@@ -184,6 +185,19 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
     assert low <= np.mean(found) <= high
 
 
+def test_correction_is_for_all_tasks_together() -> None:
+    asked = [(task.scores, "A", "B") for task in simulate(np.random.default_rng(0), 2)]
+    alone = [compare_asked([one])[0].p_value for one in asked]
+    together = [difference.p_value for difference in compare_asked(asked)]
+    assert together == holm(alone) and together != alone
+
+
+def test_normalised_scores() -> None:
+    scores = Scores("AB", np.array([[60.0], [10.0]]), seeds=[0])
+    assert TaskScores("t", scores, True, 10, 110).normalise().values.tolist() == [[0.5], [0]]
+    assert TaskScores("t", scores, False, 110, 10).normalise().values.tolist() == [[0.5], [1]]
+
+
 def test_seeds_to_show_an_effect_do_show_it() -> None:
     rng = np.random.default_rng(0)
     seeds = seeds_to_show(1.5, 2 * 2**0.5, 1)
@@ -239,14 +253,18 @@ def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
     assert "1 (a)" in ranks and "2 to 3 (b)" in ranks
 
 
-def test_the_picture_says_what_is_to_be_seen(tables: list[Table]) -> None:
-    figure = draw_forest(
-        verdicts.judge(verdicts.choose_tables(tables, ["near", "far", "none"]), "good", "plain")
-    )
+LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")
+
+
+@pytest.mark.parametrize("names", [("good", "plain"), LONG], ids=["short", "long"])
+def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
+    chosen = verdicts.choose_tables(tables, ["near", "far", "none"])
+    found = replace(verdicts.judge(chosen, "good", "plain"), first=names[0], second=names[1])
+    figure = draw_forest(found)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    title = figure.get_suptitle()
-    assert title.startswith("good is better than plain on 2 of 3 tasks, not told apart on 1")
+    expected = f"{found.first} is better than {found.second} on 2 of 3 tasks, not told apart on 1"
+    assert figure.get_suptitle().replace("\n", " ").startswith(expected)
     (axis,) = figure.axes
     renderer = canvas.get_renderer()
     texts = [*axis.texts, *axis.get_yticklabels(), axis.xaxis.label, *figure.texts]

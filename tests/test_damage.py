@@ -98,7 +98,7 @@ def test_a_damaged_run_hurts_no_other(
     capsys.readouterr()
     assert toy(encodings=("nope",)) == (0, [])
     out, err = capsys.readouterr()
-    assert "nope" in out.split("\n\n")[-2] and not err  # its table, and no word of the other
+    assert "nope" in out.split("\n\n")[-3] and not err  # its table, and no word of the other
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder.name}/{file} " in line and "run it again, or remove" in line

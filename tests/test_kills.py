@@ -4,20 +4,18 @@
 """
 
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from grid_process import start
 
-from pe_bench.cli import main
 from pe_bench.results.items import read_items
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
@@ -27,35 +25,7 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
 BOTH = ("--subsets", "qasper", "quality")
-RUN = [
-    *("run", "--task", "scrolls", "--data", "documents"),
-    *("--model.layers", "2", "--model.width", "32", "--model.heads", "2"),
-    *("--model.mlp_width", "32", "--pretrain.steps", "30", "--pretrain.save_every", "0"),
-    *("--train.steps", "15", "--train.save_every", "0"),
-]
-
 GRID = ("--encoding", "nope", "tape", *BOTH)
-
-
-def work(folder: Path, options: tuple[str, ...]) -> None:
-    """Run a grid and its report in a folder, in a process of its own."""
-    with (folder / "log").open("a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    os.environ["PE_BENCH_CACHE"] = str(folder / "cache")
-    os.chdir(folder)
-    sys.exit(main([*RUN, *options]) or main(["report"]))
-
-
-def start(folder: Path, *options: str) -> Any:
-    """Start a grid in a process that has everything imported already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["pe_bench.running.grid", "pe_bench.reporting.report", "datasets"]
-    )
-    process = context.Process(target=work, args=(folder, options))
-    process.start()
-    return process
 
 
 def prepare(folder: Path, items: int = 150) -> Path:

@@ -31,8 +31,11 @@ class Exits(Encoding):
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Those of the test process are put back."""
+    """Those of a terminal, whoever has started the tests; its own are put back."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, usual)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -16,7 +16,13 @@ from torch import Tensor
 
 from pe_bench.decoder.blocked import blocked_attention
 from pe_bench.decoder.flex import flex_attention
-from pe_bench.decoder.logits import PLAIN, LogitTerms, attention_logits, dense_bias
+from pe_bench.decoder.logits import (
+    PLAIN,
+    LogitTerms,
+    attention_logits,
+    dense_bias,
+    repeat_heads,
+)
 from pe_bench.errors import InputError
 from pe_bench.positions import causal_mask
 
@@ -25,7 +31,6 @@ BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto
 
 LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
-
 
 FLEX_DEVICES = ["cuda"]
 """Where flex attention is compiled and has a gradient."""
@@ -126,11 +131,6 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
     return None
 
 
-def repeat_heads(t: Tensor, heads: int) -> Tensor:
-    """Return one row of keys or values for each head: (B, G, S, D) -> (B, H, S, D)."""
-    return t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], dim=1)
-
-
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     scale = 1 / terms.divisor(q.shape[-1])
     width = v.shape[-1]
@@ -145,7 +145,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     k = _pad(k, widest)
     v = _pad(v, widest)
     mask = None
-    bias = dense_bias(terms, q.shape[2], k.shape[2])  # (B or 1, H or 1, T, S)
+    bias = dense_bias(terms, q.shape[2], k.shape[2], q.device)  # (B or 1, H or 1, T, S)
     if terms.index is not None or bias is not None:
         mask = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
         if bias is not None:

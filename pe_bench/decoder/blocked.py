@@ -59,9 +59,7 @@ class _Blocked(torch.autograd.Function):
         inputs = ctx.saved_tensors
         q, k, v = inputs[:3]
         needed = ctx.needs_input_grad[1:]
-        sums: list[Any] = [
-            torch.zeros_like(t) if n else None for t, n in zip(inputs, needed, strict=True)
-        ]
+        sums = Sums(inputs)
         for block in blocks(q, k, ctx.terms):
             parts = block.parts(inputs, needed)
             with torch.enable_grad():
@@ -71,20 +69,44 @@ class _Blocked(torch.autograd.Function):
                 shares = block.softmax(masked, gradient=True)  # (B, H, t, s)
             grad = grad_out[:, :, block.rows]  # (B, H, t, E)
             if needed[V]:
-                sums[V][:, :, : block.keys] += shares.detach().to(v.dtype).mT @ grad
+                sums.add(V, block, shares.detach().to(v.dtype).mT @ grad)
             grad_shares = (grad @ v[:, :, : block.keys].mT).to(shares.dtype)  # (B, H, t, s)
             (grad_scores,) = torch.autograd.grad(shares, masked, grad_shares)
-            block.add_gradients(sums, parts, scores, grad_scores)
-        return None, *sums
+            wanted = [i for i in range(len(parts)) if needed[i] and i != V]
+            if not wanted:
+                continue
+            leaves = [parts[i] for i in wanted]
+            found = torch.autograd.grad(scores, leaves, grad_scores, allow_unused=True)
+            for i, gradient in zip(wanted, found, strict=True):
+                if gradient is not None:
+                    sums.add(i, block, gradient)
+        return None, *sums.totals
+
+
+class Sums:
+    """Gradients of the inputs, added up over blocks; None for inputs that got none."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self.inputs = inputs
+        self.totals: list[Tensor | None] = [None] * len(inputs)
+
+    def add(self, i: int, block: "QueryBlock", gradient: Tensor) -> None:
+        """Add the gradient of the block's part of the i-th input."""
+        total = self.totals[i]
+        if total is None:
+            total = torch.zeros_like(self.inputs[i])
+            self.totals[i] = total
+        part = total[block.part(i)] if i < len(TOKEN_AXIS) else total
+        part += gradient
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """Some queries and the first keys, which are all that they may look at.
 
     Attributes:
-        rows: of the queries in falling order.
-        queries: the same queries in rising order, (t,), largest first.
+        rows: where the block's queries are among all of them in falling order.
+        queries: the same queries by their numbers in rising order, (t,), largest first.
         index: their columns among the keys, (B or 1, t).
         keys: number of keys.
         seen: number of leading keys that every query may look at.
@@ -102,12 +124,13 @@ class Block:
         return (*(slice(None),) * TOKEN_AXIS[i], tokens)
 
     def parts(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
-        """Return the block's part of each input, as leaves where a gradient is needed."""
+        """Return the block's part of each input, leaves where logits need their gradient."""
         parts = list(inputs)
         for i in range(len(TOKEN_AXIS)):
             if inputs[i] is not None:
                 parts[i] = inputs[i][self.part(i)].detach()
-                parts[i].requires_grad_(bool(needed) and needed[i] and i != V)
+                if needed and needed[i] and i != V:
+                    parts[i].requires_grad_()
         return parts
 
     def logits(self, terms: LogitTerms, parts: Sequence[Any]) -> Tensor:
@@ -131,20 +154,8 @@ class Block:
         scores[..., self.seen :].masked_fill_(later, -torch.inf)
         return scores.requires_grad_(gradient).softmax(-1)
 
-    def add_gradients(
-        self, sums: list[Any], parts: list[Any], scores: Tensor, grad_scores: Tensor
-    ) -> None:
-        """Add the gradients of the parts, except v's, which does not enter the logits."""
-        wanted = [i for i, total in enumerate(sums) if total is not None and i != V]
-        leaves = [parts[i] for i in wanted]
-        grads = torch.autograd.grad(scores, leaves, grad_scores, allow_unused=True)
-        for i, grad in zip(wanted, grads, strict=True):
-            if grad is not None:
-                total = sums[i][self.part(i)] if i < len(TOKEN_AXIS) else sums[i]
-                total += grad
 
-
-def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[Block]:
+def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     """Divide queries, (B, H, T, D) in falling order, over the keys (B, H, S, D)."""
     length = q.shape[2]
     size = LOGITS // (q.shape[0] * q.shape[1] * k.shape[2])
@@ -153,8 +164,10 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[Block]:
         stop = min(start + size, length)
         queries = torch.arange(length - 1 - start, length - 1 - stop, -1, device=q.device)
         if terms.index is None:
-            yield Block(slice(start, stop), queries, queries[None], length - start, length - stop)
+            yield QueryBlock(
+                slice(start, stop), queries, queries[None], length - start, length - stop
+            )
         else:
             index = terms.index[:, queries]  # (B or 1, t)
             keys = int(index.max()) + 1
-            yield Block(slice(start, stop), queries, index, keys, int(index.min()))
+            yield QueryBlock(slice(start, stop), queries, index, keys, int(index.min()))

@@ -56,7 +56,7 @@ PLAIN = LogitTerms()
 
 def attention_logits(q: Tensor, k: Tensor, terms: LogitTerms = PLAIN) -> Tensor:
     """Return what the softmax of `attend` is given, (B, H, T, S), -inf where no query may look."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # (B, H, S, D)
+    k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     scores = unmasked_logits(q, k, terms)
     causal = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
     return scores.masked_fill(~causal, -torch.inf)
@@ -93,13 +93,18 @@ def scaled_product(q: Tensor, k: Tensor, divisor: float) -> Tensor:
         return (q.to(wide) / divisor) @ k.to(wide).mT
 
 
-def dense_bias(terms: LogitTerms, queries: int, keys: int) -> Tensor | None:
+def repeat_heads(t: Tensor, heads: int) -> Tensor:
+    """Return one row of keys or values for each head: (B, G, S, D) -> (B, H, S, D)."""
+    return t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], dim=1)
+
+
+def dense_bias(terms: LogitTerms, queries: int, keys: int, device: torch.device) -> Tensor | None:
     """Return what is added to logits but does not separate, (B or 1, H or 1, T, S), or None."""
     if terms.by_distance is not None:
         return falling_toeplitz(terms.by_distance, queries, keys).flip(-2)[None]
     if terms.bias is None:
         return None
-    return terms.bias(terms.positions or in_order(queries, torch.device("cpu")))
+    return terms.bias(terms.positions or in_order(queries, device))
 
 
 def falling_toeplitz(by_distance: Tensor, queries: int, keys: int) -> Tensor:

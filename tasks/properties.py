@@ -23,7 +23,8 @@ from pe_bench.api import (
     Vocabulary,
 )
 from pe_bench.checks.costs import measure_costs
-from pe_bench.checks.encodings import Subject, examine
+from pe_bench.checks.encodings import examine
+from pe_bench.checks.subject import Subject
 
 EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8

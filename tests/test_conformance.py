@@ -14,8 +14,9 @@ from torch import Tensor
 
 from pe_bench.checks import encodings as module
 from pe_bench.checks.depth import describe_missing_layers, find_unlike_layers
-from pe_bench.checks.encodings import CHECKS, CONFIG, FACTS, Subject, examine
+from pe_bench.checks.encodings import CHECKS, FACTS, examine
 from pe_bench.checks.kernels import compare_kernels
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import attention, blocked
 from pe_bench.decoder.cache import Cache
@@ -338,7 +339,7 @@ def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))
         assert set(findings("alibi")) == {"backends"}
     with monkeypatch.context() as patch:
-        patch.setattr(blocked.Block, "add_gradients", lambda self, *_: None)
+        patch.setattr(blocked.Sums, "add", lambda self, *_: None)
         reason = findings("fox", ["repeatable", "backends"])["backends"]
         assert reason.startswith("backend blocked changes the gradient of embed_tokens.weight by")
     with monkeypatch.context() as patch:

@@ -7,8 +7,9 @@ from dataclasses import MISSING, fields
 import pytest
 from helpers import KINDS
 
-from pe_bench.checks.encodings import CHECKS, CONFIG, Subject
+from pe_bench.checks.encodings import CHECKS
 from pe_bench.checks.findings import NotApplicable
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry import plugins
 

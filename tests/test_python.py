@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import pe_bench
-from pe_bench.decoder.model import Block
+from pe_bench.decoder.block import Block
 from pe_bench.registry import plugins
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import torch
 from helpers import some_slow
 from torch import Tensor
 
-from pe_bench.checks.encodings import CONFIG, Subject
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
-from pe_bench.decoder.model import Block, Context, MakeEncoding
+from pe_bench.decoder.block import Block, Context
+from pe_bench.decoder.model import MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 

@@ -7,78 +7,40 @@ is its line in the legend.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from pe_bench.checks.differences import difference, first_difference
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.checks.kernels import LENGTHS, compare_kernels
-from pe_bench.config import ModelConfig
+from pe_bench.checks.states import permutation, rotation
+from pe_bench.checks.subject import (
+    CONFIG,
+    LENGTH,
+    TRAIN_LENGTH,
+    Subject,
+    layer_outputs,
+    outputs_and_gradients,
+)
 from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import BACKENDS, Backend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import generate
-from pe_bench.decoder.model import Decoder, MakeEncoding
-from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.positions import Positions
 
-LENGTH = 40
-TRAIN_LENGTH = 32
-TOLERANCE = 1e-9  # relative, in float64
 SMALL = 1e-3  # a gradient that is smaller, relative to the largest one, is compared with that
-# Layers enough for what happens in every fourth one only. Larger weights than a real model's:
-# attention must be far from uniform for positions to matter.
-CONFIG = ModelConfig(
-    layers=9,
-    heads=4,
-    width=64,
-    mlp_width=96,
-    init_std=0.15,
-    vocab_size=64,
-    train_length=TRAIN_LENGTH,
-    digit_ids=tuple(range(10)),
-    separator_ids=(10, 11, 12, 13),
-)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """An encoding under test: how to make one, and where to run it."""
-
-    make_encoding: MakeEncoding
-    device: str = "cpu"
-
-    def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
-        """Return a small decoder without zero weights, always the same, in evaluation mode."""
-        torch.manual_seed(0)
-        model = Decoder(replace(CONFIG, layers=layers), self.make_encoding)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.05 * torch.randn_like(parameter))
-        return model.to(self.device, dtype).eval()
-
-    def tokens(self, length: int = LENGTH, rows: int = 2) -> Tensor:
-        """Return random tokens (rows, length), always the same."""
-        generator = torch.Generator().manual_seed(1)
-        shape = (rows, self.length(length))
-        return torch.randint(CONFIG.vocab_size, shape, generator=generator).to(self.device)
-
-    def length(self, wanted: int) -> int:
-        """Return the wanted length, or as much of it as the encoding has positions for."""
-        limit = self.make_encoding(CONFIG, 0).max_position
-        return wanted if limit is None else min(wanted, limit)
 
 
 @torch.no_grad()
 def repeatable(subject: Subject) -> str | None:
     """The same input twice gives the same outputs."""
     model = subject.model()
-    first = _layer_outputs(model, subject.tokens())
-    second = _layer_outputs(model, subject.tokens())
-    return _first_difference(
+    first = layer_outputs(model, subject.tokens())
+    second = layer_outputs(model, subject.tokens())
+    return first_difference(
         second, first, "the same input twice gives different outputs: they differ"
     )
 
@@ -90,9 +52,9 @@ def causal(subject: Subject) -> str | None:
     tokens = subject.tokens()
     changed = tokens.clone()
     changed[:, 25:] = (changed[:, 25:] + 7) % CONFIG.vocab_size
-    before = [outputs[:, :25] for outputs in _layer_outputs(model, tokens)]
-    after = [outputs[:, :25] for outputs in _layer_outputs(model, changed)]
-    return _first_difference(after, before, "changing later tokens changes the outputs")
+    before = [outputs[:, :25] for outputs in layer_outputs(model, tokens)]
+    after = [outputs[:, :25] for outputs in layer_outputs(model, changed)]
+    return first_difference(after, before, "changing later tokens changes the outputs")
 
 
 @torch.no_grad()
@@ -110,7 +72,7 @@ def prefix_consistent(subject: Subject) -> str | None:
     if model.encoding.needs_final_length:
         finished = torch.full((len(tokens),), tokens.shape[1])
     start = model(tokens[:, :17], final_lengths=finished)
-    return _difference(start, model(tokens)[:, :17], "cutting the sequence changes the outputs")
+    return difference(start, model(tokens)[:, :17], "cutting the sequence changes the outputs")
 
 
 @torch.no_grad()
@@ -126,7 +88,7 @@ def shift_invariant(subject: Subject) -> str | None:
         shift = min(shift, model.encoding.max_position - tokens.shape[1])
     plain = model(tokens, positions=ids)
     shifted = model(tokens, positions=ids + shift)
-    return _difference(shifted, plain, f"shifting the positions by {shift} changes the outputs")
+    return difference(shifted, plain, f"shifting the positions by {shift} changes the outputs")
 
 
 @torch.no_grad()
@@ -137,7 +99,7 @@ def cache(subject: Subject) -> str | None:
     memory = Cache(len(tokens), tokens.shape[1], subject.device)
     steps = [tokens[:, :30], *tokens[:, 30:].split(1, dim=1)]
     decoded = torch.cat([model(step, memory) for step in steps], dim=1)
-    return _difference(decoded, model(tokens), "decoding with a cache changes the outputs")
+    return difference(decoded, model(tokens), "decoding with a cache changes the outputs")
 
 
 @torch.no_grad()
@@ -147,7 +109,7 @@ def chunks(subject: Subject) -> str | None:
     tokens = subject.tokens()
     memory = Cache(len(tokens), tokens.shape[1], subject.device)
     pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
-    return _difference(pieces, model(tokens), "feeding the prompt in pieces changes the outputs")
+    return difference(pieces, model(tokens), "feeding the prompt in pieces changes the outputs")
 
 
 def ragged(subject: Subject) -> str | None:
@@ -173,18 +135,18 @@ def backends(subject: Subject) -> str | None:
     """Every backend of attention gives the formula's outputs and gradients."""
     model = subject.model()
     tokens = subject.tokens()
-    expected, gradients = _outputs_and_gradients(model, tokens, "eager")
+    expected, gradients = outputs_and_gradients(model, tokens, "eager")
     # Some are zero but for rounding, as of a bias that is the same for all keys.
     least = SMALL * max(float(gradient.abs().max()) for gradient in gradients.values())
     with _small_blocks():
         for backend in _serving(model, tokens):
-            outputs, others = _outputs_and_gradients(model, tokens, backend)
+            outputs, others = outputs_and_gradients(model, tokens, backend)
             changes = f"backend {backend} changes"
-            if wrong := _difference(outputs, expected, f"{changes} the outputs"):
+            if wrong := difference(outputs, expected, f"{changes} the outputs"):
                 return wrong
             for name, gradient in gradients.items():
                 what = f"{changes} the gradient of {name}"
-                if wrong := _difference(others[name], gradient, what, least):
+                if wrong := difference(others[name], gradient, what, least):
                     return wrong
     return None
 
@@ -281,57 +243,6 @@ def max_position(subject: Subject) -> str | None:
     except InputError:
         return None
     return f"position {limit} is accepted although there are {limit}"
-
-
-@torch.no_grad()
-def permutation(subject: Subject) -> str | None:
-    """Permuting the tokens that `update_state` is given permutes the states that it returns."""
-    model = subject.model()
-    tokens = subject.tokens()
-    encoding = model.encoding
-    if not (isinstance(encoding, StatefulEncoding) and encoding.overrides("update_state")):
-        raise NotApplicable("hands its state on as it is")
-    if not encoding.permutation_equivariant:
-        raise NotApplicable("declares permutation_equivariant = False")
-    calls: list[tuple[Any, Any, Any]] = []
-    for each in model.encodings:
-        _record_calls(each, "update_state", calls)
-    model(tokens)
-    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(3))
-    for update, args, returned in calls:
-        actual = update(*_map_tensors(args, lambda t: t[..., order, :]))
-        expected = _map_tensors(returned, lambda t: t[..., order, :])
-        for one, other in zip(_tensors(actual), _tensors(expected), strict=True):
-            if wrong := _difference(one, other, "the order of the tokens changes a state"):
-                return wrong
-    return None
-
-
-@torch.no_grad()
-def rotation(subject: Subject) -> str | None:
-    """Rotating the feature planes of all states alike changes nothing, where so declared."""
-    model = subject.model()
-    tokens = subject.tokens()
-    encoding = model.encoding
-    if not (isinstance(encoding, StatefulEncoding) and encoding.rotation_equivariant):
-        raise NotApplicable("does not declare rotation_equivariant = True")
-    expected = model(tokens)
-    prepare = encoding.prepare
-    seen: list[tuple[Tensor, Tensor]] = []
-    angles = torch.linspace(0.5, 3.0, CONFIG.head_dim // 2, dtype=expected.dtype)
-    angles = angles.to(subject.device)
-
-    def rotated(x: Tensor, positions: Positions) -> Any:
-        before = prepare(x, positions)
-        after = encoding.rotate_state(before, angles)
-        seen.extend(zip(_tensors(before), _tensors(after), strict=True))
-        return after
-
-    encoding.prepare = rotated  # type: ignore[method-assign]
-    actual = model(tokens)
-    if all(torch.equal(before, after) for before, after in seen):
-        return "rotate_state does not change the state"
-    return _difference(actual, expected, "rotating the states changes the outputs")
 
 
 CHECKS: dict[str, Callable[[Subject], str | None]] = {
@@ -432,77 +343,6 @@ def _small_blocks() -> Iterator[None]:
         blocked.MAX_QUERIES = kept
 
 
-def _outputs_and_gradients(
-    model: Decoder, tokens: Tensor, backend: Backend
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return logits (B, T, vocab_size), and the gradient of each parameter that has one."""
-    model.zero_grad()
-    out = model(tokens, backend=backend)
-    out.square().mean().backward()
-    named = model.named_parameters()
-    found = {name: p.grad.clone() for name, p in named if p.grad is not None}
-    return out.detach(), found
-
-
-def _layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
-    """Return what each layer hands to the next, (B, T, C) each."""
-    outputs: list[Tensor] = []
-    handles = [
-        block.register_forward_hook(lambda block, args, returned: outputs.append(returned[0]))
-        for block in model.layers
-    ]
-    model(tokens)
-    for handle in handles:
-        handle.remove()
-    return outputs
-
-
 def _size(logits: Tensor) -> float:
     """Return the root mean square of attention logits where a query may look."""
     return float(logits[logits.isfinite()].double().square().mean().sqrt())
-
-
-def _first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:
-    """Compare the outputs of all layers and name the first that differs."""
-    for layer, (one, other) in enumerate(zip(actual, expected, strict=True)):
-        if wrong := _difference(one, other, what):
-            return f"{wrong}, first in layer {layer}"
-    return None
-
-
-def _difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
-    """Return how far two results are apart, None where rounding explains it.
-
-    Args:
-        least: errors are relative to the largest number, and to this if all are smaller.
-    """
-    error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=least))
-    return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
-
-
-def _record_calls(owner: Any, hook: str, calls: list[tuple[Any, Any, Any]]) -> None:
-    """Let every call of a hook add (hook, arguments, result) to a list."""
-    original = getattr(owner, hook)
-
-    def record(*args: Any) -> Any:
-        returned = original(*args)
-        calls.append((original, args, returned))
-        return returned
-
-    setattr(owner, hook, record)
-
-
-def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a state with every tensor of it changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(_map_tensors(part, change) for part in value)
-    return value
-
-
-def _tensors(state: Any) -> list[Tensor]:
-    """Return the tensors of a state, in order."""
-    if isinstance(state, tuple):
-        return [tensor for part in state for tensor in _tensors(part)]
-    return [state] if isinstance(state, Tensor) else []

@@ -10,6 +10,7 @@ from pe_bench.checks import tasks as task_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.system.files import cache_folder
@@ -47,7 +48,7 @@ def check_encodings(
         InputError: an encoding that cannot be loaded or built.
     """
     loaded = [plugins.load("encoding", spec) for spec in specs]
-    subjects = {p.label: encoding_checks.Subject(p.make, device) for p in loaded}
+    subjects = {p.label: Subject(p.make, device) for p in loaded}
     for label, subject in subjects.items():  # what cannot be built is said before the first line
         _build(label, subject.model)
     checks = encoding_checks.CHECKS
@@ -174,7 +175,7 @@ def _first_line(check: Callable[..., Any]) -> str:
     return (check.__doc__ or "").partition("\n")[0]
 
 
-def _costs(subject: encoding_checks.Subject) -> tuple[Sequence[str], Finding]:
+def _costs(subject: Subject) -> tuple[Sequence[str], Finding]:
     """Return an encoding's costs as text, and why where they cannot be measured."""
     try:
         costs = measure_costs(subject.make_encoding)
@@ -185,9 +186,9 @@ def _costs(subject: encoding_checks.Subject) -> tuple[Sequence[str], Finding]:
     return (f"{costs.parameters:,}", f"{share:+.2%}", cache), Finding("ok")
 
 
-def _depth_note(subject: encoding_checks.Subject) -> list[str]:
+def _depth_note(subject: Subject) -> list[str]:
     """Return a note on an encoding that does something from a third or later layer on only."""
-    config = replace(encoding_checks.CONFIG, layers=DEEP)
+    config = replace(CONFIG, layers=DEEP)
     try:
         unlike = find_unlike_layers(subject.make_encoding, config)
     except Exception:  # a crash is among the findings

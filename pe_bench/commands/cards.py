@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.checks.encodings import CONFIG, Subject
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.errors import InputError

@@ -4,7 +4,7 @@ import inspect
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
-from pe_bench.checks.encodings import CONFIG
+from pe_bench.checks.subject import CONFIG
 from pe_bench.commands.cards import FACTS, align, places_of
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError, describe_error

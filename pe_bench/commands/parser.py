@@ -87,21 +87,19 @@ class _StoreOnce(argparse.Action):
             several = ", or write all values behind one" if self.nargs == "+" else ""
             parser.error(f"{option_string} is given twice: leave one of them out{several}")
         given.add(self.dest)
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, self.stored(values))
+
+    def stored(self, values: Any) -> Any:
+        """Return what is stored of the values given."""
+        return values
 
 
 class _StoreSeeds(_StoreOnce):
     """Stores the seeds of several numbers and ranges as one list."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        seeds = [seed for part in values for seed in part]
-        super().__call__(parser, namespace, seeds, option_string)
+    def stored(self, values: Any) -> list[int]:
+        """Return one list of several."""
+        return [seed for part in values for seed in part]
 
 
 def make_parser() -> Parser:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
-from pe_bench.decoder.model import Attention, Context, MakeEncoding
+from pe_bench.decoder.block import Attention, Context
+from pe_bench.decoder.model import MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State

@@ -5,7 +5,6 @@ prefix, so a pretrained checkpoint loads as it is; the encoding's own are under 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import torch
@@ -14,14 +13,14 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder import hooks
-from pe_bench.decoder.attention import Backend, attend, repeat_heads
+from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.block import Block, Context
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.halves import in_halves
-from pe_bench.decoder.logits import attention_logits
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.positions import Positions, State
+from pe_bench.positions import Positions
 
 LOGITS = 2**24
 """Logits of the vocabulary that are made at a time, about; small ones in few large steps."""
@@ -31,109 +30,6 @@ class MakeEncoding(Protocol):
     """An encoding's class with its options applied."""
 
     def __call__(self, model: ModelConfig, layer: int) -> Encoding: ...
-
-
-@dataclass(frozen=True)
-class Context:
-    """What one forward pass hands to every layer."""
-
-    positions: Positions
-    cache: Cache | None
-    backend: Backend
-    trace: list[Tensor] | None  # if a list, every layer's logits are put into it
-
-    def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
-        """Return a layer's tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
-        return new if self.cache is None else self.cache.append((layer, name), new)
-
-
-class Attention(nn.Module):
-    """Self-attention without biases; the encoding's hooks around it."""
-
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__()
-        self.config = config
-        self.layer = layer
-        narrow = config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.width, config.width, bias=False)
-        self.k_proj = nn.Linear(config.width, narrow, bias=False)
-        self.v_proj = nn.Linear(config.width, narrow, bias=False)
-        self.o_proj = nn.Linear(config.width, config.width, bias=False)
-
-    def forward(
-        self, x: Tensor, encoding: Encoding, state: State, context: Context
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
-        q = self.split_heads(self.q_proj(x))  # (B, H, T, D)
-        k = self.split_heads(self.k_proj(x))  # (B, G, T, D)
-        v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
-        positions = self._positions(x, encoding, state, context)
-        q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
-        extra = hooks.extra_values(encoding, positions, len(x))  # (B, H, T, E)
-        if extra is not None:
-            v = repeat_heads(v, extra.shape[1])  # (B, H, T, D)
-            v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H, T, D + E)
-        k = context.remember(self.layer, "k", k)  # (B, G, S, D)
-        v = context.remember(self.layer, "v", v)  # (B, G, S, D) or (B, H, S, D + E)
-        terms = hooks.logit_terms(encoding, positions, len(x))
-        if context.trace is not None:
-            context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
-        out = attend(q, k, v, terms, backend=context.backend)  # (B, H, T, D) or (B, H, T, D + E)
-        head_dim = self.config.head_dim
-        mixed = self.o_proj(out[..., :head_dim].transpose(1, 2).flatten(2))  # (B, T, C)
-        return mixed, None if extra is None else out[..., head_dim:]
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """Return (B, heads, T, D) of (B, T, heads D)."""
-        heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
-        return heads.transpose(1, 2)
-
-    def _positions(
-        self, x: Tensor, encoding: Encoding, state: State, context: Context
-    ) -> Positions:
-        """Return the positions of the tokens with this layer's state and features."""
-        positions = replace(context.positions, layer=self.layer, state=state)
-        features = hooks.token_features(encoding, x, positions)  # (B, H, T, F)
-        if features is None:
-            return positions
-        features = context.remember(self.layer, "features", features)  # (B, H, S, F)
-        return replace(positions, features=hooks.scan_features(encoding, features))
-
-
-class MLP(nn.Module):
-    """SwiGLU (Shazeer 2020, arXiv 2002.05202)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.width, config.mlp_width, bias=False)
-        self.up_proj = nn.Linear(config.width, config.mlp_width, bias=False)
-        self.down_proj = nn.Linear(config.mlp_width, config.width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, T, C) of (B, T, C)."""
-        down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return down
-
-
-class Block(nn.Module):
-    """Attention, then MLP, each normalised before and added to the residual stream."""
-
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.mlp = MLP(config)
-
-    def forward(
-        self, x: Tensor, encoding: Encoding, state: State, context: Context
-    ) -> tuple[Tensor, State]:
-        """Return the next layer's input, (B, T, C) -> (B, T, C), and its state."""
-        mixed, extra = self.self_attn(self.input_layernorm(x), encoding, state, context)
-        x = x + mixed  # (B, T, C)
-        mlp_in = self.post_attention_layernorm(x)  # (B, T, C)
-        mlp_out = self.mlp(mlp_in)  # (B, T, C)
-        return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
 
 
 class Decoder(nn.Module):

@@ -1,0 +1,23 @@
+"""How far two results are apart, in words."""
+
+from torch import Tensor
+
+TOLERANCE = 1e-9  # relative, in float64
+
+
+def difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
+    """Return how far two results are apart, None where rounding explains it.
+
+    Args:
+        least: errors are relative to the largest number, and to this if all are smaller.
+    """
+    error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=least))
+    return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
+
+
+def first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:
+    """Compare the outputs of all layers and name the first that differs."""
+    for layer, (one, other) in enumerate(zip(actual, expected, strict=True)):
+        if wrong := difference(one, other, what):
+            return f"{wrong}, first in layer {layer}"
+    return None

@@ -12,7 +12,7 @@ from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from pe_bench.cli import main
-from pe_bench.reporting import across, verdicts
+from pe_bench.reporting import across, sentences, verdicts
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.ranks import describe_ranks
@@ -121,28 +121,28 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     )
     assert near.told_apart and far.told_apart and not none.told_apart
     assert near.low < 20 < near.high and far.low < 30 < far.high and none.low < 0 < none.high
-    sentences = {line.partition(":")[0]: line for line in verdicts.describe(found)}
+    lines = {line.partition(":")[0]: line for line in sentences.describe(found)}
     assert re.match(
         r"near: good is better than plain, as good has \d\d\.\d\d points more accuracy "
         r"\(\d\d\.\d\d against \d\d\.\d\d %; 95 % interval: .* more; 5 seeds; "
         r"corrected for 4 comparisons\)\.$",
-        sentences["near"],
+        lines["near"],
     )
-    assert "good and plain cannot be told apart" in sentences["none"]
-    assert "less to" in sentences["none"] and "seeds to show it." in sentences["none"]
-    assert "good is better on 2 and cannot be told apart on 1 of 3 tasks" in sentences["Together"]
-    assert "correction for the 4 comparisons asked." in sentences["Together"]
+    assert "good and plain cannot be told apart" in lines["none"]
+    assert "less to" in lines["none"] and "seeds to show it." in lines["none"]
+    assert "good is better on 2 and cannot be told apart on 1 of 3 tasks" in lines["Together"]
+    assert "correction for the 4 comparisons asked." in lines["Together"]
     assert found.mean is not None and found.mean.told_apart
     expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
     back = verdicts.judge(verdicts.choose_tables(tables, ["near"]), "plain", "good")
-    (line,) = verdicts.describe(back)
+    (line,) = sentences.describe(back)
     assert line.startswith("near: good is better than plain, as plain has") and "less" in line
 
 
 def test_lower_is_better_and_has_no_end(tables: list[Table]) -> None:
     (bits,) = verdicts.judge(verdicts.choose_tables(tables, ["bits"]), "good", "plain").tasks
-    line = verdicts.describe_verdict(bits, "bits")
+    line = sentences.describe_verdict(bits, "bits")
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
     assert value == pytest.approx(100) and low < 100 < high  # from the worst to the best encoding
@@ -153,12 +153,12 @@ def test_lower_is_better_and_has_no_end(tables: list[Table]) -> None:
 def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "a", [90, 91, 92])
     put(tmp_path, "t", "b", [10, 11, 12.5])
-    line, scale = verdicts.describe(verdicts.judge(read(tmp_path), "a", "b"))
+    line, scale = sentences.describe(verdicts.judge(read(tmp_path), "a", "b"))
     assert scale.startswith("Scale of the picture: 0 is") and "0 is the worst encoding" in scale
     assert "no claim is possible below 4 seeds." in line
     put(tmp_path, "u", "a", [90])
     put(tmp_path, "u", "b", [10])
-    line, _ = verdicts.describe(verdicts.judge(read(tmp_path, "u"), "a", "b"))
+    line, _ = sentences.describe(verdicts.judge(read(tmp_path, "u"), "a", "b"))
     assert "one seed is one model each" in line and "below 4 seeds." in line
 
 

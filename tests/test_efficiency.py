@@ -26,7 +26,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting.curves import draw_curves
-from pe_bench.reporting.leaderboard import write_notes
+from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.journal import Journal

@@ -30,12 +30,12 @@ def main(args: argparse.Namespace) -> int:
         info(describe_ranks(tables))
         return 0
 
-    from pe_bench.reporting import charts, forest, verdicts
+    from pe_bench.reporting import charts, forest, sentences, verdicts
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
 
     found = verdicts.judge(tables, *args.encoding)
-    info("\n".join(wrap(line) for line in verdicts.describe(found)))
+    info("\n".join(wrap(line) for line in sentences.describe(found)))
     name = f"compare-{slug(found.first)}-{slug(found.second)}.png"
     path: Path = args.picture or args.results / "plots" / name
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pe_bench.reporting import charts, verdicts
+from pe_bench.reporting import charts, sentences, verdicts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.verdicts import Verdicts
@@ -108,12 +108,12 @@ def draw_forest(found: Verdicts) -> Figure:
             color=charts.GREY,
         )
     axis.set_xlabel("difference, % of the way from the best reference of the task to its ceiling")
-    charts.set_title(figure, verdicts.title(found), *_key(found))
+    charts.set_title(figure, sentences.title(found), *_key(found))
     return figure
 
 
 def _rows(found: Verdicts) -> list[Row]:
-    names = verdicts.names_of([verdict.table for verdict in found.tasks])
+    names = sentences.names_of([verdict.table for verdict in found.tasks])
     rows = []
     for name, verdict in zip(names, found.tasks, strict=True):
         table = verdict.table
@@ -122,7 +122,7 @@ def _rows(found: Verdicts) -> list[Row]:
             f"{name}\n{table.metric(metric).title} {table.arrow(metric)}, {table.headline.subset}"
         )
         value, low, high = verdicts.scaled(verdict)
-        text = verdicts.own_unit(verdict)
+        text = sentences.own_unit(verdict)
         rows.append(Row(label, text, value, low, high, verdict.difference))
     if found.mean is not None:
         value, low, high = (100 * n for n in (found.mean.value, found.mean.low, found.mean.high))

@@ -13,8 +13,9 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.across import describe_block, find_blocks
 from pe_bench.reporting.frames import finished_runs
-from pe_bench.reporting.leaderboard import flatten, ranked_table, unfinished_runs, write_notes
+from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
+from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, save_pictures
 from pe_bench.reporting.tables import Table, make_tables

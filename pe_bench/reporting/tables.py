@@ -152,6 +152,11 @@ class Table:
         """Direction of the headline."""
         return bool(self.metric(self.headline.metric).higher_is_better)
 
+    @property
+    def reference_names(self) -> list[str]:
+        """Names of the references, in the order of their file."""
+        return [] if self.references is None else list(dict.fromkeys(self.references["encoding"]))
+
     def best_reference(self) -> float | None:
         """Return the best score of a reference in the headline; None: there are none."""
         if self.references is None:

@@ -1,25 +1,14 @@
-"""Two encodings beside each other: a sentence for each task, and one over all of them."""
+"""Two encodings beside each other: which is better, on each task and over all of them."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.reporting.across import (
-    describe_limits,
-    find_limits,
-    is_quality,
-    is_usual,
-    task_scores,
-)
+from pe_bench.reporting.across import find_limits, is_quality, task_scores
 from pe_bench.reporting.tables import Table
 from pe_bench.results.comparison import Difference, Scores, compare_asked
-from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
 from pe_bench.results.standings import average_over
-
-MOST_SEEDS = 100  # a guess beyond is none
-SMALLEST = 0.05  # of 100: what is printed as 0.0
-SCALE = "on a scale from 0, the best reference of a task, to 100, the ceiling"
 
 
 @dataclass(frozen=True)
@@ -147,145 +136,6 @@ def scaled(verdict: Verdict) -> tuple[float, float, float]:
     return value, min(one, other), max(one, other)
 
 
-def describe(found: Verdicts) -> list[str]:
-    """Return a sentence for each task, and one over all of them where there are several.
-
-    What the common scale is follows where it is not from a reference to the best possible score.
-    """
-    names = names_of([verdict.table for verdict in found.tasks])
-    lines = [describe_verdict(v, name) for v, name in zip(found.tasks, names, strict=True)]
-    if len(found.tasks) > 1:
-        lines.append(describe_all(found))
-    lines += found.left_out
-    tables = [verdict.table for verdict in found.tasks]
-    return (
-        lines
-        if all(map(is_usual, tables))
-        else [*lines, describe_limits(tables, "Scale of the picture")]
-    )
-
-
-def describe_verdict(verdict: Verdict, name: str) -> str:
-    """Return what may be said of two encodings on one task, one sentence for everybody.
-
-    Args:
-        verdict: the verdict.
-        name: what the task is called.
-    """
-    difference = verdict.difference
-    first, second = difference.first, difference.second
-    amount, interval = _amount(verdict), _interval(verdict)
-    numbers = _numbers(verdict)
-    if difference.told_apart:
-        better, worse = (first, second) if verdict.first_is_better else (second, first)
-        asked = verdict.comparisons
-        corrected = f"; corrected for {asked} comparisons" if asked > 1 else ""
-        return (
-            f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
-            f"95 % interval: {interval}; {_seeds(difference.seeds)}{corrected})."
-        )
-    start = f"{name}: {first} and {second} cannot be told apart"
-    if difference.value == 0 and not difference.low < difference.high:
-        return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
-    found = f"{start}: {first} has {amount} ({numbers})"
-    if difference.low != difference.low:
-        return f"{found}, but one seed is one model each; {_needs(verdict)}."
-    if difference.seeds < 2:
-        return (
-            f"{found}, but one seed is one model each, and for these two models alone the 95 % "
-            f"interval is {interval}; {_needs(verdict)}."
-        )
-    fits = f"but with {_seeds(difference.seeds)} anything from {interval} would fit"
-    if difference.low > 0 or difference.high < 0:
-        fits = (
-            f"and its own 95 % interval is {interval}, but of {verdict.comparisons} "
-            f"{_plural('comparison', verdict.comparisons)} with {_seeds(difference.seeds)} one may "
-            "look like this by chance"
-        )
-    needs = _needs(verdict)
-    return f"{found}, {fits}{f'; {needs}' if needs else ''}."
-
-
-def describe_all(found: Verdicts) -> str:
-    """Return what may be said of two encodings over all tasks, one sentence for everybody."""
-    first, second = found.first, found.second
-    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
-    better = sum(verdict.first_is_better for verdict in apart)
-    worse = len(apart) - better
-    open_ = len(found.tasks) - len(apart)
-    parts = []
-    if better:
-        parts.append(f"is better on {better}")
-    if worse:
-        parts.append(f"is worse on {worse}")
-    if open_:
-        parts.append(f"cannot be told apart on {open_}")
-    count = len(found.tasks)
-    of_all = f"of {count} {_plural('task', count)}"
-    if apart:
-        where = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-        line = f"Together: against {second}, {first} {where} {of_all}"
-    else:
-        line = f"Together: {first} cannot be told apart from {second} on any {of_all}"
-    mean = found.mean
-    if mean is None:
-        return f"{line}."
-    value, low, high = (100 * number for number in (mean.value, mean.low, mean.high))
-    amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
-    if abs(value) < SMALLEST:
-        amount = "neither better nor worse"
-    line += f"; {SCALE}, it is {amount} on average over these tasks"
-    if low == low:
-        line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
-    counts = "which counts" if mean.told_apart else "which does not count"
-    asked = count + 1
-    return f"{line}, {counts} after correction for the {asked} comparisons asked."
-
-
-def title(found: Verdicts) -> str:
-    """Return what is to be seen in the picture of two encodings."""
-    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
-    better = sum(verdict.first_is_better for verdict in apart)
-    worse = len(apart) - better
-    count = len(found.tasks)
-    first, second = found.first, found.second
-    if not apart:
-        where = "any task" if count > 1 else _only(found)
-        return f"{first} and {second} cannot be told apart on {where}"
-    if count == 1:
-        return f"{first} is {'better' if better else 'worse'} than {second} on {_only(found)}"
-    parts = []
-    if better:
-        parts.append(f"better than {second} on {better}")
-    if worse:
-        parts.append(f"worse on {worse}" if better else f"worse than {second} on {worse}")
-    line = f"{first} is {' and '.join(parts)} of {count} {_plural('task', count)}"
-    return line if len(apart) == count else f"{line}, not told apart on {count - len(apart)}"
-
-
-def own_unit(verdict: Verdict) -> str:
-    """Return the difference with its interval in the task's unit, for a picture."""
-    difference = verdict.difference
-    digits = _digits(verdict.table)
-    text = f"{difference.value:+.{digits}f} {_unit(verdict.table)}"
-    if difference.low != difference.low:
-        return text
-    return f"{text} ({difference.low:+.{digits}f} to {difference.high:+.{digits}f})"
-
-
-def names_of(tables: Sequence[Table]) -> list[str]:
-    """Return the shortest names that tell tables apart: task, else heading."""
-    tasks = [table.about.task for table in tables]
-    return [
-        table.about.task if tasks.count(table.about.task) == 1 else table.heading
-        for table in tables
-    ]
-
-
-def _only(found: Verdicts) -> str:
-    return found.tasks[0].table.about.task
-
-
 def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
     """Raise InputError for an encoding that is named twice or has no results."""
     if first == second:
@@ -306,70 +156,3 @@ def _both(scores: Scores) -> tuple[float, float]:
     if not pairs:
         return math.nan, math.nan
     return sum(a for a, _ in pairs) / len(pairs), sum(b for _, b in pairs) / len(pairs)
-
-
-def _needs(verdict: Verdict) -> str:
-    """Return how many seeds a claim would take; empty: more seeds would not do."""
-    difference = verdict.difference
-    least = seeds_needed(1)
-    if smallest_p(difference.seeds) > LEVEL:
-        return f"no claim is possible below {least} seeds"
-    if not difference.spread > 0 or difference.value == 0:
-        return ""
-    seeds = seeds_to_show(difference.value, difference.spread, verdict.comparisons)
-    if seeds <= difference.seeds:
-        return ""
-    about = f"about {seeds}" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS}"
-    return f"if the true difference is this large, it takes {about} seeds to show it"
-
-
-def _amount(verdict: Verdict) -> str:
-    """Return a difference in words, such as "2.00 points of accuracy more"."""
-    value = verdict.difference.value
-    table = verdict.table
-    more = "more" if value >= 0 else "less"
-    metric = table.metric(table.headline.metric)
-    size = f"{abs(value):.{_digits(table)}f}"
-    if metric.unit == "%":
-        return f"{size} points {more} {metric.title}"
-    unit = f" {metric.unit}" if metric.unit else ""
-    return f"{size}{unit} {more} {metric.title}"
-
-
-def _numbers(verdict: Verdict) -> str:
-    digits = _digits(verdict.table)
-    unit = verdict.table.metric(verdict.table.headline.metric).unit
-    after = f" {unit}" if unit else ""
-    better = "" if verdict.table.higher_is_better else ", lower is better"
-    return f"{verdict.first:.{digits}f} against {verdict.second:.{digits}f}{after}{better}"
-
-
-def _interval(verdict: Verdict) -> str:
-    difference = verdict.difference
-    return _range(difference.low, difference.high, _digits(verdict.table), "more", "less")
-
-
-def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
-    """Return an interval in words, the side named once where both ends are on it."""
-    if low >= 0:
-        return f"{low:.{digits}f} to {high:.{digits}f} {up}"
-    if high <= 0:
-        return f"{-high:.{digits}f} to {-low:.{digits}f} {down}"
-    return f"{-low:.{digits}f} {down} to {high:.{digits}f} {up}"
-
-
-def _digits(table: Table) -> int:
-    return 2 if table.metric(table.headline.metric).unit == "%" else 3
-
-
-def _unit(table: Table) -> str:
-    metric = table.metric(table.headline.metric)
-    return "points" if metric.unit == "%" else metric.unit or metric.title
-
-
-def _seeds(count: int) -> str:
-    return f"{count} {_plural('seed', count)}"
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"

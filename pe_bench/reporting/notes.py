@@ -1,0 +1,115 @@
+"""What has to be known to read a table, in sentences."""
+
+from collections.abc import Sequence
+
+from pe_bench.reporting.markdown import escape
+from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.results.record import RunRecord
+
+BELOW = "†"
+
+
+def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
+    """Return what the marks in a table of the terminal mean."""
+    marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
+    if any(difference.seeds > 1 for difference in comparison.pairs):
+        marks.append(
+            "rank: from the best to the worst that is possible; encodings that share a letter "
+            "cannot be told apart."
+        )
+    if table.references is not None:
+        names = ", ".join(table.reference_names)
+        marks.append(f"References, which know training batches only and are not ranked: {names}.")
+        if table.below_references():
+            marks.append(f"{BELOW}: not better than the best reference.")
+    marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
+    if not wide:
+        marks.append("All columns: --wide.")
+    return " ".join(marks)
+
+
+def write_notes(table: Table) -> str:
+    """Return what has to be known to read a table, a line each."""
+    headline = table.headline
+    lines = []
+    if table.differences:
+        settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
+        lines.append(f"Differs from other tables of this title in: {settings}.")
+    lines.append(
+        "Ranked by the first column of scores. All columns are means over all seeds. Columns "
+        f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
+        f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
+    )
+    if table.is_gated:
+        gate = table.about.gate
+        reached = "" if gate is None else f" at least {gate:g} % in distribution"
+        lines.append(
+            f"A seed has learned what was trained with{reached or ' its gate passed'}. The share "
+            "of seeds that did has Wilson's 95 % interval; their mean stands beside it and ranks "
+            "nothing."
+        )
+    if any(table.training_loss(name) == table.training_loss(name) for name in table.encodings):
+        lines.append("Training loss: at the end, median over seeds.")
+    if (table.scores["status"] == "partial").any():
+        lines.append("Partial: a mean over some of the parts only, not ranked.")
+    lines += _describe_references(table)
+    lines += describe_tuning(table)
+    lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
+    lines += _describe_left_out(table)
+    names = {str(record.environment.get("device")) for record in table.records}
+    commits = sorted({_commit(record) for record in table.records} - {""})
+    code = f" at commit {', '.join(commits)}" if commits else ""
+    devices = ", ".join(sorted(names))
+    lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
+    return "\n".join(lines)
+
+
+def _describe_spread(table: Table) -> str:
+    """Return what stands behind a number."""
+    if (table.scores["seeds"] > 1).any():
+        return "±: standard deviation over seeds."
+    if table.about.measures_time:
+        return "(a to b): quartiles over repetitions, beside their median."
+    return "(a to b): 95 % interval over items, for this one trained model."
+
+
+def unfinished_runs(records: Sequence[RunRecord]) -> str:
+    """Return a list of the runs that are in no table, with their reasons; empty: there are none."""
+    lines = []
+    for record in records:
+        if record.status != "done":
+            reason = (record.reason or "").strip() or "no reason recorded"
+            run = f"{record.encoding} on {record.task}, seed {record.seed}"
+            lines.append(f"- {escape(f'{run}: {record.status}, {reason.splitlines()[0]}')}")
+    return "\n".join(["Not in a table:", "", *lines]) if lines else ""
+
+
+def _describe_references(table: Table) -> list[str]:
+    """Return what the rows of references are, and which encodings are not above them."""
+    if table.references is None:
+        return []
+    line = "In italics: references, which know training batches only and are not ranked."
+    below = table.below_references()
+    if below:
+        line += f" {BELOW}: not better than the best of these."
+    return [line]
+
+
+def _describe_left_out(table: Table) -> list[str]:
+    """Return what was left out of a table of times, a line for each reason."""
+    if not table.about.measures_time:
+        return []
+    encodings: dict[str, dict[str, None]] = {}
+    for record in table.records:
+        for note in record.notes:
+            encodings.setdefault(note, {})[record.encoding] = None
+    return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]
+
+
+def _commit(record: RunRecord) -> str:
+    git = record.environment.get("git")
+    if not git:
+        return ""
+    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"

@@ -23,6 +23,11 @@ class TAPE(StatefulEncoding, RoPE):
     shift of the positions changes nothing. sigma and W_up start at zero: a new model is RoPE, whose
     options it has; a pair of channels that stands still there begins with z = 1 and is mixed too.
 
+    With grouped queries every key head has a state, which rotates its queries too: a key that
+    several query heads share is cached once, so it has one state. A z is then the mean over these
+    query heads, and "head" means key head in the updates: the paper's formula where each key head
+    serves one query head.
+
     What differs from the published code, the numbers being the same:
 
     | there | here |
@@ -57,32 +62,34 @@ class TAPE(StatefulEncoding, RoPE):
         super().__init__(model, layer, **options)
         if position_size is not None and position_size < 1:
             raise InputError(f"tape:position_size must be at least 1, not {position_size}")
-        if model.kv_heads != model.heads:
-            raise InputError(
-                f"every head has position states of its own: use as many kv_heads as heads "
-                f"({model.heads}), not {model.kv_heads}"
-            )
-        self.rows = position_size or 4 * model.heads
+        heads = model.kv_heads
+        self.rows = position_size or 4 * heads
         self.updates = layer < model.layers - 1
         if self.updates:
-            self.sigma = nn.Parameter(torch.zeros(model.heads, model.heads))  # summed over rows
-            self.up = nn.Parameter(torch.zeros(self.rows, model.heads))
-            self.down = nn.Parameter(torch.empty(model.heads, self.rows))
+            self.sigma = nn.Parameter(torch.zeros(heads, heads))  # summed over rows
+            self.up = nn.Parameter(torch.zeros(self.rows, heads))
+            self.down = nn.Parameter(torch.empty(heads, self.rows))
             self.gate = nn.Linear(model.width, self.rows, bias=False)
             nn.init.normal_(self.down, std=model.init_std)
             nn.init.normal_(self.gate.weight, std=model.init_std)
 
     def prepare(self, x: Tensor, positions: Positions) -> State:
-        """Return the state z as [Re | Im], (B or 1, H, T, D)."""
+        """Return the state z as [Re | Im], (B or 1, G, T, D)."""
         cos, sin = self.tables(positions.query, x.dtype)  # (B or 1, 1, T, D/2) each
-        return torch.cat([cos, sin], dim=-1).expand(-1, self.model.heads, -1, -1)
+        return torch.cat([cos, sin], dim=-1).expand(-1, self.model.kv_heads, -1, -1)
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        cos, sin = positions.state.chunk(2, dim=-1)  # (B, H, T, D/2) each
-        return rotate(q, cos, sin), rotate(k, cos, sin)
+        cos, sin = positions.state.chunk(2, dim=-1)  # (B, G, T, D/2) each
+        groups = q.unflatten(1, (self.model.kv_heads, -1))  # (B, G, H/G, T, D)
+        new_q = self.turn(groups, cos[:, :, None], sin[:, :, None])  # (B, G, H/G, T, D)
+        return new_q.flatten(1, 2), self.turn(k, cos, sin)
+
+    def turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Rotate queries or keys, (..., T, D), by the parts of a state."""
+        return rotate(x, cos, sin)
 
     def extra_values(self, state: State) -> Tensor | None:
-        z: Tensor | None = state if self.updates else None  # (B, H, T, D)
+        z: Tensor | None = state if self.updates else None  # (B, G, T, D)
         return z
 
     def update_state(
@@ -90,21 +97,28 @@ class TAPE(StatefulEncoding, RoPE):
     ) -> State:
         if extra is None:
             return state
-        return self.mix(self.gather(state, extra), mlp_out)
+        return self.mix(self.gather(state, self.per_key_head(extra)), mlp_out)
+
+    def per_key_head(self, attended: Tensor) -> Tensor:
+        """Return the mean over the query heads of each key head: (B, H, T, D) -> (B, G, T, D)."""
+        if self.model.kv_heads == self.model.heads:
+            return attended
+        mean: Tensor = attended.unflatten(1, (self.model.kv_heads, -1)).mean(2)
+        return mean
 
     def gather(self, state: Tensor, attended: Tensor) -> Tensor:
-        """Return z + sigma A z, given z and A z, each (B, H, T, D)."""
-        az = attended.unflatten(-1, (2, -1))  # (B, H, T, 2, D/2)
-        change = torch.einsum("h,bhtpe->bhtpe", self.sigma.sum(-1), az)  # (B, H, T, 2, D/2)
+        """Return z + sigma A z, given z and A z, each (B, G, T, D)."""
+        az = attended.unflatten(-1, (2, -1))  # (B, G, T, 2, D/2)
+        change = torch.einsum("h,bhtpe->bhtpe", self.sigma.sum(-1), az)  # (B, G, T, 2, D/2)
         return state + change.flatten(-2)
 
     def mix(self, state: Tensor, m: Tensor) -> Tensor:
-        """Return z + W_down diag(silu(W_gate m)) W_up z, given z (B, H, T, D), m (B, T, C)."""
-        z = state.unflatten(-1, (2, -1))  # (B, H, T, 2, D/2)
+        """Return z + W_down diag(silu(W_gate m)) W_up z, given z (B, G, T, D), m (B, T, C)."""
+        z = state.unflatten(-1, (2, -1))  # (B, G, T, 2, D/2)
         gate = F.silu(self.gate(m))  # (B, T, K)
-        outer = torch.einsum("hk,kx->khx", self.down, self.up)  # (K, H, H)
-        matrices = torch.einsum("btk,khx->bthx", gate, outer)  # (B, T, H, H)
-        change = torch.einsum("bthx,bxtpe->bhtpe", matrices, z)  # (B, H, T, 2, D/2)
+        outer = torch.einsum("hk,kx->khx", self.down, self.up)  # (K, G, G)
+        matrices = torch.einsum("btk,khx->bthx", gate, outer)  # (B, T, G, G)
+        change = torch.einsum("bthx,bxtpe->bhtpe", matrices, z)  # (B, G, T, 2, D/2)
         return state + change.flatten(-2)
 
     def rotate_state(self, state: State, angles: Tensor) -> State:

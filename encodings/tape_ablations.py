@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import InputError, ModelConfig, Positions, State
+from pe_bench.encodings.rope import rotate
 from pe_bench.encodings.tape import TAPE
 
 AXES = {
@@ -15,7 +16,7 @@ AXES = {
     "channels": ("", "e", "hp"),
     "all": ("", "he", "p"),
 }
-"""Axes of a state, bhtpe = (B, H, T, 2, E) with p its cos and its sin part: those that have
+"""Axes of a state, bhtpe = (B, G, T, 2, E) with p its cos and its sin part: those that have
 weights of their own, those that are mixed, those that go through the same weights."""
 
 
@@ -102,7 +103,7 @@ class TAPEAblations(TAPE):
         """Put weights of the shapes that the options need in the place of TAPE's."""
         del self.sigma, self.up, self.down, self.gate
         own, mixed, _ = AXES[self.mixing]
-        size = {"h": self.model.heads, "p": 2, "e": self.model.head_dim, "k": self.rows}
+        size = {"h": self.model.kv_heads, "p": 2, "e": self.model.head_dim, "k": self.rows}
         if updates and self.post_mix != "off":
             self.sigma = nn.Parameter(torch.zeros([size[a] for a in own + 2 * mixed[0]]))
         if updates and self.mlp_mix:
@@ -113,18 +114,15 @@ class TAPEAblations(TAPE):
             nn.init.normal_(self.gate.weight, std=self.model.init_std)
 
     def prepare(self, x: Tensor, positions: Positions) -> State:
-        """Return z as [Re | Im], (B or 1, H, T, D), or as [cos | sin], (B or 1, H, T, 2 D)."""
+        """Return z as [Re | Im], (B or 1, G, T, D), or as [cos | sin], (B or 1, G, T, 2 D)."""
         state = super().prepare(x, positions)
         if not self.whole:
             return state
-        cos, sin = state.chunk(2, dim=-1)  # (B or 1, H, T, D/2) each
+        cos, sin = state.chunk(2, dim=-1)  # (B or 1, G, T, D/2) each
         return torch.cat([cos, cos, sin, sin], dim=-1)
 
-    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        if not self.whole:
-            return super().transform_qk(q, k, positions)
-        cos, sin = positions.state.chunk(2, dim=-1)  # (B, H, T, D) each
-        return rotate_whole(q, cos, sin), rotate_whole(k, cos, sin)
+    def turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return rotate_whole(x, cos, sin) if self.whole else rotate(x, cos, sin)
 
     def extra_values(self, state: State) -> Tensor | None:
         return None if self.post_mix == "off" else super().extra_values(state)
@@ -133,25 +131,25 @@ class TAPEAblations(TAPE):
         self, state: State, extra: Tensor | None, mlp_in: Tensor, mlp_out: Tensor
     ) -> State:
         if extra is not None:
-            state = self.gather(state, extra)
+            state = self.gather(state, self.per_key_head(extra))
         if self.updates and self.mlp_mix:
             state = self.mix(state, mlp_out if self.gate_input == "mlp_out" else mlp_in)
         return state
 
     def gather(self, state: Tensor, attended: Tensor) -> Tensor:
-        """Return z + sigma A z, all (B, H, T, D or 2 D)."""
+        """Return z + sigma A z, all (B, G, T, D or 2 D)."""
         own, mixed, _ = AXES[self.mixing]
         source = "bhtpe" if self.post_mix == "rowsum" else "bhtpe".replace(mixed[0], "x")
         read = f"{own}{mixed[0]}x,{source}->bhtpe"  # an x on one side only is summed over
-        attended = attended.unflatten(-1, (2, -1))  # (B, H, T, 2, E)
+        attended = attended.unflatten(-1, (2, -1))  # (B, G, T, 2, E)
         return state + torch.einsum(read, self.sigma, attended).flatten(-2)
 
     def mix(self, state: Tensor, m: Tensor) -> Tensor:
-        """Return z + W_down diag(silu(W_gate m)) W_up z, z (B, H, T, D or 2 D), m (B, T, C)."""
+        """Return z + W_down diag(silu(W_gate m)) W_up z, z (B, G, T, D or 2 D), m (B, T, C)."""
         own, mixed, rest = AXES[self.mixing]
         gate = F.silu(self.gate(m))  # (B, T, K)
-        z = state.unflatten(-1, (2, -1))  # (B, H, T, 2, E)
-        if mixed == "h":  # few: one H x H matrix per token is smaller than K rows of z
+        z = state.unflatten(-1, (2, -1))  # (B, G, T, 2, E)
+        if mixed == "h":  # few: one G x G matrix per token is smaller than K rows of z
             outer = torch.einsum(f"{own}hk,{own}kx->k{own}hx", self.down, self.up)
             matrices = torch.einsum(f"btk,k{own}hx->bt{own}hx", gate, outer)
             change = torch.einsum(f"bt{own}hx,bxtpe->bhtpe", matrices, z)
@@ -167,6 +165,6 @@ class TAPEAblations(TAPE):
 
 
 def rotate_whole(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate as `rotate` does, with tables (B, H, T, D) whose halves need not be equal."""
+    """Rotate as `rotate` does, with tables (..., T, D) whose halves need not be equal."""
     first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
     return x * cos + torch.cat([-second, first], dim=-1) * sin

@@ -291,7 +291,7 @@ class StatefulEncoding(Encoding):
         return None
 
     def extra_values(self, state: State) -> Tensor | None:
-        """Return values (B or 1, H, T, E) to be averaged by attention beside v."""
+        """Return values (B or 1, H or G, T, E) to be averaged by attention beside v."""
         return None
 
     def update_state(

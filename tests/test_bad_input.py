@@ -76,6 +76,8 @@ BAD_INPUT = [
     (["check", "ropee"], "no encoding or task 'ropee' (did you mean 'rope'?)"),
     (["check", "broken.py"], "broken.py does not import"),
     (["check", "rope", "--device", "cuda"], "there is no CUDA device here"),
+    (["check", "rope", "--kv-heads", "3"], "kv_heads must divide model.heads"),
+    (["check", "flipflop", "--kv-heads", "2"], "--kv-heads has no effect"),
 ]
 PROPERTIES = ["run", "--encoding", "nope", "--task", "properties"]
 FLIPFLOP = ["run", "--encoding", "nope", "--task", "flipflop"]

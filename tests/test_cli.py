@@ -149,7 +149,7 @@ LIGHT: dict[str, list[str]] = {
     "run --help": HELP,
     "report --help": ["--results"],
     "compare --help": ["--all", "--task"],
-    "check --help": ["--device", "--verbose"],
+    "check --help": ["--device", "--verbose", "--kv-heads"],
 }
 
 

@@ -115,7 +115,6 @@ SHAPES: list[tuple[str, dict[str, Any], str]] = [
     ("selective-rope", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
     ("selective-rope", {"width": 12}, "even head_dim; .* is 3"),
     ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
-    ("tape", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
     (
         "tape-ablations:layers=earlier-half",
         {"layers": 1},

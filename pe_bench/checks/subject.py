@@ -28,15 +28,27 @@ CONFIG = ModelConfig(
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoding under test: how to make one, and where to run it."""
+    """An encoding under test: how to make one, and where to run it.
+
+    Attributes:
+        make_encoding: makes one for a layer.
+        device: "cpu" or "cuda".
+        kv_heads: key heads of the model; 0: as many as query heads.
+    """
 
     make_encoding: MakeEncoding
     device: str = "cpu"
+    kv_heads: int = 0
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape of the model."""
+        return replace(CONFIG, kv_heads=self.kv_heads)
 
     def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
         """Return a small decoder without zero weights, always the same, in evaluation mode."""
         torch.manual_seed(0)
-        model = Decoder(replace(CONFIG, layers=layers), self.make_encoding)
+        model = Decoder(replace(self.config, layers=layers), self.make_encoding)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -50,7 +62,7 @@ class Subject:
 
     def length(self, wanted: int) -> int:
         """Return the wanted length, or as much of it as the encoding has positions for."""
-        limit = self.make_encoding(CONFIG, 0).max_position
+        limit = self.make_encoding(self.config, 0).max_position
         return wanted if limit is None else min(wanted, limit)
 
 

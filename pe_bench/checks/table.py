@@ -34,13 +34,19 @@ UNKNOWN = ("?",) * len(COSTS)
 
 
 def check_encodings(
-    specs: Sequence[str], device: str = "cpu", *, verbose: bool = False, wide: bool = False
+    specs: Sequence[str],
+    device: str = "cpu",
+    *,
+    kv_heads: int = 0,
+    verbose: bool = False,
+    wide: bool = False,
 ) -> bool:
     """Run every check on every encoding and print a table; return whether all hold.
 
     Args:
         specs: of the encodings.
         device: "cpu" or "cuda".
+        kv_heads: key heads of the models; 0: as many as query heads.
         verbose: print every finding, not only those that are wrong.
         wide: print a column for each check, and not how many hold.
 
@@ -48,7 +54,7 @@ def check_encodings(
         InputError: an encoding that cannot be loaded or built.
     """
     loaded = [plugins.load("encoding", spec) for spec in specs]
-    subjects = {p.label: Subject(p.make, device) for p in loaded}
+    subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}
     for label, subject in subjects.items():  # what cannot be built is said before the first line
         _build(label, subject.model)
     checks = encoding_checks.CHECKS

@@ -16,11 +16,19 @@ def main(args: argparse.Namespace) -> int:
     """Check encodings and tasks; return 1 if a check fails."""
     specs = sort_by_kind(args.spec)
     device = find_device(args.device)
+    if args.kv_heads and not specs["encoding"]:
+        raise InputError("--kv-heads has no effect: none of these is an encoding")
     from pe_bench.checks.table import check_encodings, check_tasks
 
     good = True
     if specs["encoding"]:
-        good = check_encodings(specs["encoding"], device, verbose=args.verbose, wide=args.wide)
+        good = check_encodings(
+            specs["encoding"],
+            device,
+            kv_heads=args.kv_heads,
+            verbose=args.verbose,
+            wide=args.wide,
+        )
     if specs["encoding"] and specs["task"]:
         print()
     if specs["task"]:

@@ -269,6 +269,13 @@ def make_parser() -> Parser:
     check.add_argument(
         "--wide", action="store_true", help="print a column for each check of an encoding"
     )
+    check.add_argument(
+        "--kv-heads",
+        type=_value(int),
+        default=0,
+        metavar="N",
+        help="check encodings with fewer key heads than the four query heads: 1 or 2",
+    )
     _device_option(check, "cpu")
     return parser
 

@@ -51,12 +51,12 @@ class Attention(nn.Module):
         v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
         positions = self._positions(x, encoding, state, context)
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
-        extra = hooks.extra_values(encoding, positions, len(x))  # (B, H, T, E)
+        extra = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
         if extra is not None:
-            v = repeat_heads(v, extra.shape[1])  # (B, H, T, D)
-            v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H, T, D + E)
+            v = repeat_heads(v, extra.shape[1])  # (B, H or G, T, D)
+            v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
         k = context.remember(self.layer, "k", k)  # (B, G, S, D)
-        v = context.remember(self.layer, "v", v)  # (B, G, S, D) or (B, H, S, D + E)
+        v = context.remember(self.layer, "v", v)  # (B, G or H, S, D or D + E)
         terms = hooks.logit_terms(encoding, positions, len(x))
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)

@@ -92,13 +92,15 @@ def transform_qk(
 
 
 def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
-    """Return values (B, H, T, E) to be averaged beside v, or None."""
+    """Return values (B, H or G, T, E) to be averaged beside v, or None."""
     if not isinstance(encoding, StatefulEncoding):
         return None
     extra = in_float32(encoding.extra_values, positions.state)
     if extra is None:
         return None
-    shape = (rows, encoding.model.heads, positions.query.shape[1], ANY)
+    grouped = isinstance(extra, Tensor) and extra.shape[1:2] == (encoding.model.kv_heads,)
+    heads = encoding.model.kv_heads if grouped else encoding.model.heads
+    shape = (rows, heads, positions.query.shape[1], ANY)
     _check(encoding, "extra_values", extra, shape, one_row=True)
     return extra.expand(rows, -1, -1, -1)
 

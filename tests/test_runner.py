@@ -89,7 +89,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     ) -> tuple[int, list[str]]:
         monkeypatch.setenv("TOY_FAIL", fail)
         (tmp_path / "log").write_text("")
-        command = ["run", "--encoding", *encodings, "--task", "./toy.py", *more]
+        command = ["run", "--no-report", "--encoding", *encodings, "--task", "./toy.py", *more]
         code = main(command)
         return code, (tmp_path / "log").read_text().split()
 

@@ -165,6 +165,12 @@ def make_parser() -> Parser:
     )
     _results_option(run)
     run.add_argument("--wide", action="store_true", help="print all columns of the tables")
+    run.add_argument(
+        "--no-report",
+        dest="report",
+        action="store_false",
+        help="leave leaderboard.md and plots/ as they are; default: they show the new runs",
+    )
     tuning = run.add_argument_group(
         "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"
     )

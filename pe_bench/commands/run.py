@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pe_bench.commands import ending
 from pe_bench.commands.device import find_device, find_precision
 from pe_bench.commands.parser import BAD_INPUT, OVERRIDES
 from pe_bench.errors import InputError, suggest
@@ -29,7 +31,6 @@ def main(args: argparse.Namespace) -> int:
     precision = find_precision(args.precision, device, args.preset)
     import torch
 
-    from pe_bench.reporting.leaderboard import summarize
     from pe_bench.running.grid import run_grid
     from pe_bench.running.options import RunOptions
     from pe_bench.system import environment
@@ -49,13 +50,14 @@ def main(args: argparse.Namespace) -> int:
         tune=_tuning(args),
     )
     info(f"{environment.name_of(device)}, {precision}")
+    started = time.monotonic()
     outcomes = run_grid(
         options, args.encoding, args.task, args.seeds, results=args.results, device=device
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
-        info(f"\n{summarize(folders, wide=args.wide)}")
-        _say_where(args.results)
+        seconds = time.monotonic() - started
+        ending.end(folders, args.results, seconds=seconds, wide=args.wide, report=args.report)
     return _close(outcomes)
 
 
@@ -99,11 +101,6 @@ def _data(entry: str) -> tuple[str, Path]:
             "write --data DIR or --data task=DIR"
         )
     return Path(task).name, Path(folder)
-
-
-def _say_where(results: Path) -> None:
-    option = "" if results == Path("results") else f" --results {results}"
-    info(f"\nrows are in {results}/runs; for tables and pictures: pe-bench report{option}")
 
 
 def _close(outcomes: Sequence["Outcome"]) -> int:

@@ -34,21 +34,34 @@ class NumberColumn:
     percent: bool
 
 
-def summarize(folders: Iterable[Path], *, wide: bool = False) -> str:
+def summarize(
+    folders: Iterable[Path], earlier: Iterable[RunRecord] = (), *, wide: bool = False
+) -> str:
     """Return the leaderboard of the runs in some folders, for the terminal.
 
     Args:
         folders: of the runs.
+        earlier: other runs, shown beside those under their settings.
         wide: whether all columns are shown, however wide the terminal is.
     """
     records = [read_record(folder) for folder in sorted(set(folders))]
+    given = {record.folder for record in records}
+    ran = {record.encoding for record in records}
+    beside = [one for one in earlier if one.status == "done" and one.folder not in given]
+    settings = {record.settings_digest for record in records}
     parts = []
-    for table in make_tables(records):
+    for table in make_tables([*records, *beside]):
+        if table.about.settings_digest not in settings:
+            continue
         comparison = compare_table(table)
         shown = brief_table(table, comparison)
         if wide:
             shown = plain_table(*_ranked(table, comparison), UNLIMITED)
-        parts += [wrap(table.heading), shown, wrap(describe_marks(table, comparison, wide=wide))]
+        marks = describe_marks(table, comparison, wide=wide)
+        others = [name for name in table.encodings if name not in ran]
+        if others:
+            marks += f" Measured before: {', '.join(others)}."
+        parts += [wrap(table.heading), shown, wrap(marks)]
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
 
 

@@ -1,7 +1,8 @@
 """Which pictures a table has, and their files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -47,18 +48,7 @@ def draw(
         By name: "" for the metrics over length, "quality" for cost against quality, else the
         subset of a heatmap or gallery.
     """
-    figures = {}
-    if table.views(Curve):
-        figures[""] = draw_curves(table, reference)
-    elif _have_lengths(table):
-        figures[""] = draw_scores(table)
-    for view in _maps(table):
-        figures[view.subset] = draw_map(table, view)
-    if table.about.measures_time:
-        others = find_quality(table, tables)
-        if others:
-            figures["quality"] = draw_tradeoff(table, others)
-    return figures
+    return {name: make() for name, make in _plan(table, tables, reference).items()}
 
 
 def draw_map(
@@ -75,26 +65,74 @@ def save_pictures(
     folder: Path,
     tables: Sequence[Table] = (),
     reference: str = DEFAULT_REFERENCE,
+    is_due: Callable[[Path], bool] = lambda path: True,
 ) -> Pictures:
     """Draw all pictures of a table, those of single encodings in folders of their own.
 
     Args:
         table, tables, reference: as in `draw`.
         folder: to write to.
+        is_due: tells whether a file has to be drawn; others are kept where they are.
+
+    Returns:
+        The files that are there now.
     """
-    paths = {}
-    for name, figure in draw(table, tables, reference).items():
-        stem = f"{table.name}-{slug(name)}" if name else table.name
-        paths[name] = save(figure, folder / f"{stem}.png")
+
+    def has(path: Path, make: Callable[[], Figure]) -> bool:
+        if is_due(path):
+            save(make(), path)
+        return path.exists()
+
+    overviews = []
     singles: dict[Path, dict[str, Path]] = {}
+    for name, make in _plan(table, tables, reference).items():
+        path = _place(table, folder, name)
+        if has(path, make):
+            overviews.append(path)
     for view in _maps(table):
-        overview = paths[view.subset]
+        overview = _place(table, folder, view.subset)
         singles[overview] = {}
         for encoding in sorted(table.numbers(view.subset, view.metric)["encoding"].unique()):
-            figure = draw_map(table, view, [encoding])
             path = overview.with_suffix("") / f"{slug(encoding)}.png"
-            singles[overview][encoding] = save(figure, path)
-    return Pictures(list(paths.values()), singles)
+            if has(path, partial(draw_map, table, view, [encoding])):
+                singles[overview][encoding] = path
+    return Pictures(overviews, singles)
+
+
+def find_due(table: Table, ran: Collection[Path]) -> Callable[[Path], bool]:
+    """Return what tells whether a picture of a table is older than the runs that it shows.
+
+    Args:
+        table: the table.
+        ran: folders of runs; pictures of tables with none of them stay as they are.
+    """
+    folders = [record.folder for record in table.records if record.folder]
+    if {*folders}.isdisjoint(ran):
+        return lambda path: False
+    latest = max((folder / "rows.csv").stat().st_mtime_ns for folder in folders)
+    return lambda path: not path.exists() or path.stat().st_mtime_ns < latest
+
+
+def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Callable[[], Figure]]:
+    """Return what draws each picture that `draw` returns."""
+    found: dict[str, Callable[[], Figure]] = {}
+    if table.views(Curve):
+        found[""] = partial(draw_curves, table, reference)
+    elif _have_lengths(table):
+        found[""] = partial(draw_scores, table)
+    for view in _maps(table):
+        found[view.subset] = partial(draw_map, table, view)
+    if table.about.measures_time:
+        others = find_quality(table, tables)
+        if others:
+            found["quality"] = partial(draw_tradeoff, table, others)
+    return found
+
+
+def _place(table: Table, folder: Path, name: str) -> Path:
+    """Return the file of a picture that shows all encodings."""
+    stem = f"{table.name}-{slug(name)}" if name else table.name
+    return folder / f"{stem}.png"
 
 
 def _maps(table: Table) -> list[Heatmap | Gallery]:

@@ -4,7 +4,7 @@ Runs are compared only under equal settings: one table for each combination of t
 protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +17,7 @@ from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.pictures import Pictures, save_pictures
+from pe_bench.reporting.pictures import Pictures, find_due, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import read_records
@@ -26,7 +26,10 @@ from pe_bench.system.files import write_atomic
 
 
 def write_report(
-    results: Path | Sequence[Path], reference: str | None = None, export: Path | None = None
+    results: Path | Sequence[Path],
+    reference: str | None = None,
+    export: Path | None = None,
+    ran: Collection[Path] | None = None,
 ) -> list[Path]:
     """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/.
 
@@ -35,6 +38,8 @@ def write_report(
         reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
         export: another folder to write to, with all runs in small files that can be committed and
             reported on again; None: the results folder, and no such files.
+        ran: folders of runs; only what shows one of them is drawn, where it is older. None: all
+            pictures are drawn.
 
     Returns:
         The files written.
@@ -58,7 +63,10 @@ def write_report(
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
-    pictures = [save_pictures(table, plots, tables, compared_with) for table in tables]
+    pictures = []
+    for table in tables:
+        due = (lambda path: True) if ran is None else find_due(table, ran)
+        pictures.append(save_pictures(table, plots, tables, compared_with, due))
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"

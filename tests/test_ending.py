@@ -1,0 +1,139 @@
+"""What a run ends with: its table beside earlier ones, a fresh report, what to type next."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from test_report import CURVE, SCORE, put
+
+from pe_bench.cli import main
+from pe_bench.commands import ending
+from pe_bench.errors import SavingError
+from pe_bench.reporting import report
+from pe_bench.reporting.report import write_report
+from pe_bench.system.files import write_json
+
+ROOT = Path(__file__).parents[1]
+RUN = ["run", "--task", "flipflop:samples=2", "--train.steps", "1", "--model.layers", "1"]
+
+
+def run(*more: str) -> int:
+    return main([*RUN, *more])
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_ends_with_its_report_and_what_comes_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--encoding", "nope") == 0
+    out = capsys.readouterr().out
+    assert "; rows are in results/runs\n" in out and "\ntook " in out
+    assert "tables and pictures are in results/leaderboard.md and results/plots (" in out
+    assert "\nnext: pe-bench run --encoding rope --task flipflop:samples=2\n" in out
+    assert "nope" in Path("results/leaderboard.md").read_text()
+    assert list(Path("results/plots").glob("flipflop*.png"))
+
+    assert run("--encoding", "alibi") == 0
+    out = capsys.readouterr().out
+    assert "Measured before: nope." in " ".join(out.split())
+    assert "\nnext: pe-bench compare alibi nope\n" in out
+
+
+def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--encoding", "nope", "--no-report", "--results", "here") == 0
+    assert sorted(path.name for path in Path("here").iterdir()) == ["references", "runs"]
+    assert "for tables and pictures: pe-bench report --results here\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ZeroDivisionError("no ink"), "no report, ZeroDivisionError: no ink ("),
+        (SavingError("the disk is full"), "report: the disk is full"),
+    ],
+)
+def test_a_failure_of_the_report_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    says: str,
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(report, "save_pictures", fail)
+    assert run("--encoding", "nope") == 0
+    found = capsys.readouterr()
+    assert says in found.err and "\nnext: " in found.out
+    assert len(list(Path("results/runs").glob("*/nope/*/run.json"))) == 1
+
+
+def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
+    first = put(tmp_path, "rope", [SCORE, *CURVE])
+    other = put(tmp_path, "rope", [SCORE, *CURVE], settings_digest="0ther", task="other")
+    write_report(tmp_path, ran=[first])
+    (picture,) = (tmp_path / "plots").iterdir()
+    assert picture.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
+    os.utime(picture, ns=(2**61, 2**61))
+    write_report(tmp_path, ran=[first])
+    assert picture.stat().st_mtime_ns == 2**61  # it shows what is there
+    os.utime(picture, ns=(1, 1))
+    write_report(tmp_path, ran=[other])
+    assert picture.stat().st_mtime_ns == 1
+    assert len(list((tmp_path / "plots").iterdir())) == 2
+    assert (tmp_path / "leaderboard.md").read_text().count("![") == 2
+    write_report(tmp_path, ran=[first])
+    assert picture.stat().st_mtime_ns > 1
+
+
+def test_a_damaged_run_beside_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(Path("results/runs/flipflop/rope/seed0-1/run.json"), {"status": 1})
+    assert run("--encoding", "nope") == 0
+    found = capsys.readouterr()
+    assert "report: results/runs/flipflop/rope/seed0-1/run.json" in found.err
+    assert "next: " in found.out
+
+
+@pytest.mark.parametrize(
+    ("encodings", "says"),
+    [
+        (["a b", "rope"], "pe-bench compare 'a b' rope"),
+        (["a", "b", "c"], "pe-bench compare --all"),
+        (["rope"], "the same with another encoding"),
+    ],
+)
+def test_what_to_type_next(encodings: list[str], says: str) -> None:
+    assert ending._suggest(encodings, "lm").startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(3.21, "3.2 s"), (205, "3 min 25 s"), (7322, "2 h 2 min")]
+)
+def test_times_are_as_people_say_them(seconds: float, says: str) -> None:
+    assert ending._show(seconds) == says
+
+
+def test_a_clone_stays_clean(tmp_path: Path) -> None:
+    git = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b"]
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    committed = tmp_path / "results" / "theirs" / "leaderboard.md"
+    committed.parent.mkdir(parents=True)
+    committed.touch()
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    assert run("--encoding", "nope", "rope") == 0
+    assert main(["report"]) == 0 and main(["compare", "nope", "rope"]) == 0
+    status = subprocess.run(
+        [*git, "status", "--porcelain"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert status.stdout == ""
+    committed.write_text("changed")  # what is committed is not ignored
+    changed = subprocess.run([*git, "diff", "--quiet"], cwd=tmp_path)
+    assert changed.returncode == 1

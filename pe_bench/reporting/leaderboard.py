@@ -12,6 +12,7 @@ from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.results.reading import read_record
+from pe_bench.results.record import RunRecord
 from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
 

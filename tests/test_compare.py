@@ -295,6 +295,7 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (["good"], "takes two encodings, not 1: name two, or write --all"),
         (["good", "plain", "third"], "takes two encodings, not 3"),
+        (["good", "plain", "--picture", "a.jpeg"], "a picture's name ends in .png, .svg or .pdf"),
         (["good", "good"], "good is given twice: name two encodings"),
         (["good", "plane"], "no results of 'plane' on"),
         (["good", "plane"], "(did you mean 'plain'?)"),

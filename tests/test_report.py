@@ -453,6 +453,18 @@ def check_files(root: Path) -> None:
     assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
 
 
+def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
+    put_many(tmp_path, CURVE, TEST)
+    found: list[list[bytes]] = []
+    for _ in range(2):
+        paths = [path for path in write_report(tmp_path) if path.suffix in (".svg", ".pdf")]
+        found.append([path.read_bytes() for path in paths])
+    assert found[0] == found[1]
+    svg, pdf = found[0]
+    assert b"<text" in svg and b">bits per byte" in svg and b"<dc:date>" not in svg
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
+
+
 def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
     (axis,) = figure.axes

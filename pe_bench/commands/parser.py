@@ -255,7 +255,8 @@ def make_parser() -> Parser:
         "--picture",
         type=Path,
         metavar="FILE",
-        help="where the picture goes; default: plots/compare-ENCODING-ENCODING.png in --results",
+        help="where the picture goes, a .png, .svg or .pdf; "
+        "default: plots/compare-ENCODING-ENCODING.png in --results",
     )
 
     check = commands.add_parser(

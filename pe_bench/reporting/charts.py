@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names
@@ -18,7 +19,12 @@ STYLE: Any = {  # the key type is a Literal of hundreds of names
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.parse_math": False,  # a $ in a name is a $
+    "pdf.fonttype": 42,  # TrueType: text that can be searched and edited
+    "svg.fonttype": "none",  # text, not outlines
+    "svg.hashsalt": "pe-bench",  # names within a file are the same each time
 }
+FORMATS = ("png", "svg", "pdf")
+UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 CHARACTERS_PER_INCH = 13  # of a title, a little less than fits
 GREY = "0.35"
 
@@ -140,13 +146,21 @@ def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[fl
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, creating its folder; returns the path.
+    """Write a figure in the format of the path's ending, creating its folder; returns the path.
+
+    The same figure gives the same bytes: no file has a date.
 
     Raises:
+        InputError: another ending than .png, .svg or .pdf.
         SavingError: it could not be saved.
     """
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     content = io.BytesIO()
     with rc_context(STYLE):  # some texts are made when a figure is drawn
-        figure.savefig(content, format="png", dpi=150, bbox_inches="tight")
+        figure.savefig(
+            content, format=kind, dpi=150, bbox_inches="tight", metadata=UNDATED.get(kind)
+        )
     write_atomic(path, content.getvalue())
     return path

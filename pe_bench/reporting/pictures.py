@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from pe_bench.reporting.charts import save
+from pe_bench.reporting.charts import FORMATS, save
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.maps import draw_gallery, draw_heatmap
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
@@ -24,14 +24,17 @@ class Pictures:
     Attributes:
         overviews: of all encodings.
         singles: of one encoding each, by overview and label.
+        vector: the overviews once more, as SVG and PDF.
     """
 
     overviews: list[Path]
     singles: dict[Path, dict[str, Path]]
+    vector: list[Path]
 
-    def all_singles(self) -> list[Path]:
-        """Return the pictures of single encodings, in the order of the overviews."""
-        return [path for paths in self.singles.values() for path in paths.values()]
+    def all_files(self) -> list[Path]:
+        """Return all files, those of single encodings last."""
+        singles = [path for paths in self.singles.values() for path in paths.values()]
+        return [*self.overviews, *self.vector, *singles]
 
 
 def draw(
@@ -77,26 +80,26 @@ def save_pictures(
     Returns:
         The files that are there now.
     """
-
-    def has(path: Path, make: Callable[[], Figure]) -> bool:
-        if is_due(path):
-            save(make(), path)
-        return path.exists()
-
     overviews = []
+    vector: list[Path] = []
     singles: dict[Path, dict[str, Path]] = {}
     for name, make in _plan(table, tables, reference).items():
         path = _place(table, folder, name)
-        if has(path, make):
-            overviews.append(path)
+        files = [path.with_name(f"{path.stem}.{kind}") for kind in FORMATS]
+        if any(map(is_due, files)):
+            _save_all(make(), files)
+        overviews += [path] if path.exists() else []
+        vector += [other for other in files[1:] if other.exists()]
     for view in _maps(table):
         overview = _place(table, folder, view.subset)
         singles[overview] = {}
         for encoding in sorted(table.numbers(view.subset, view.metric)["encoding"].unique()):
             path = overview.with_suffix("") / f"{slug(encoding)}.png"
-            if has(path, partial(draw_map, table, view, [encoding])):
+            if is_due(path):
+                save(draw_map(table, view, [encoding]), path)
+            if path.exists():
                 singles[overview][encoding] = path
-    return Pictures(overviews, singles)
+    return Pictures(overviews, singles, vector)
 
 
 def find_due(table: Table, ran: Collection[Path]) -> Callable[[Path], bool]:
@@ -142,3 +145,10 @@ def _maps(table: Table) -> list[Heatmap | Gallery]:
 def _have_lengths(table: Table) -> bool:
     numbers = [table.numbers(view.subset, view.metric) for view in table.views(Column)]
     return any(part["length"].notna().any() for part in numbers)
+
+
+def _save_all(figure: Figure, files: Sequence[Path]) -> None:
+    """Write a figure in several formats, laid out once."""
+    for path in files:
+        save(figure, path)
+        figure.set_layout_engine("none")  # what has been laid out stays where it is

@@ -79,13 +79,12 @@ def write_report(
     write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
     write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records))
 
-    overviews = [path for drawn in pictures for path in drawn.overviews]
-    singles = [path for drawn in pictures for path in drawn.all_singles()]
+    drawn = [path for one in pictures for path in one.all_files()]
     exported = [] if export is None else write_export(export, finished_runs(records))
     damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
     if damaged:
         raise InputErrors(damaged)
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, *overviews, *singles, *exported]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, *drawn, *exported]
 
 
 def compose(

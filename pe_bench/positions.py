@@ -44,6 +44,13 @@ class Positions:
         return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
 
     @property
+    def column(self) -> Tensor:
+        """Column of each query among the keys, (B or 1, T): it may look at so many, and itself."""
+        if self.index is not None:
+            return self.index
+        return torch.arange(self.query.shape[1], device=self.query.device)[None]
+
+    @property
     def causal(self) -> Tensor:
         """True where a query may look at a key, (B or 1, 1, T, S). Made at every call."""
         return causal_mask(self.index, self.query.shape[1], self.key.shape[1], self.key.device)
@@ -58,14 +65,11 @@ class Positions:
 
         The state stays that of all new tokens.
         """
-        index = self.index
-        if index is None:
-            index = torch.arange(self.query.shape[1], device=queries.device)[None]
         return replace(
             self,
             query=self.query[:, queries],
             key=self.key[:, :keys],
-            index=index[:, queries],
+            index=self.column[:, queries],
             features=None if self.features is None else self.features[:, :, :keys],
             counted=False,
             _kept={},

@@ -135,13 +135,17 @@ class RoPE(Encoding):
     def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return cos and sin of the angles at ids (B or 1, T), each (B or 1, 1, T, D/2)."""
         length = max(ids.shape[1], self.model.train_length)
+        cos, sin = self.turns(ids, length, self.scaling.gain(length))
+        return cos.to(dtype), sin.to(dtype)
+
+    def turns(self, ids: Tensor, length: int, gain: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Return gain times cos and sin at ids, in float64, in a sequence of `length` tokens."""
         theta = self.frequencies(ids.device, length).double()  # (D/2,)
-        gain = self.scaling.gain(length)
         angles = ids.double()[:, None, :, None] * theta  # (B or 1, 1, T, D/2)
         still = self.model.head_dim // 2 - self.planes
         cos = F.pad(gain * angles.cos(), (0, still), value=1.0)
         sin = F.pad(gain * angles.sin(), (0, still))
-        return cos.to(dtype), sin.to(dtype)
+        return cos, sin
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         cos, sin = positions.once(self.tables, positions.query, q.dtype)

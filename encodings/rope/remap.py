@@ -1,0 +1,99 @@
+"""RoPE at other distances than those of the tokens: what extends a trained model without training.
+
+A remap of its own is a class with three answers: which pairs are far, and which position ids their
+queries and keys then have.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pe_bench.api import InputError, ModelConfig, Positions
+from pe_bench.encodings.rope.encoding import RoPE, rotate
+
+
+class Remap(RoPE):
+    """logit_ij = q_i^T R_f(i,j) k_j / sqrt(D), R_x RoPE's rotation by x positions, d = i - j.
+
+    f is the distance d where a pair is near, and those logits are RoPE's to the last bit. Where it
+    is far, f = a_i - b_j for other ids a and b, `far_ids`. A subclass says which pairs are far.
+
+    In training it is plain RoPE with its fused kernels, as these methods are put into models that
+    exist; the options of `rope` are here too, except that frequencies may not depend on the length.
+
+    Args:
+        train_remapped: training has the remap as well.
+        log_n: logits are multiplied by max(1, ln n / ln L0), n the number of keys that a query may
+            look at and L0 the training length: the published code of ReRoPE, and by option that
+            of Self-Extend. Off by default for all remaps alike.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        train_remapped: bool = False,
+        log_n: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, layer, **options)
+        if self.scaling.dynamic:
+            raise InputError(
+                f"{type(self).__name__} needs frequencies of one kind for all lengths: take a "
+                "scaling that is not dynamic"
+            )
+        self.train_remapped = train_remapped
+        self.log_n = log_n
+        self.logits_grow = log_n
+
+    def far(self, positions: Positions) -> Tensor:
+        """Return True where a pair is far, (B or 1, T, S)."""
+        raise NotImplementedError
+
+    def far_ids(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        """Return the ids of queries (B or 1, T) and keys (B or 1, n) in far pairs.
+
+        Fewer keys than there are, n < S: only the first ones can be far.
+        """
+        raise NotImplementedError
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        query, key = self.far_ids(positions)
+        first = key.shape[1]
+        # Both have been turned to their own ids: what is left is a turn by the rest.
+        q = self._turn(q, query - positions.query)  # (B, H, T, D)
+        if key is not positions.key:
+            k = self._turn(k[:, :, :first], key - positions.key[:, :first])  # (B, H, n, D)
+        far = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, n)
+        is_far = self.far(positions)[:, None, :, :first]  # (B or 1, 1, T, n)
+        logits = torch.where(is_far, far, scores[..., :first])
+        if first < scores.shape[-1]:
+            logits = torch.cat([logits, scores[..., first:]], dim=-1)  # (B, H, T, S)
+        if not self.log_n:
+            return logits
+        growth = (positions.column + 1).log() / math.log(self.model.train_length)  # (B or 1, T)
+        return logits * growth.clamp(min=1).to(logits.dtype)[:, None, :, None]
+
+    def overrides(self, hook: str) -> bool:
+        """Return False for the logits in training, which keeps its fused kernels."""
+        remaps = self.train_remapped or not self.training
+        return super().overrides(hook) and (hook != "rewrite_logits" or remaps)
+
+    def _turn(self, x: Tensor, by: Tensor) -> Tensor:
+        """Return x (B, H, T, D) turned by so many positions, (B or 1, T)."""
+        cos, sin = self.turns(by, self.model.train_length)
+        return rotate(x, cos.to(x.dtype), sin.to(x.dtype))
+
+
+def check_at_least(least: int, **values: int) -> None:
+    """Refuse an option below its least value.
+
+    Raises:
+        InputError: names the option.
+    """
+    for name, value in values.items():
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, not {value}")

@@ -1,0 +1,49 @@
+"""Rotary nearby, and by groups of tokens beyond (Jin et al. 2024, arXiv 2401.01325)."""
+
+from typing import Any
+
+from torch import Tensor
+
+from pe_bench.api import ModelConfig, Positions
+from pe_bench.encodings.rope import Remap
+from pe_bench.encodings.rope.remap import check_at_least
+
+
+class SelfExtend(Remap):
+    """f = d up to the window w, then floor(i/G) - floor(j/G) + w - floor(w/G).
+
+    No distance is unknown up to w + G (L0 - w) tokens: by default 6.25 L0, the training length.
+
+    | published code | here |
+    |---|---|
+    | w = 1024 of 4096 tokens | a quarter of the training length |
+    | eager attention: w/G, not rounded; fused: floor | floor, as in the paper |
+
+    Args:
+        window: w, the first distance that is changed; None is a quarter of the training length.
+        group: G, tokens that share a position id.
+    """
+
+    shift_invariant = False
+    variants = ("window=5,group=3", "train_remapped=true,log_n=true")
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        window: int | None = None,
+        group: int = 8,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, layer, **options)
+        self.window = max(1, model.train_length // 4) if window is None else window
+        self.group = group
+        check_at_least(1, window=self.window, group=group)
+
+    def far(self, positions: Positions) -> Tensor:
+        return positions.distance >= self.window
+
+    def far_ids(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        shift = self.window - self.window // self.group
+        return positions.query // self.group + shift, positions.key // self.group

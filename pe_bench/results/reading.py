@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.system.files import slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed
 
@@ -82,6 +82,8 @@ def read_records(results: Path) -> list[RunRecord]:
             try:
                 content = read_sealed(path, of=EXPORTED, old=True)
                 records += _exported(content, path.parent)
+            except InputError:
+                raise
             except (DamagedError, *WRONG) as error:
                 raise InputError(
                     f"{path} is not an export of runs ({error}): write it again or remove it"
@@ -92,13 +94,19 @@ def read_records(results: Path) -> list[RunRecord]:
 def read_record(folder: Path) -> RunRecord:
     """Return the record of a run; its status is "damaged" where its files are not whole."""
     path = folder / "run.json"
+    remedy = f"run it again, or remove {folder}"
     try:
         content = read_sealed(path, of=place_of(folder), old=True)
-        return RunRecord.from_json(content, folder)
+        record = RunRecord.from_json(content, folder)
+        if record.status == "done":
+            _check_columns(folder / "rows.csv")
+        return record
+    except InputError as error:  # of a later version
+        reason = str(error)
     except DamagedError as error:
-        damage = str(error)
+        reason = f"{error}: {remedy}"
     except (OSError, *WRONG) as error:
-        damage = f"{path} is not the record of a run ({error})"
+        reason = f"{path} is not the record of a run ({error}): {remedy}"
     task, encoding, name = folder.parts[-3:]
     seed = re.match(r"seed(\d+)", name)
     return RunRecord(
@@ -107,10 +115,23 @@ def read_record(folder: Path) -> RunRecord:
         encoding=encoding,
         seed=int(seed[1]) if seed else 0,
         settings_digest="",
-        reason=f"{damage}: run it again, or remove {folder}",
+        reason=reason,
         folder=folder,
         name=name,
     )
+
+
+def _check_columns(path: Path) -> None:
+    """Check that rows have all columns: earlier versions had fewer.
+
+    Raises:
+        DamagedError: they do not.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        header = next(csv.reader(file), [])
+    absent = [name for name in CSV_COLUMNS if name not in header]
+    if absent:
+        raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
 def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:

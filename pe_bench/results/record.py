@@ -120,6 +120,8 @@ class RunRecord:
         absent = [n for n, f in known.items() if _is_required(f) and n not in content]
         if absent:
             raise ValueError(f"it lacks {', '.join(absent)}")
+        if content["status"] == "done" and not content.get("headline"):
+            raise ValueError("it lacks a headline, as in an earlier version")
         given = {name: value for name, value in content.items() if name in known}
         if given.get("headline"):
             given["headline"] = Headline(**given["headline"])

@@ -1,8 +1,9 @@
 """Records that say what they belong to and which files beside them are whole.
 
-A sealed record is a JSON file with three keys more: `of`, what it belongs to; `files`, the SHA-256
-of files beside it; and `sha256`, its own, over everything else. It is written after these files,
-so what a kill has left, a damaged disk or somebody's copy is found when it is read back.
+A sealed record is a JSON file with four keys more: `schema`, the version of the form of what it
+vouches for; `of`, what it belongs to; `files`, the SHA-256 of files beside it; and `sha256`, its
+own, over everything else. It is written after these files, so what a kill has left, a damaged disk
+or somebody's copy is found when it is read back. What a later version has written is refused.
 """
 
 import hashlib
@@ -12,8 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pe_bench.errors import InputError
 from pe_bench.system.console import warn
 from pe_bench.system.files import saving, write_json
+
+SCHEMA = 1
+"""Version of the form of results and caches; records without one are older.
+
+Raise it where an earlier version would misread what is written now, and keep reading what earlier
+versions have written, or refuse it with a sentence.
+"""
 
 Content = TypeVar("Content")
 
@@ -46,7 +55,8 @@ def write_sealed(
     with saving(path):
         sums = {file.relative_to(path.parent).as_posix(): _flushed_sum(file) for file in files}
     # As a file keeps it: keys are text, tuples are lists.
-    kept = json.loads(json.dumps({**content, "of": of, "files": sums}, default=str))
+    seal = {"schema": SCHEMA, "of": of, "files": sums}
+    kept = json.loads(json.dumps({**content, **seal}, default=str))
     write_json(path, kept | {"sha256": _seal(kept)})
 
 
@@ -61,6 +71,7 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
     Raises:
         FileNotFoundError: there is none.
         DamagedError: it or one of its files is not what was written, or belongs to something else.
+        InputError: a later version has written it. It is not damaged, and stays as it is.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -70,6 +81,7 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
         raise DamagedError(path, f"cannot be read ({error})") from None
     if not isinstance(content, dict):
         raise DamagedError(path, "is not a JSON object")
+    _check_schema(path, content.get("schema", 0))
     if "sha256" not in content:
         if old:
             return content
@@ -79,6 +91,7 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
         raise DamagedError(path, "is not as it was written, its checksum is another one")
     if found.pop("of", None) != of:
         raise DamagedError(path, f"belongs to {content['of']}, not to {of}")
+    found.pop("schema", None)
     for name, expected in found.pop("files", {}).items():
         file = path.parent / name
         try:
@@ -137,6 +150,16 @@ def _flushed_sum(path: Path) -> str:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return sum_of(path)
+
+
+def _check_schema(path: Path, schema: Any) -> None:
+    if not isinstance(schema, int):
+        raise DamagedError(path, "has a schema that is no number")
+    if schema > SCHEMA:
+        raise InputError(
+            f"{path} was written by a later version of pe-bench (schema {schema}, this one reads "
+            f"up to {SCHEMA}): update pe-bench, or leave this folder alone"
+        )
 
 
 def _seal(content: Mapping[str, Any]) -> str:

@@ -1,0 +1,100 @@
+"""Results of another version of pe-bench are read, or refused with a sentence; none is changed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_report import CURVE, SCORE, put
+from test_runner import Toy, record
+from test_runner import toy as toy  # a fixture
+
+from pe_bench.cli import main
+from pe_bench.reporting.frames import read_results
+from pe_bench.results.reading import EXPORTED
+from pe_bench.system import sealed
+from pe_bench.system.sealed import SCHEMA, DamagedError, read_sealed, write_sealed
+
+LATER = f"was written by a later version of pe-bench (schema {SCHEMA + 1}, this one reads up to"
+
+
+def change(path: Path, **values: Any) -> None:
+    """Write other values into a record as another version may have, its seal whatever it was."""
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+
+def test_every_record_says_its_schema(toy: Toy, tmp_path: Path) -> None:
+    toy()
+    for path in [*tmp_path.glob("results/**/*.json"), *tmp_path.glob("cache/**/*.json")]:
+        content = json.loads(path.read_text())
+        assert "sha256" not in content or content["schema"] == SCHEMA, path
+    assert record(tmp_path)[0]["schema"] == SCHEMA
+
+
+def test_a_later_run_is_refused_and_stays_as_it_is(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy()
+    toy(encodings=["rope"])
+    path = record(tmp_path)[1] / "run.json"
+    change(path, schema=SCHEMA + 1)
+    before = path.read_bytes()
+    capsys.readouterr()
+    assert toy() == (2, [])
+    found = capsys.readouterr().err
+    assert LATER in found and f"results/runs/toy.py/nope/{path.parent.name}/run.json" in found
+    assert main(["report"]) == 2
+    assert LATER in capsys.readouterr().err
+    assert "rope" in Path("results/leaderboard.md").read_text()
+    assert path.read_bytes() == before and not list(path.parent.glob("*.damaged*"))
+
+
+def test_a_later_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path / "here", "rope", [SCORE, *CURVE])
+    there = tmp_path / "there"
+    assert main(["report", "--results", str(tmp_path / "here"), "--export", str(there)]) == 0
+    change(there / EXPORTED, schema=SCHEMA + 1)
+    assert main(["report", "--results", str(there)]) == 2
+    assert LATER in capsys.readouterr().err
+
+
+def test_an_earlier_run_is_read(toy: Toy, tmp_path: Path) -> None:
+    toy()
+    path = record(tmp_path)[1] / "run.json"
+    rows = read_results("results")
+    change(path, schema=None, sha256=None, of=None, files=None, order=None, costs=None, gate=None)
+    assert read_results("results").equals(rows)
+    assert toy() == (0, [])  # it is done, and is not done again
+    assert main(["report"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("absent", "says"),
+    [
+        ("settings_digest", "run.json is not the record of a run (it lacks settings_digest)"),
+        ("headline", "run.json is not the record of a run (it lacks a headline, as in an earlier"),
+        ("ci_low", "rows.csv lacks the columns ci_low, as in an earlier version"),
+    ],
+)
+def test_an_earlier_run_that_says_too_little_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], absent: str, says: str
+) -> None:
+    put(tmp_path, "alibi", [SCORE, *CURVE])
+    folder = put(tmp_path, "rope", [SCORE, *CURVE])
+    change(folder / "run.json", **{absent: None})
+    rows = folder / "rows.csv"
+    rows.write_text(rows.read_text().replace(absent, "confidence"))
+    assert main(["report", "--results", str(tmp_path)]) == 2
+    line = capsys.readouterr().err
+    assert says in line and f"run it again, or remove {folder}" in line
+    assert "alibi" in (tmp_path / "leaderboard.md").read_text()
+
+
+def test_a_schema_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    monkeypatch.setattr(sealed, "SCHEMA", "two")
+    write_sealed(path, {}, of="a")
+    monkeypatch.undo()
+    with pytest.raises(DamagedError, match="has a schema that is no number"):
+        read_sealed(path, of="a")

@@ -92,7 +92,11 @@ def test_reporting_never_imports_torch() -> None:
         assert path.name == "environment.py" or "torch" not in names, path
 
 
-@pytest.mark.parametrize("command", ["list", "list tasks", "run --help", "report --results {}"])
+QUICK = ["list", "list tasks", "run --help", "report --results {0}", "export {0}/a.csv"]
+QUICK += ["merge results/quick-tuned --results {0}"]
+
+
+@pytest.mark.parametrize("command", QUICK)
 def test_quick_commands_import_neither_torch_nor_datasets(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path).split()
     program = (

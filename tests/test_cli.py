@@ -148,6 +148,8 @@ LIGHT: dict[str, list[str]] = {
     "list": plugins.names("encoding") + plugins.names("task"),
     "run --help": HELP,
     "report --help": ["--results"],
+    "export --help": ["FILE.parquet", "--results"],
+    "merge --help": ["DIR", "where to bring them"],
     "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose", "--kv-heads"],
 }

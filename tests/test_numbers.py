@@ -39,10 +39,11 @@ from pe_bench.decoder.generation import Sampling
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
+from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, digest, resolve
+from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 

@@ -32,6 +32,16 @@ COMPARE = """\
 Compare two encodings on every task that both were run on, seed by seed and item by item: a sentence
 for each task, one for all of them, and a picture. With --all, the ranks of all encodings."""
 
+EXPORT = """\
+Write the rows of all finished runs as one tidy table (docs/results.md has its columns). A name
+without .parquet or .csv is a folder: all runs with their items and records in three files, which
+report, compare and merge read like runs. `report --export DIR` writes the same with a report."""
+
+MERGE = """\
+Bring runs of results folders and exports, with references and tuning, into one results folder. A
+run that is there with the same numbers is passed over. One with other numbers is named, changes
+nothing, and makes the exit code 1."""
+
 LARGEST_SEED = 2**63 - 1
 MOST_SEEDS = 1000  # of a range
 INSTEAD = {
@@ -239,6 +249,25 @@ def make_parser() -> Parser:
         help="write there instead, with all runs in small files that can be committed",
     )
 
+    export = commands.add_parser(
+        "export",
+        help="all numbers as one table, or all runs in a few files to send",
+        usage="pe-bench export (FILE.parquet | FILE.csv | DIR) [options]",
+        description=EXPORT,
+    )
+    export.add_argument("target", type=Path, metavar="FILE", help="what to write, or a folder")
+    _results_option(export)
+
+    merge = commands.add_parser(
+        "merge",
+        help="bring the runs of other results folders into one",
+        description=MERGE,
+    )
+    merge.add_argument(
+        "folders", nargs="+", type=Path, metavar="DIR", help="results folders, or exports of them"
+    )
+    _results_option(merge, "where to bring them; default: ./results")
+
     compare = commands.add_parser(
         "compare",
         help="is one encoding better than another one? which can be told apart?",
@@ -303,10 +332,8 @@ def _unknown_option(name: str, known: list[str]) -> str:
     return f"there is no option '{name}'{hint}"
 
 
-def _results_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: ./results"
-    )
+def _results_option(parser: argparse.ArgumentParser, text: str = "default: ./results") -> None:
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help=text)
 
 
 def _device_option(parser: argparse.ArgumentParser, default: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from pe_bench.errors import InputError
+from pe_bench.results.metrics import describe_metric
 from pe_bench.results.reading import key_of, read_records, references_path, results_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.significance import student_quantile
@@ -45,6 +46,60 @@ def read_results(results: Path | str) -> pd.DataFrame:
         for record in finished_runs(records)
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def tidy_rows(results: Path) -> pd.DataFrame:
+    """Return the numbers of all runs that have ended well, with what each run was.
+
+    Args:
+        results: the results folder, or an export.
+
+    Returns:
+        One row per number, the columns as in docs/results.md: those of rows.csv, unit and direction
+        of the metric, and what the record of the run says.
+
+    Raises:
+        InputError: there is no such run, or a file cannot be read.
+    """
+    records = read_records(results)
+    shown = [key_of(record) for record in finished_runs(records)]
+    done: dict[tuple[str, str, str], RunRecord] = {}
+    for record in records:
+        if record.status == "damaged":
+            warn(f"{record.reason}: left out")
+        if record.status == "done":
+            done.setdefault(key_of(record), record)  # an export may hold it again
+    frames = [
+        _describe_rows(record).assign(in_reports=key in shown) for key, record in done.items()
+    ]
+    if not frames:
+        raise InputError(f"there are no finished runs in {results}: give --results")
+    rows = pd.concat(frames, ignore_index=True)
+    return rows.astype({"length": "Int64"})  # a float of a million has an exponent
+
+
+def _describe_rows(record: RunRecord) -> pd.DataFrame:
+    """Return the rows of a run with what is known of it."""
+    rows = read_rows(record)
+    metrics = [record.metrics.get(name) or describe_metric(name) for name in rows["metric"]]
+    headline = record.headline
+    assert headline is not None  # of every finished run
+    ranks = (rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)
+    better = [metric.higher_is_better for metric in metrics]
+    return rows.assign(
+        run=record.name,
+        unit=[metric.unit for metric in metrics],
+        higher_is_better=pd.Series(better, rows.index, "boolean"),
+        headline=ranks & rows["length"].isna() & (rows["second_axis"] == ""),
+        settings=record.settings_digest,
+        encoding_version=record.encoding_version,
+        tuned=record.tuning is not None,
+        parameters=record.parameters,
+        seconds=record.seconds,
+        device=record.environment.get("device"),
+        commit=(record.environment.get("git") or {}).get("commit"),
+        finished=record.finished,
+    )
 
 
 def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:

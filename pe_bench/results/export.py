@@ -8,8 +8,7 @@
 A report works from these as from the folders of runs, see `pe_bench.results.reading`.
 """
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pe_bench.results.reading import (
     EXPORTED,
     key_of,
     read_run_items,
+    read_run_rows,
     references_path,
     results_of,
     write_rows,
@@ -45,7 +45,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         for name, value in zip(labels, key_of(record), strict=True):
             labels[name] += [value] * len(own)
     files = [folder / EXPORTED, folder / "rows.csv", folder / "items.parquet"]
-    rows = [row for record in records for row in _rows(record)]
+    rows = [row for record in records for row in read_run_rows(record)]
     write_rows(files[1], rows, CSV_COLUMNS)
     write_items(files[2], items, labels)
     for record in records:
@@ -59,15 +59,6 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             files.append(target)
     write_sealed(files[0], _shared(records), of=EXPORTED, files=files[1:])
     return files
-
-
-def _rows(record: RunRecord) -> Iterable[dict[str, Any]]:
-    assert record.folder is not None
-    with (record.folder / "rows.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            own = (row["task"], row["encoding"], row["run"]) == key_of(record)
-            if own or not record.exported:
-                yield {**row, "run": record.name}
 
 
 def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:

@@ -155,6 +155,20 @@ def key_of(record: RunRecord) -> tuple[str, str, str]:
     return record.task, record.encoding, record.name
 
 
+def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
+    """Return the rows of a run as its file has them, cell by cell."""
+    assert record.folder is not None
+    with (record.folder / "rows.csv").open(encoding="utf-8", newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if not record.exported or (row["task"], row["encoding"], row["run"]) == key_of(record)
+        ]
+    for row in rows:
+        row["run"] = record.name
+    return rows
+
+
 def read_run_items(record: RunRecord) -> list[Items]:
     """Return the scores of single items of a run; none where it has kept none.
 

@@ -15,6 +15,7 @@ from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, SavingError
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import tuning_path
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
@@ -153,8 +154,8 @@ class Phases:
 
     def _search(self, task: ResolvedTask) -> RateSearch:
         identity = task.digest(self.encoding.label, self.encoding.version)
-        name = f"{slug(self.encoding.label)}-{identity}.json"
-        return RateSearch(task, self.encoding, self.results / "tuning" / slug(task.label) / name)
+        path = tuning_path(self.results, task.label, self.encoding.label, identity)
+        return RateSearch(task, self.encoding, path)
 
     def _choose(self, search: RateSearch, subset: str | None) -> float:
         try:

@@ -1,7 +1,5 @@
 """From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import digest_settings
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
 from pe_bench.running.tuning import Tuning, default_rates
@@ -71,24 +70,7 @@ class ResolvedTask:
 
     def digest(self, *more: Any) -> str:
         """Return eight characters that stand for the settings and for `more`."""
-        return digest(_without_defaults(self.settings), *more)
-
-
-def digest(*parts: Any) -> str:
-    """Return eight hexadecimal digits of the SHA-256 of the parts as JSON."""
-    text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without what a config would be anyway: a new field leaves digests alone."""
-    found = dict(settings)
-    for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
-        defaults = asdict(config)
-        found[name] = {k: v for k, v in settings[name].items() if v != defaults[k]}
-    if settings["start"]:
-        found["start"] = _without_defaults(settings["start"])
-    return found
+        return digest_settings(self.settings, *more)
 
 
 def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTask:

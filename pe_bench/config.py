@@ -1,12 +1,16 @@
 """The two things every run decides: the model's shape and how it is trained."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, suggest
 
 IGNORE = -100
 """Target id that carries no loss."""
+
+
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+"""Linear maps of a block."""
 
 
 def show_rate(lr: float) -> str:
@@ -79,6 +83,8 @@ class TrainConfig:
         InputError: a value out of range.
     """
 
+    prefix: ClassVar[str] = "train"  # of its options
+
     steps: int = option(300, "optimizer steps")
     batch_size: int = option(16, "sequences per optimizer step")
     micro_batch: int | None = option(None, "sequences per forward; None: the whole batch")
@@ -99,11 +105,59 @@ class TrainConfig:
         for name in ("batch_size", "length", "micro_batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"train.{name} must be at least 1, not {value}")
+                raise InputError(f"{self.prefix}.{name} must be at least 1, not {value}")
         for name in ("steps", "lr", "weight_decay", "clip", "save_every"):
             if getattr(self, name) < 0:
-                raise InputError(f"train.{name} must not be negative, not {getattr(self, name)}")
+                raise InputError(
+                    f"{self.prefix}.{name} must not be negative, not {getattr(self, name)}"
+                )
         if not 0 <= self.warmup <= 1:
-            raise InputError(f"train.warmup is a share from 0 to 1, not {self.warmup}")
+            raise InputError(f"{self.prefix}.warmup is a share from 0 to 1, not {self.warmup}")
         if not 0 <= self.beta2 < 1:
-            raise InputError(f"train.beta2 must be from 0 to below 1, not {self.beta2}")
+            raise InputError(f"{self.prefix}.beta2 must be from 0 to below 1, not {self.beta2}")
+
+
+@dataclass(frozen=True)
+class AdaptConfig(TrainConfig):
+    """Going on from a trained model under another encoding.
+
+    | method | what is trained |
+    |---|---|
+    | full | everything |
+    | encoding | the encoding's own parameters |
+    | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
+    | encoding+lora | both |
+    | longlora | low-rank changes, embeddings, norms; attention within shifted groups |
+
+    LongLoRA is Chen et al. 2024, arXiv 2309.12307.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    prefix: ClassVar[str] = "adapt"
+
+    steps: int = option(0, "optimizer steps under the new encoding; 0: it is evaluated at once")
+    method: Literal["full", "encoding", "lora", "encoding+lora", "longlora"] = option(
+        "full", "what is trained: full, encoding, lora, encoding+lora, longlora"
+    )
+    rank: int = option(8, "of the low-rank changes; their scale is twice the rank")
+    targets: str = option(
+        "q_proj+k_proj+v_proj+o_proj", "projections that get low-rank changes, joined by +"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rank < 1:
+            raise InputError(f"adapt.rank must be at least 1, not {self.rank}")
+        wrong = [name for name in self.targets.split("+") if name not in PROJECTIONS]
+        if wrong:
+            raise InputError(
+                f"adapt.targets has no '{wrong[0]}'{suggest(wrong[0], PROJECTIONS)}; "
+                f"there are {', '.join(PROJECTIONS)}"
+            )
+
+    @property
+    def low_rank(self) -> bool:
+        """Whether projections get low-rank changes."""
+        return "lora" in self.method

@@ -47,6 +47,8 @@ def run(
     train: Mapping[str, Any] | None = None,
     pretrain: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
+    origin: str | None = None,
+    adapt: Mapping[str, Any] | None = None,
     tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
@@ -64,6 +66,8 @@ def run(
         tune: choose the learning rate of every encoding; `{"lr": [1e-3, 3e-3], "seeds": [1000]}`:
             from these, with models of these seeds.
         train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
+        origin: encoding whose trained models the others go on from, `--from` on the command line.
+        adapt: how they go on: `adapt={"steps": 100, "method": "lora"}`; None: not at all.
 
     Returns:
         One row per number and seed of these runs, the columns as in `read_results`.
@@ -89,6 +93,8 @@ def run(
         train=dict(train or {}),
         pretrain=dict(pretrain or {}),
         model=dict(model or {}),
+        origin=origin,
+        adapt=dict(adapt or {}),
         tune=_tuning(tune),
     )
     torch.set_flush_denormal(True)  # as the command does, so that the numbers are the same

@@ -110,6 +110,7 @@ class TaskContext:
         cache: folder for downloads and what is derived from them.
         subsets: subsets to run; None: those that the preset runs.
         start: the task that this one starts from, or None.
+        extends: the task whose vocabulary this one has, in rows of another length, or None.
         hold_out: whether a task on text keeps documents out of training, for choosing a learning
             rate.
     """
@@ -122,6 +123,7 @@ class TaskContext:
     cache: Path = field(default_factory=cache_folder)
     subsets: tuple[str, ...] | None = None
     start: "Task | None" = None
+    extends: "Task | None" = None
     hold_out: bool = False
 
 

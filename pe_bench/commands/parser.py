@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pe_bench import __version__
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import suggest
 from pe_bench.registry.options import convert
 
@@ -18,6 +18,7 @@ OVERRIDES = {
     "train": (TrainConfig, "training of the tasks named here"),
     "pretrain": (TrainConfig, "training of the model that a task starts from"),
     "model": (ModelConfig, "shape of the decoder"),
+    "adapt": (AdaptConfig, "training under another encoding, after --from"),
 }
 
 RUN_EXAMPLES = """\
@@ -133,6 +134,12 @@ def make_parser() -> Parser:
         help="name:key=value,key=value or path/to/file.py; 'all' for every shipped one",
     )
     run.add_argument("--task", nargs="+", required=True, metavar="SPEC", help="as --encoding")
+    run.add_argument(
+        "--from",
+        dest="origin",
+        metavar="SPEC",
+        help="encoding whose trained models the others go on from, see --adapt.*",
+    )
     run.add_argument(
         "--seeds",
         nargs="+",

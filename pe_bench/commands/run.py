@@ -47,6 +47,8 @@ def main(args: argparse.Namespace) -> int:
         train=_overrides(args, "train"),
         pretrain=_overrides(args, "pretrain"),
         model=_overrides(args, "model"),
+        origin=args.origin,
+        adapt=_overrides(args, "adapt"),
         tune=_tuning(args),
     )
     info(f"{environment.name_of(device)}, {precision}")

@@ -69,6 +69,11 @@ class Plugin:
     version: str
     file: Path
 
+    @property
+    def spec(self) -> str:
+        """The canonical spec."""
+        return self.label
+
     def make(self, model: Any, layer: int) -> Any:
         """Return an instance of an encoding with the spec's options."""
         return self.cls(model, layer, **self.options)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pe_bench.results.labels import split_label
+
 # Name, colour, marker: hues follow Okabe and Ito (2008), with some of Tol (2021) added, and tell
 # the usual baselines apart for colour-blind readers; relatives share a hue and differ in marker.
 TABLE = Path(__file__).with_name("styles.csv")
@@ -31,7 +33,7 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
         labels: specs, such as "name" or "name:option=value".
     """
     chosen: dict[str, Style] = {}
-    for label in sorted(labels, key=lambda label: (":" in label, label)):
+    for label in sorted(labels, key=lambda label: (split_label(label)[1] != "", label)):
         candidates = _candidates(label)
         free = [style for style in candidates if style not in chosen.values()]
         chosen[label] = free[0] if free else candidates[0]
@@ -44,10 +46,10 @@ def _candidates(label: str) -> list[Style]:
     A name of the table has one of its own. Its variants have another marker or shade, and unknown
     names a colour of the table; which one follows from a digest.
     """
-    name, _, options = label.partition(":")
+    name, more = split_label(label)
     known = _known()
     digest = int(hashlib.sha256(label.encode()).hexdigest(), 16)
-    if name in known and not options:
+    if name in known and not more:
         return [known[name]]
     if name in known:
         colours = [_shade(known[name].colour, amount) for amount in SHADES]

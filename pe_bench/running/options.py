@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
 from pe_bench.running.tuning import Tuning
 from pe_bench.system.files import cache_folder
@@ -26,6 +26,8 @@ class RunOptions:
         train: changed fields of the preset's `TrainConfig`.
         pretrain: the same for the task that another one starts from.
         model: changed fields of the preset's `ModelConfig`.
+        origin: spec of the encoding whose trained models others go on from, or None.
+        adapt: changed fields of the task's `AdaptConfig`.
         tune: how learning rates are chosen for each encoding; None: they are the preset's.
         cache: folder for downloads, tokenizers and checkpoints.
 
@@ -42,6 +44,8 @@ class RunOptions:
     train: Mapping[str, Any] = field(default_factory=dict)
     pretrain: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    origin: str | None = None
+    adapt: Mapping[str, Any] = field(default_factory=dict)
     tune: Tuning | None = None
     cache: Path = field(default_factory=cache_folder)
 
@@ -49,6 +53,15 @@ class RunOptions:
         _check_fields("train", self.train, TrainConfig)
         _check_fields("pretrain", self.pretrain, TrainConfig)
         _check_fields("model", self.model, ModelConfig)
+        _check_fields("adapt", self.adapt, AdaptConfig)
+        if self.adapt and self.origin is None:
+            raise InputError(
+                f"adapt.{next(iter(self.adapt))} has no effect without --from: there is no model "
+                "to go on from"
+            )
+        idle = [name for name in self.adapt if name != "steps"]
+        if idle and not self.adapt.get("steps"):
+            raise InputError(f"adapt.{idle[0]} has no effect without --adapt.steps")
         if self.tune and self.tune.lr and "lr" in self.train:
             raise InputError("train.lr has no effect beside tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):

@@ -16,6 +16,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
+from pe_bench.running.adaptation import Adapted, take_over
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
@@ -66,12 +67,10 @@ class Phases:
 
         def batch(step: int) -> Batch:
             steps.append(step)
-            return task.task.batch(subset, seed, step)
+            return task.batches.batch(subset, seed, task.first_step + step)
 
         def start() -> Mapping[str, Tensor]:
-            assert task.start is not None
-            model, _ = self.trained(task.start, None, seed)
-            return model.state_dict()
+            return self._start(task, subset, seed, model)
 
         if lr is None:
             lr = self.rate(task, subset)
@@ -106,6 +105,18 @@ class Phases:
                     raise FirstStepFailure from error
                 raise
         return model.to(self.device), trained
+
+    def _start(
+        self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
+    ) -> Mapping[str, Tensor]:
+        """Return the weights that a model starts from, those of the phase before."""
+        assert task.start is not None
+        if not isinstance(self.encoding, Adapted):
+            before, _ = self.trained(task.start, None, seed)
+            return before.state_dict()
+        origin = replace(self, encoding=self.encoding.origin)
+        before, _ = origin.trained(task.start, subset, seed)
+        return take_over(model, before.state_dict(), self.encoding)
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
@@ -192,7 +203,7 @@ class Phases:
         nats = 0.0
         targets_seen = 0
         for step in range(task.tuning.batches):
-            batch = task.task.held_out_batch(subset, step)
+            batch = task.batches.held_out_batch(subset, step)
             size = task.train.micro_batch or len(batch.tokens)
             slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
             for tokens, targets in slices:  # (b, T) each

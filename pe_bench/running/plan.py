@@ -11,6 +11,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.running.adaptation import adapt, check_method, go_on
 from pe_bench.running.conditions import find_conditions
 from pe_bench.running.memory import check_encoding_fits, check_task_fits
 from pe_bench.running.options import RunOptions
@@ -98,16 +99,20 @@ def make_plan(
     except InputError as error:
         problems.add("", error)
     loaded = _load(encodings, problems)
+    origin = _load_origin(options.origin, problems)
     conditions = find_conditions(device)
     resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan)]
+    if origin:
+        resolved = _go_on(resolved, origin, options, problems)
     for task in resolved:
-        pairs = _pair(task, loaded, device, options.precision, problems)
+        fitting = [adapt(e, origin, task) for e in loaded] if origin else loaded
+        pairs = _pair(task, fitting, device, options.precision, problems)
         if not problems.titles:
             plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
                 run = Run(task, encoding, seed, results, device, options.precision)
-                named = "all" not in encodings or encoding.label in encodings
+                named = "all" not in encodings or encoding.spec in encodings
                 plan.runs.append(PlannedRun(run, skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
@@ -145,6 +150,33 @@ def _load(specs: Sequence[str], problems: _Problems) -> list[Plugin]:
         else:
             loaded.setdefault(plugin.label, plugin)
     return list(loaded.values())
+
+
+def _load_origin(spec: str | None, problems: _Problems) -> Plugin | None:
+    """Return the encoding whose trained models others go on from, if any."""
+    if spec is None:
+        return None
+    try:
+        return plugins.load("encoding", spec)
+    except InputError as error:
+        problems.add("--from", error)
+        return None
+
+
+def _go_on(
+    tasks: Sequence[ResolvedTask], origin: Plugin, options: RunOptions, problems: _Problems
+) -> list[ResolvedTask]:
+    """Return the tasks as they go on from a model that was trained with `origin`."""
+    found = []
+    for task in tasks:
+        try:
+            reason = _reason_to_skip(origin, task, fits=True)
+            if reason:
+                raise InputError(f"{origin.label} cannot be trained there: {reason}")
+            found.append(go_on(task, origin, options))
+        except InputError as error:
+            problems.add(task.label, error)
+    return found
 
 
 def _resolve(
@@ -246,6 +278,7 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | N
     try:
         instance = _instance(encoding, task, fits)
         check_encoding_fits(instance, encoding, task)
+        check_method(encoding, task)
         return task.task.skip(instance)
     except InputError as error:
         if encoding.options and _builds(encoding.without_options(), task, fits):

@@ -36,8 +36,12 @@ class ResolvedTask:
         train: training phase.
         settings: everything that decides a number except encoding and seed. A table never mixes
             two of them, and their digest is part of a run's folder name.
-        start: task whose trained model this one starts from, or None.
+        start: task whose trained model this one starts from, or None. The task itself, where
+            another encoding goes on from its model.
         tuning: learning rates that are tried for every encoding, or None.
+        adapting: makes the batches of the training phase in place of `task`, where their size or
+            the length of their rows is another one.
+        first_step: step of the first batch; earlier ones were those of `start`.
     """
 
     label: str
@@ -47,6 +51,13 @@ class ResolvedTask:
     settings: Mapping[str, Any]
     start: "ResolvedTask | None"
     tuning: Tuning | None = None
+    adapting: Task | None = None
+    first_step: int = 0
+
+    @property
+    def batches(self) -> Task:
+        """The task that makes the batches of the training phase."""
+        return self.adapting or self.task
 
     def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
         """Return an instance of an encoding for one layer of this task's model."""

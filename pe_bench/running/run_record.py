@@ -1,11 +1,12 @@
 """What the record of a run says: how its numbers came about, and what they have cost."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pe_bench.results.record import RunRecord, Status
+from pe_bench.running.adaptation import Adapted
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.training import read_trained
@@ -87,6 +88,8 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     start = resolved.start
     if start is None:
         return None
+    if isinstance(phases.encoding, Adapted):
+        phases = replace(phases, encoding=phases.encoding.origin)
     identity = phases.identity(start, None, seed)
     trained = read_trained(phases.checkpoint(start, None, seed), identity)
     return asdict(trained) if trained else None

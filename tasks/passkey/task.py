@@ -117,7 +117,9 @@ class Passkey(LengthGeneralizationTask):
     ) -> None:
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
-        max_length = int(EVAL_LENGTH_FACTORS[-1] * self.length)
+        # A vocabulary has as many names as the longest prompt of the first training needs.
+        first = context.extends or self
+        max_length = int(EVAL_LENGTH_FACTORS[-1] * first.length)
         # Where each name is a token of its own, no more than the longest list has entries.
         names = nonsense_names(max_length // 9 if vocabulary == "words" else None)
         self.tokenizer = self._tokenizer(vocabulary, names)

@@ -10,6 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.grouped import grouped_attention
 from pe_bench.decoder.logits import attention_logits, repeat_heads
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions, State
@@ -23,6 +24,7 @@ class Context:
     cache: Cache | None
     backend: Backend
     trace: list[Tensor] | None  # if a list, every layer's logits are put into it
+    group: int | None = None  # tokens that see each other under shifted sparse attention
 
     def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
         """Return a layer's tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
@@ -60,7 +62,11 @@ class Attention(nn.Module):
         terms = hooks.logit_terms(encoding, positions, len(x))
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
-        out = attend(q, k, v, terms, backend=context.backend)  # (B, H, T, D) or (B, H, T, D + E)
+        if context.group:
+            out = grouped_attention(q, k, v, terms, context.group, context.backend)
+        else:
+            out = attend(q, k, v, terms, backend=context.backend)
+        # out: (B, H, T, D) or (B, H, T, D + E)
         head_dim = self.config.head_dim
         mixed = self.o_proj(out[..., :head_dim].transpose(1, 2).flatten(2))  # (B, T, C)
         return mixed, None if extra is None else out[..., head_dim:]

@@ -56,6 +56,8 @@ class Decoder(nn.Module):
         first = make_encoding(config, 0)
         rest = [] if first.shared else [make_encoding(config, i) for i in range(1, config.layers)]
         self.encodings = nn.ModuleList([first, *rest])
+        self.group_length: int | None = None
+        """Tokens of a group of shifted sparse attention in training; None: attention is full."""
 
     @property
     def encoding(self) -> Encoding:
@@ -160,7 +162,8 @@ class Decoder(nn.Module):
         where = self._positions(tokens_so_far, length, positions, index, final_lengths)
         x = hooks.embed(self.encoding, self.embed_tokens(tokens), where)  # (B, T, C)
         state = hooks.prepare(self.encoding, x, where)
-        context = Context(where, cache, backend, trace)
+        group = self.group_length if self.training else None
+        context = Context(where, cache, backend, trace, group)
         for layer, block in enumerate(self.layers):
             x, state = block(x, self.encoding_of(layer), state, context)
         if cache is not None:

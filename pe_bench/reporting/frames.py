@@ -10,6 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.reading import key_of, read_records, references_path, results_of
 from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.results.significance import student_quantile
 from pe_bench.system.console import warn
 from pe_bench.system.sealed import DamagedError, read_sealed
@@ -45,7 +46,9 @@ def read_results(results: Path | str) -> pd.DataFrame:
         read_rows(record).assign(settings=record.settings_digest, parameters=record.parameters)
         for record in finished_runs(records)
     ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    if not frames:
+        return pd.DataFrame(columns=[*CSV_COLUMNS, "settings", "parameters"])
+    return pd.concat(frames, ignore_index=True)
 
 
 def tidy_rows(results: Path) -> pd.DataFrame:

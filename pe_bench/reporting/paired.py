@@ -12,6 +12,7 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results import comparison, significance
 from pe_bench.results.comparison import Difference, Scores
 from pe_bench.results.items import Items
+from pe_bench.results.labels import find_label
 from pe_bench.results.reading import read_run_items
 
 DEFAULT_REFERENCE = "rope"
@@ -44,11 +45,12 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
         return Comparison("", [], [], {}, {}, with_items=False)
     ranking = table.ranked()
     scores = scores_of(table, ranking)
-    others = [name for name in ranking if name != reference] if reference in ranking else []
+    reference = find_label(reference, ranking)
+    others = [name for name in ranking if reference and name != reference]
     pairs = comparison.compare_all(scores)
     direction = table.higher_is_better
     return Comparison(
-        reference if reference in ranking else "",
+        reference,
         comparison.compare(scores, [(name, reference) for name in others]),
         pairs,
         comparison.rank_intervals(ranking, pairs, higher_is_better=direction),

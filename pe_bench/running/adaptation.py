@@ -10,6 +10,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.labels import ARROW
+from pe_bench.running.methods import check_libraries
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, digest
 from pe_bench.running.tuning import default_rates
@@ -70,6 +71,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
         raise InputError("--from has no effect: the task trains nothing")
     kept = asdict(task.train)
     config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})
+    check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None
     if options.tune and config.steps:
@@ -106,22 +108,6 @@ def take_over(
         if name in found and found[name].shape == weight.shape:
             found[name] = weight
     return found
-
-
-def check_method(encoding: Plugin, task: ResolvedTask) -> None:
-    """Check that there is something to train.
-
-    Raises:
-        InputError: there is not.
-    """
-    config = task.train
-    if not isinstance(config, AdaptConfig) or config.method != "encoding" or not config.steps:
-        return
-    instance = task.make_encoding(encoding)
-    if not any(True for _ in instance.parameters()):
-        raise InputError(
-            "it has no parameters, so --adapt.method encoding would train nothing: use lora or full"
-        )
 
 
 def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:

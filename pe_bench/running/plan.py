@@ -11,9 +11,10 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.running.adaptation import adapt, check_method, go_on
+from pe_bench.running.adaptation import adapt, go_on
 from pe_bench.running.conditions import find_conditions
 from pe_bench.running.memory import check_encoding_fits, check_task_fits
+from pe_bench.running.methods import check_method
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, check_used, resolve
 from pe_bench.running.run import Outcome, Run
@@ -278,7 +279,7 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | N
     try:
         instance = _instance(encoding, task, fits)
         check_encoding_fits(instance, encoding, task)
-        check_method(encoding, task)
+        check_method(instance, task.train)
         return task.task.skip(instance)
     except InputError as error:
         if encoding.options and _builds(encoding.without_options(), task, fits):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.model import Decoder
+from pe_bench.running import methods
 from pe_bench.running.checkpoints import (
     SUFFIX,
     CheckpointFiles,
@@ -99,13 +100,15 @@ def train(
     _set_pickles_aside(folder)
     if start:
         model.load_state_dict(start())
-    module = _Module(model, config, seed)
     if not config.steps:  # an untrained model is made faster than it is read
-        return module.trained()
+        return _Module(model, config, seed).trained()
     folder.mkdir(parents=True, exist_ok=True)
+    methods.prepare(model, config, seed)
+    module = _Module(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
     _fit(module, batch, config, resume, of, title, device, precision)
     trained = module.trained()
+    methods.finish(model, config)
     content = {"weights": model.state_dict(), "trained": vars(trained)}
     write_checkpoint(final, content, of=of)
     resume.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""Shifted sparse attention, for training on long rows (Chen et al. 2024, arXiv 2309.12307, 3.2).
+
+The heads of the first half attend within groups of tokens, those of the second within groups that
+begin half a group later, so that neighbouring groups see each other. In evaluation attention is
+full.
+
+| published code | here |
+|---|---|
+| the last half group and the first are one, so early tokens see late ones | two groups |
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.attention import Backend, attend
+from pe_bench.decoder.logits import LogitTerms, repeat_heads
+from pe_bench.errors import InputError
+
+NO_GROUPS = (
+    "its logits depend on more than queries, keys and their distance, so shifted sparse attention "
+    "cannot serve it: use --adapt.method lora"
+)
+
+
+def grouped_attention(
+    q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms, group: int, backend: Backend = "auto"
+) -> Tensor:
+    """Return what `attend` does if queries see the keys of their group only.
+
+    Args:
+        q: queries, (B, H, T, D).
+        k: keys, (B, G, T, D).
+        v: values, (B, G or H, T, E).
+        terms: what is done to the logits, without a bias of pairs.
+        group: tokens of a group.
+        backend: of the attention.
+
+    Raises:
+        InputError: logits that depend on pairs of tokens by more than their distance.
+    """
+    if terms.bias is not None or terms.rewrite is not None:
+        raise InputError(NO_GROUPS)
+    heads = q.shape[1]
+    k = repeat_heads(k, heads)  # (B, H, T, D)
+    v = repeat_heads(v, heads)  # (B, H, T, E)
+    half = heads // 2
+    parts = []
+    for first, stop, offset in ((0, half, 0), (half, heads, group // 2)):
+        if first == stop:
+            continue
+        own = _of_heads(terms, first, stop)
+        of = slice(first, stop)
+        part = _within(q[:, of], k[:, of], v[:, of], own, group, offset, backend)
+        parts.append(part)  # (B, h, T, E)
+    return torch.cat(parts, dim=1)
+
+
+def _within(
+    q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms, group: int, offset: int, backend: Backend
+) -> Tensor:
+    """Attend within groups, the first of which has `offset` tokens if that is above 0."""
+    length = q.shape[2]
+    offset = min(offset, length)
+    whole = (length - offset) // group * group
+    out = []
+    for first, stop in ((0, offset), (offset, offset + whole), (offset + whole, length)):
+        if first < stop:
+            size = min(group, stop - first)
+            tokens = slice(first, stop)
+            own = _of_tokens(terms, tokens, size, len(q))
+            queries = _fold(q[:, :, tokens], size)  # (B n, h, size, D)
+            keys = _fold(k[:, :, tokens], size)  # (B n, h, size, D)
+            values = _fold(v[:, :, tokens], size)  # (B n, h, size, E)
+            mixed = attend(queries, keys, values, own, backend=backend)  # (B n, h, size, E)
+            out.append(_unfold(mixed, len(q)))
+    return torch.cat(out, dim=2)
+
+
+def _fold(t: Tensor, size: int) -> Tensor:
+    """Return groups as rows: (B, H, n size, D) -> (B n, H, size, D)."""
+    folded: Tensor = t.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+    return folded
+
+
+def _unfold(t: Tensor, rows: int) -> Tensor:
+    """Return rows as groups: (B n, H, size, D) -> (B, H, n size, D)."""
+    unfolded: Tensor = t.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
+    return unfolded
+
+
+def _of_heads(terms: LogitTerms, first: int, stop: int) -> LogitTerms:
+    c = terms.separable  # (B or 1, H, T)
+    by_distance = terms.by_distance  # (H, T)
+    return replace(
+        terms,
+        separable=None if c is None else c[:, first:stop],
+        by_distance=None if by_distance is None else by_distance[first:stop],
+    )
+
+
+def _of_tokens(terms: LogitTerms, tokens: slice, size: int, rows: int) -> LogitTerms:
+    """Return the terms of groups of `size` tokens each, as rows; distances stay the same."""
+    c = terms.separable  # (B or 1, H, T)
+    if c is not None:
+        c = c.expand(rows, -1, -1)[:, :, tokens, None]  # (B, H, n size, 1)
+        c = _fold(c, size)[..., 0]  # (B n, H, size)
+    by_distance = terms.by_distance
+    if by_distance is not None:
+        by_distance = by_distance[:, :size]
+    return replace(terms, positions=None, separable=c, by_distance=by_distance)

@@ -23,6 +23,8 @@ class RunRecord:
             file: "damaged", the run's files cannot be read.
         task, encoding: labels, the canonical specs.
         encoding_version: of the encoding's code.
+        adaptation: where it goes on from a model that another encoding trained, its own spec as
+            "encoding", the other one's as "from", and the `AdaptConfig`; else None.
         seed: of weights, batches and evaluation.
         preset, protocol: names.
         data: provenance of the data, with a short name under "label".
@@ -64,6 +66,7 @@ class RunRecord:
     seed: int
     settings_digest: str
     encoding_version: str = ""
+    adaptation: Mapping[str, Any] | None = None
     preset: str = ""
     protocol: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.running.adaptation import Adapted
 from pe_bench.running.phases import Phases
@@ -32,6 +33,7 @@ def make_record(
         task=resolved.label,
         encoding=phases.encoding.label,
         encoding_version=phases.encoding.version,
+        adaptation=_find_adaptation(phases.encoding),
         seed=seed,
         preset=task.context.preset,
         protocol=task.context.protocol,
@@ -93,6 +95,14 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     identity = phases.identity(start, None, seed)
     trained = read_trained(phases.checkpoint(start, None, seed), identity)
     return asdict(trained) if trained else None
+
+
+def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
+    """Return from what and how an encoding goes on, None if it does not."""
+    if not isinstance(encoding, Adapted):
+        return None
+    config = asdict(encoding.config)
+    return {"encoding": encoding.spec, "from": encoding.origin.spec, "config": config}
 
 
 def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:

@@ -9,10 +9,11 @@ from pe_bench.config import AdaptConfig, show_rate
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import digest
 from pe_bench.results.labels import ARROW
 from pe_bench.running.methods import check_libraries
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, digest
+from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.tuning import default_rates
 from pe_bench.task import Task
 

@@ -173,9 +173,10 @@ def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_encodings_share_a_table_and_tuned_ones_none_with_others(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy("--tune", encodings=("nope", "rope"))
+    printed = " ".join(capsys.readouterr().out.split())
     toy(encodings=("nope", "rope"))
     digests: dict[bool, set[str]] = {True: set(), False: set()}
     for record in records(tmp_path):
@@ -188,6 +189,7 @@ def test_encodings_share_a_table_and_tuned_ones_none_with_others(
     assert "Learning rate: tuned for every encoding, of 1e-3, 3e-3, 1e-2, by the loss on" in text
     for name, rate in chosen.items():
         assert f"{name} {rate}" in text
+        assert f"{name} {rate}" in printed  # the run's own table says it too
 
 
 def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> None:

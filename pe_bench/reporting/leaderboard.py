@@ -11,6 +11,7 @@ from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
+from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
 from pe_bench.results.statistics import wilson
@@ -62,6 +63,8 @@ def summarize(
         others = [name for name in table.encodings if name not in ran]
         if others:
             marks += f" Measured before: {', '.join(others)}."
+        if (table.about.settings or {}).get("tune"):
+            marks += " " + " ".join(describe_tuning(table))
         parts += [wrap(table.heading), shown, wrap(marks)]
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
 

@@ -149,6 +149,7 @@ LIGHT: dict[str, list[str]] = {
     "run --help": HELP,
     "report --help": ["--results"],
     "export --help": ["FILE.parquet", "--results"],
+    "rerun --help": ["encoding/task/seed", "--keep"],
     "merge --help": ["DIR", "where to bring them"],
     "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose", "--kv-heads"],

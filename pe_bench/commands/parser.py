@@ -43,6 +43,11 @@ Bring runs of results folders and exports, with references and tuning, into one 
 run that is there with the same numbers is passed over. One with other numbers is named, changes
 nothing, and makes the exit code 1."""
 
+RERUN = """\
+Train and measure a run again, from its record alone, beside the results: with its settings, seed,
+learning rates and threads. Says which numbers differ, by how much, and what differs in machine and
+code. Exit code 0: all numbers are the same, digit by digit; 1: some are not."""
+
 LARGEST_SEED = 2**63 - 1
 MOST_SEEDS = 1000  # of a range
 INSTEAD = {
@@ -274,6 +279,29 @@ def make_parser() -> Parser:
         "folders", nargs="+", type=Path, metavar="DIR", help="results folders, or exports of them"
     )
     _results_option(merge, "where to bring them; default: ./results")
+
+    rerun = commands.add_parser(
+        "rerun",
+        help="repeat a run from its record: are the numbers the same?",
+        usage="pe-bench rerun RUN [options]",
+        description=RERUN,
+    )
+    rerun.add_argument("run", metavar="RUN", help="folder of a run, or encoding/task/seed")
+    _results_option(rerun, "where to look for encoding/task/seed; default: ./results")
+    rerun.add_argument(
+        "--device", type=_device, help="auto, cpu, cuda or cuda:1; default: that of the record"
+    )
+    for kind in ("encoding", "task"):
+        rerun.add_argument(f"--{kind}", metavar="FILE", help=f"where the file of the {kind} is now")
+    rerun.add_argument(
+        "--data", nargs="+", default=[], metavar="DIR", help="where the data are now, as in run"
+    )
+    rerun.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep what is made there; default: a scratch folder",
+    )
 
     compare = commands.add_parser(
         "compare",

@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the grid of a command and print its tables; return the exit code."""
     # Threads that spin while they wait make tiny models ten times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    data = dict(_data(entry) for entry in args.data)
+    data = dict(parse_data(entry) for entry in args.data)
     device = find_device(args.device, args.preset)
     precision = find_precision(args.precision, device, args.preset)
     import torch
@@ -87,7 +87,7 @@ def _tuning(args: argparse.Namespace) -> "Tuning | None":
     return None
 
 
-def _data(entry: str) -> tuple[str, Path]:
+def parse_data(entry: str) -> tuple[str, Path]:
     """Return a task's name and its folder; "" stands for all tasks of the command line.
 
     Raises:

@@ -155,6 +155,39 @@ def key_of(record: RunRecord) -> tuple[str, str, str]:
     return record.task, record.encoding, record.name
 
 
+def find_run(what: str, results: Path) -> RunRecord:
+    """Return the record of a run that somebody names.
+
+    Args:
+        what: its folder, or "encoding/task/seed" with a number or the name of the run at the end.
+        results: folder to look in, exports in it included.
+
+    Raises:
+        InputError: there is no such run, several are, or it is damaged.
+    """
+    folder = Path(what)
+    if (folder / "run.json").exists():
+        found = [read_record(folder.resolve())]
+    else:
+        records = read_records(results)
+        found = [record for record in records if what.strip("/") in _names_of(record)]
+        if not found:
+            raise InputError(
+                f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"
+            )
+    if len(found) > 1:
+        names = ", ".join(f"{r.encoding}/{r.task}/{r.name}" for r in found)
+        raise InputError(f"'{what}' may be any of these runs: {names}; write one of them")
+    if found[0].status == "damaged":
+        raise InputError(f"{found[0].reason}")
+    return found[0]
+
+
+def _names_of(record: RunRecord) -> list[str]:
+    last = (str(record.seed), record.name)
+    return [f"{record.encoding}/{record.task}/{end}" for end in last]
+
+
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     """Return the rows of a run as its file has them, cell by cell."""
     assert record.folder is not None

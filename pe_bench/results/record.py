@@ -29,6 +29,8 @@ class RunRecord:
         preset, protocol: names.
         data: provenance of the data, with a short name under "label".
         settings: everything that decides a number except encoding and seed.
+        sources: where the run has found what is not shipped: plugins, data, tokenizer; not in
+            exports, as these are paths of one machine.
         settings_digest: eight characters that stand for `settings`; tables never mix two of them.
         tuning: the chosen learning rates and what they were chosen from, of the "task" and of the
             "start"; None: they are the preset's.
@@ -71,6 +73,7 @@ class RunRecord:
     protocol: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Any] = field(default_factory=dict)
     tuning: Mapping[str, Any] | None = None
     headline: Headline | None = None
     views: tuple[View, ...] = ()

@@ -10,6 +10,7 @@ from pe_bench.results.record import RunRecord, Status
 from pe_bench.running.adaptation import Adapted
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.sources import find_sources
 from pe_bench.running.training import read_trained
 from pe_bench.system import environment
 
@@ -40,6 +41,7 @@ def make_record(
         data=task.provenance(),
         settings_digest=resolved.digest(),
         settings=resolved.settings,
+        sources=find_sources(resolved, phases.encoding),
         tuning=_find_tuning(resolved, phases),
         headline=task.headline,
         views=task.views,

@@ -1,0 +1,214 @@
+"""A run repeated from its record: the same numbers, or which differ, and what else differs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from test_report import CURVE, SCORE, put
+from test_runner import Toy, record
+from test_runner import toy as toy  # a fixture
+
+from pe_bench.cli import main
+from pe_bench.registry import plugins
+from pe_bench.results.reading import place_of, read_record, read_records
+from pe_bench.running import rerun
+from pe_bench.system.sealed import read_sealed, write_sealed
+
+COMMITTED = Path(__file__).parents[1] / "results" / "quick-tuned"
+MINE = """
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    def embed(self, x, positions):
+        return {factor} * x
+"""
+
+
+def change_rows(folder: Path, old: str, new: str) -> None:
+    """Write other rows into a finished run, as if they had been measured."""
+    rows = folder / "rows.csv"
+    assert old in rows.read_text()
+    content = read_sealed(folder / "run.json", of=place_of(folder))
+    rows.write_text(rows.read_text().replace(old, new))
+    files = [rows, folder / "items.parquet"]
+    write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
+
+
+def test_the_same_numbers(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toy("--seeds", "3", "--train.steps", "4", "--model.layers", "1")
+    folder = record(tmp_path, seed=3)[1]
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    capsys.readouterr()
+    log = tmp_path / "log"
+    log.write_text("")
+    assert main(["rerun", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "all 3 numbers are the same, digit by digit" in out
+    assert "machine, packages and code are those of the record" in out
+    assert log.read_text().split() == ["batch"] * 4 + ["a", "b"]
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+    assert main(["rerun", "nope/toy.py/3", "--keep", "kept"]) == 0
+    (kept,) = read_records(Path("kept/results"))
+    assert kept.settings_digest == read_record(folder).settings_digest
+
+
+def test_a_number_that_differs(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    folder = record(tmp_path)[1]
+    change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
+    capsys.readouterr()
+    assert main(["rerun", "nope/toy.py/0"]) == 1
+    out = capsys.readouterr().out
+    assert "1 of 3 numbers are not the same:" in out
+    line = next(line for line in out.splitlines() if line.startswith("a right 8"))
+    recorded, now, difference = map(float, line.split()[3:])
+    assert recorded - now == pytest.approx(difference, rel=0.1) and difference > 9
+
+
+def test_a_row_that_is_missing(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    change_rows(record(tmp_path)[1], ",a,8,,right,", ",a,9,,right,")
+    assert main(["rerun", "nope/toy.py/0"]) == 1
+    out = capsys.readouterr().out
+    assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
+
+
+def test_an_edited_encoding_is_named(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(MINE.format(factor=1.0))
+    toy(encodings=["./mine.py"])
+    Path("mine.py").write_text(MINE.format(factor=2.0))
+    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    out = capsys.readouterr().out
+    assert "3 of 3 numbers are not the same" in out and "\nencoding_version: 1-" in out
+    Path("mine.py").rename("moved.py")
+    assert main(["rerun", "mine.py/toy.py/0"]) == 2
+    found = capsys.readouterr()
+    assert f"mine.py is no longer at {tmp_path / 'mine.py'}: say where" in found.err
+    assert main(["rerun", "mine.py/toy.py/0", "--encoding", "moved.py"]) == 2
+    assert "moved.py is moved.py, and the run is of mine.py" in capsys.readouterr().err
+    Path("elsewhere").mkdir()
+    Path("moved.py").rename("elsewhere/mine.py")
+    assert main(["rerun", "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1
+
+
+def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    toy(encodings=["nope", "rope:base=500"])
+    assert main(["export", "sent"]) == 0
+    assert "sources" not in Path("sent/records.json").read_text()  # paths of one machine
+    shutil.rmtree("results")
+    assert main(["rerun", "nope/toy.py/0", "--results", "sent"]) == 2
+    assert "toy.py is not shipped: say where it is with --task FILE" in capsys.readouterr().err
+    run = ["rerun", "rope:base=500/toy.py/0", "--results", "sent", "--task", "./toy.py"]
+    assert main(run) == 0
+    assert "all 3 numbers are the same" in capsys.readouterr().out
+
+
+def test_a_tuned_run_keeps_its_learning_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "--encoding", "nope", "--task", "flipflop:samples=2", "--no-report"]
+    tiny = ["--train.steps", "2", "--train.lr", "0.002", "--model.layers", "1", "--tune"]
+    assert main([*command, *tiny]) == 0
+    assert "tune: lr" in capsys.readouterr().out
+    assert main(["rerun", "nope/flipflop:samples=2/0"]) == 0
+    out = capsys.readouterr().out
+    assert "tune: lr" not in out and "are the same, digit by digit" in out
+
+
+@pytest.mark.slow
+def test_data_and_a_phase_before(
+    real_documents: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(real_documents / "scrolls" / "quality", "data/quality")
+    command = ["run", "--encoding", "nope", "--task", "scrolls", "--data", "data", "--no-report"]
+    tiny = ["--train.steps", "1", "--pretrain.steps", "2", "--model.layers", "1"]
+    assert main([*command, "--subsets", "quality", *tiny]) == 0
+    assert main(["rerun", "nope/scrolls/0"]) == 0
+    assert "are the same, digit by digit" in capsys.readouterr().out
+    shutil.move("data", "moved")
+    assert main(["rerun", "nope/scrolls/0"]) == 2
+    assert main(["rerun", "nope/scrolls/0", "--data", "moved"]) == 0
+    capsys.readouterr()
+    path = next(Path("moved/quality").glob("*.jsonl"))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert main(["rerun", "nope/scrolls/0", "--data", "moved"]) == 2
+    assert "the data are others here" in capsys.readouterr().err
+
+
+def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
+    tables = {run.settings_digest: run for run in read_records(COMMITTED)}
+    for run in tables.values():
+        task = rerun._resolve(run, tmp_path, rerun.Places())
+        assert task.digest() == run.settings_digest
+        encoding = plugins.load("encoding", run.encoding)
+        rerun._write_choices(run, task, encoding, tmp_path)
+        identity = task.digest(encoding.label, encoding.version)
+        (path,) = (tmp_path / "results" / "tuning" / run.task).glob("*.json")
+        assert path.stem == f"{run.encoding}-{identity}"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("rope/lm/1", "there is no run 'rope/lm/1' in results: give its folder, or"),
+        ("rope/lm/0", "'rope/lm/0' may be any of these runs: rope/lm/seed0-"),
+        ("fire/lm/0", "the run has no numbers to compare with, it is failed (no reason"),
+        ("alibi/lm/0", "lm measures time, which is never the same twice"),
+        ("cope/lm/0", "the record has no settings, it is of an earlier version"),
+        ("torn/lm/0", "run.json is not the record of a run"),
+        ("kept", "there is no run 'kept'"),
+    ],
+)
+def test_what_cannot_be_repeated(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = Path("results")
+    put(results, "rope", [SCORE, *CURVE])
+    put(results, "rope", [SCORE], encoding_version="1")
+    put(results, "fire", [SCORE], status="failed")
+    put(results, "alibi", [SCORE], measures_time=True)
+    put(results, "cope", [SCORE])
+    torn = put(results, "torn", [SCORE]) / "run.json"
+    torn.write_text(json.dumps({"task": "lm", "encoding": "torn", "seed": 0}))
+    assert main(["rerun", name]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_setting_of_another_version(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    folder = record(tmp_path)[1]
+    content = read_sealed(folder / "run.json", of=place_of(folder))
+    content["settings"]["dropout"] = 0.5
+    files = [folder / "rows.csv", folder / "items.parquet"]
+    write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
+    assert main(["rerun", str(folder)]) == 2
+    assert "dropout was 0.5, and would be absent" in capsys.readouterr().err
+
+
+def test_a_repetition_that_fails(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    monkeypatch.setenv("TOY_FAIL", "b")
+    assert main(["rerun", "nope/toy.py/0"]) == 1
+    assert "the run failed, b: ZeroDivisionError: broken on purpose" in capsys.readouterr().err

@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from pe_bench.config import ModelConfig, TrainConfig
     from pe_bench.decoder.generation import Sampling
     from pe_bench.decoder.layer import AttentionLayer
-    from pe_bench.decoder.llama import load_llama
     from pe_bench.decoder.model import Decoder
     from pe_bench.errors import InputError
-    from pe_bench.front_door import draw_figures, load_encoding, run
+    from pe_bench.front_door import draw_figures, load_encoding, put_encoding, run
+    from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
+    from pe_bench.pretrained.saving import save_checkpoint
+    from pe_bench.pretrained.weights import load_llama
     from pe_bench.reporting.frames import read_results
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionLayer": "decoder.layer",
+    "Checkpoint": "pretrained.checkpoint",
     "Decoder": "decoder.model",
     "InputError": "errors",
     "ModelConfig": "config",
@@ -33,13 +36,17 @@ _HOMES = {
     "TrainConfig": "config",
     "draw_figures": "front_door",
     "load_encoding": "front_door",
-    "load_llama": "decoder.llama",
+    "load_llama": "pretrained.weights",
+    "open_checkpoint": "pretrained.checkpoint",
+    "put_encoding": "front_door",
     "read_results": "reporting.frames",
     "run": "front_door",
+    "save_checkpoint": "pretrained.saving",
 }
 
 __all__ = [
     "AttentionLayer",
+    "Checkpoint",
     "Decoder",
     "InputError",
     "ModelConfig",
@@ -48,8 +55,11 @@ __all__ = [
     "draw_figures",
     "load_encoding",
     "load_llama",
+    "open_checkpoint",
+    "put_encoding",
     "read_results",
     "run",
+    "save_checkpoint",
 ]
 
 

@@ -29,7 +29,8 @@ class ModelConfig:
     """Shape of a decoder. Parameter shapes equal those of the Hugging Face Llama.
 
     Besides, what encodings may want to know: the training length, and which tokens are a single
-    decimal digit or end a sentence or line.
+    decimal digit or end a sentence or line. And two parts that only pretrained models have: one
+    matrix for embeddings and output, biases of the projections to q, k and v.
 
     Raises:
         InputError: sizes that do not fit together.
@@ -46,6 +47,8 @@ class ModelConfig:
     train_length: int = field(default=256, metadata={"set_by": "the training sequence length"})
     digit_ids: tuple[int, ...] = field(default=(), metadata={"set_by": "the tokenizer"})
     separator_ids: tuple[int, ...] = field(default=(), metadata={"set_by": "the tokenizer"})
+    tied_embeddings: bool = field(default=False, metadata={"set_by": "a pretrained checkpoint"})
+    qkv_bias: bool = field(default=False, metadata={"set_by": "a pretrained checkpoint"})
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "width", "mlp_width", "vocab_size", "train_length"):

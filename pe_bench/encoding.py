@@ -23,8 +23,8 @@ return the same; the engine casts to the model's type last. Parameters stay floa
 `model.bfloat16()`. Published runs have lost most of their positions to bfloat16; here they cannot.
 """
 
-from collections.abc import Callable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -196,6 +196,29 @@ class Encoding(nn.Module):
     logits_grow: bool = False
     """Attention logits grow with the position by design, as under a temperature of log n. Their
     rounding errors may then grow alike in the check of bfloat16."""
+
+    @classmethod
+    def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
+        """Return the options under which this encoding turns queries and keys as a Llama does.
+
+        An empty dict where it does not rotate, or has no such options.
+
+        Args:
+            rotation: `rope_parameters` of a Hugging Face config.
+            length: its `max_position_embeddings`.
+
+        Raises:
+            InputError: a rotation that the options cannot express.
+        """
+        return {}
+
+    def llama_fields(self) -> dict[str, Any] | None:
+        """Return the fields of a Hugging Face config under which a Llama computes the same.
+
+        These are `rope_parameters` and `max_position_embeddings`. None where there are none:
+        another encoding, or a setting that Llama does not have.
+        """
+        return None
 
     def _check_train_positions(self) -> None:
         if self.eval_positions == "contiguous" and self.train_positions != "random":

@@ -15,6 +15,7 @@ if (
     from matplotlib.figure import Figure
 
     from pe_bench.decoder.model import MakeEncoding
+    from pe_bench.pretrained.inside import PeBenchForCausalLM
     from pe_bench.running.tuning import Tuning
 
 
@@ -29,6 +30,25 @@ def load_encoding(spec: str) -> "MakeEncoding":
     """
     make: MakeEncoding = plugins.load("encoding", spec).make
     return make
+
+
+def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
+    """Return a Llama of transformers with another encoding in it.
+
+    It has the parameters of the one given, no copies, and those that the encoding starts with; it
+    trains, generates and is saved as models of transformers are. The encoding rotates as the
+    Llama does where the spec says nothing else: a new `tape` begins with the Llama's logits.
+
+    Args:
+        llama: `LlamaForCausalLM`, or that of Mistral or Qwen2.
+        spec: of the encoding, as on the command line.
+
+    Raises:
+        InputError: a model that this suite's decoder cannot be, or an encoding that does not fit.
+    """
+    from pe_bench.pretrained.inside import wrap
+
+    return wrap(llama, spec)
 
 
 def run(

@@ -18,7 +18,7 @@ LEVELS = [
     {"results", "registry", "positions"},
     {"encoding"},
     {"wrapper", "decoder", "text"},
-    {"task"},
+    {"task", "pretrained"},
     {"sequences", "checks"},
     {"running", "reporting"},
     {"commands"},

@@ -14,6 +14,7 @@ import pytest
 
 import pe_bench
 from pe_bench.errors import InputError
+from pe_bench.pretrained.checkpoint import OF_LLAMA
 from pe_bench.registry import plugins
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 
@@ -275,8 +276,12 @@ ENGINE = [
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_the_engine_names_no_plugin(path: Path) -> None:
     found = named(path.read_text(encoding="utf-8"), SHIPPED)
-    if path.name == "paired.py":  # the reference that reports compare with by default
-        assert len(found) == 1 and DEFAULT_REFERENCE in found[0]
+    exceptions = {
+        "paired.py": DEFAULT_REFERENCE,  # what reports compare with by default
+        "checkpoint.py": OF_LLAMA,  # what a plain Llama has
+    }
+    if path.name in exceptions:
+        assert len(found) == 1 and exceptions[path.name] in found[0]
     else:
         assert found == []
 

@@ -1,5 +1,6 @@
 """Rotary: q and k turn by angles that grow with position (Su et al. 2021, arXiv 2104.09864)."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope.llama import fields_of, options_of
 from pe_bench.encodings.rope.scalings import SCALINGS, make_scaling, take_options
 
 ScalingName = Literal[
@@ -150,3 +152,13 @@ class RoPE(Encoding):
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         cos, sin = positions.once(self.tables, positions.query, q.dtype)
         return rotate(q, cos, sin), rotate(k, cos, sin)
+
+    @classmethod
+    def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
+        return options_of(rotation, length)
+
+    def llama_fields(self) -> dict[str, Any] | None:
+        whole = self.moving == self.planes == self.model.head_dim // 2 and self.theta is None
+        if type(self) is not RoPE or not whole or self.eval_samples > 1:
+            return None
+        return fields_of(self.scaling)

@@ -262,23 +262,25 @@ class LongRoPE(FromLength):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._factors, self._short_factors  # refused now if they cannot be read
+        _ = self.long, self.short  # refused now if they cannot be read
 
     @cached_property
-    def _factors(self) -> list[float]:
+    def long(self) -> list[float]:
+        """Factors of sequences beyond L0."""
         return read_factors(self.factors or "", self.planes)
 
     @cached_property
-    def _short_factors(self) -> list[float]:
+    def short(self) -> list[float]:
+        """Factors of up to L0 tokens; empty where those beyond serve all."""
         return read_factors(self.short_factors, self.planes) if self.short_factors else []
 
     @property
     def dynamic(self) -> bool:
-        return bool(self._short_factors)
+        return bool(self.short)
 
     def frequencies(self, theta: Tensor, length: int) -> Tensor:
-        short = self._short_factors and length <= self.l0
-        return theta / theta.new_tensor(self._short_factors if short else self._factors)
+        factors = self.short if self.short and length <= self.l0 else self.long
+        return theta / theta.new_tensor(factors)
 
     def gain(self, length: int) -> float:
         if self.attention_factor is not None:

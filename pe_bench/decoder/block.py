@@ -32,16 +32,16 @@ class Context:
 
 
 class Attention(nn.Module):
-    """Self-attention without biases; the encoding's hooks around it."""
+    """Self-attention; the encoding's hooks around it."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.config = config
         self.layer = layer
         narrow = config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.width, config.width, bias=False)
-        self.k_proj = nn.Linear(config.width, narrow, bias=False)
-        self.v_proj = nn.Linear(config.width, narrow, bias=False)
+        self.q_proj = nn.Linear(config.width, config.width, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
         self.o_proj = nn.Linear(config.width, config.width, bias=False)
 
     def forward(

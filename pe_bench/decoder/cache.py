@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 COLUMNS = {"cuda": 256}
@@ -88,6 +89,23 @@ class Cache:
         """Close a step of `new` tokens."""
         self.lengths += new
         self._fill += new
+
+    def grow(self, capacity: int) -> None:
+        """Make room for up to `capacity` tokens of a row."""
+        more = capacity - self.capacity
+        self.capacity = capacity
+        self.tokens = F.pad(self.tokens, (0, more))
+        for what, buffer in self._buffers.items():
+            self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, (any number,), in this order."""
+        self.tokens = self.tokens[rows]
+        self.lengths = self.lengths[rows]
+        self.final_lengths = self.final_lengths[rows.cpu()]
+        self._rows = torch.arange(len(rows), device=rows.device)[:, None]
+        for what, buffer in self._buffers.items():
+            self._buffers[what] = buffer[rows]
 
     def truncate(self, lengths: Tensor) -> None:
         """Keep the first `lengths` tokens of each row, (B,): drop the padding of prompts."""

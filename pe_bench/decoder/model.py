@@ -50,9 +50,13 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Block(config, i) for i in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
-        for parameter in self.parameters():
+        if config.tied_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+        for name, parameter in self.named_parameters():
             if parameter.dim() > 1:  # the gains of the norms stay one
                 nn.init.normal_(parameter, std=config.init_std)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
         first = make_encoding(config, 0)
         rest = [] if first.shared else [make_encoding(config, i) for i in range(1, config.layers)]
         self.encodings = nn.ModuleList([first, *rest])

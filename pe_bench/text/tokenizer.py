@@ -45,7 +45,8 @@ class Tokenizer(ABC):
         fingerprint: SHA-256 (hex) of everything that decides the ids.
         vocab_size: Number of ids, special ones included.
         byte_lengths: (vocab_size,) int64, UTF-8 bytes that each id stands for; 0 for special ids.
-        pad, bos, eos, sep: Ids of the special tokens, all different; no text encodes to them.
+        pad, bos, eos, sep: Ids of the special tokens, all different but for those that a pretrained
+            model lacks; no text encodes to them.
     """
 
     def __init__(
@@ -118,12 +119,18 @@ class BpeTokenizer(Tokenizer):
     Args:
         name: What tables call it.
         content: The tokenizer.json.
+        model_size: Number of ids of a pretrained model, which has no room for new ones: special
+            tokens that the vocabulary lacks are then its end of text. None: There is no model yet.
+
+    Attributes:
+        content: The tokenizer.json.
 
     Raises:
-        InputError: The content is not a tokenizer.json, or its tokens cannot be counted in bytes.
+        InputError: The content is not a tokenizer.json, its tokens cannot be counted in bytes, or
+            it has other ids than the model.
     """
 
-    def __init__(self, name: str, content: bytes) -> None:
+    def __init__(self, name: str, content: bytes, *, model_size: int | None = None) -> None:
         import tokenizers  # late: bytes need no library
 
         try:
@@ -143,11 +150,23 @@ class BpeTokenizer(Tokenizer):
         lengths = _byte_lengths(vocab, "ByteLevel" in str(file["decoder"]), added)
         named = {token: vocab[token] for token, is_special in added.items() if is_special}
         special: dict[str, int] = {}
-        size = len(lengths)
         for role, names in _ROLES.items():
-            special[role] = next((named[token] for token in names if token in named), size)
-            size += special[role] == size
-        lengths = np.pad(lengths, (0, size - len(lengths)))
+            known = [named[token] for token in names if token in named]
+            if known:
+                special[role] = known[0]
+        missing = [role for role in _ROLES if role not in special]
+        if model_size is None:
+            special |= {role: len(lengths) + index for index, role in enumerate(missing)}
+            model_size = max(len(lengths), *(1 + index for index in special.values()))
+        elif missing:
+            special |= dict.fromkeys(missing, _end_of_text(name, special))
+        if len(lengths) > model_size:
+            raise InputError(
+                f"{name} has {len(lengths):,} ids and the model {model_size:,}: give the "
+                "tokenizer.json of this model"
+            )
+        self.content = content
+        lengths = np.pad(lengths, (0, model_size - len(lengths)))
         super().__init__(name, hashlib.sha256(content).hexdigest(), lengths, special)
         self._require_exact_bytes()
 
@@ -232,6 +251,14 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     write_atomic(path, content)
     write_sealed(seal, {}, of=name, files=[path])
     return content
+
+
+def _end_of_text(name: str, special: dict[str, int]) -> int:
+    """The id that ends a text, or begins one where there is no such id."""
+    for role in ("eos", "bos"):
+        if role in special:
+            return special[role]
+    raise InputError(f"{name} has no special token that ends a text, such as </s>")
 
 
 def _without_additions(part: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Pretrained checkpoints: Hugging Face folders in and out, and encodings inside transformers."""

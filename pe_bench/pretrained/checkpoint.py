@@ -1,0 +1,145 @@
+"""A checkpoint folder: what it says about its model, and the model with any encoding in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained.llama_config import LlamaConfig, read_config
+from pe_bench.pretrained.weights import load_files, make_empty
+from pe_bench.registry import plugins
+from pe_bench.registry.options import show, split_spec
+from pe_bench.text.tokenizer import BpeTokenizer
+
+OF_LLAMA = "rope"
+"""The encoding of a plain Llama."""
+
+SCALING = "scaling"
+"""Option whose own options a spec replaces together with it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder of `transformers`: config.json, safetensors, and usually tokenizer.json.
+
+    Attributes:
+        folder: where it is.
+        config: what its config.json says.
+    """
+
+    folder: Path
+    config: LlamaConfig
+
+    @property
+    def model(self) -> ModelConfig:
+        """Shape of the model."""
+        return self.config.model
+
+    @property
+    def encoding(self) -> str:
+        """Spec of the encoding that the model was trained with.
+
+        Raises:
+            InputError: it is of a file of its author's, which is not run.
+        """
+        spec = self.config.encoding
+        if not spec:
+            return self.spec(OF_LLAMA)
+        if split_spec(spec)[0] not in plugins.names("encoding"):
+            raise InputError(
+                f"{self.folder} has the encoding {spec} of its author's own: give its file as spec"
+            )
+        return spec
+
+    def spec(self, spec: str) -> str:
+        """Return the spec of an encoding with the rotation of this checkpoint.
+
+        The base is the checkpoint's where the encoding has one and the spec does not name it; so
+        is the scaling with all of its options.
+        """
+        return with_rotation(spec, self.config)
+
+    def load(
+        self,
+        spec: str | None = None,
+        *,
+        dtype: torch.dtype | None = torch.float32,
+        model: ModelConfig | None = None,
+    ) -> Decoder:
+        """Return the model, in evaluation mode.
+
+        Parameters that both encodings have keep nothing of the checkpoint but what the decoder
+        has: another encoding starts as its authors say, from torch's random numbers.
+
+        Args:
+            spec: of an encoding, taken as it is; None: the checkpoint's own.
+            dtype: of the weights; None: as in the files.
+            model: shape with other facts for encodings, such as the training length; None: the
+                checkpoint's.
+
+        Raises:
+            InputError: an encoding that does not fit, files that are missing or damaged.
+        """
+        wanted = plugins.load("encoding", spec or self.encoding)
+        decoder = make_empty(model or self.model, wanted.make)
+        stored = wanted.label == self.config.encoding
+        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored)
+        return decoder.eval()
+
+    def tokenizer(self) -> BpeTokenizer:
+        """Return the tokenizer of the model.
+
+        Raises:
+            InputError: there is none, or it has ids that the model does not have.
+        """
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise InputError(
+                f"{self.folder} has no tokenizer.json: copy that of the model into it, a "
+                "tokenizer.model alone is not read"
+            )
+        name = f"{self.folder.resolve().name}/{path.name}"
+        return BpeTokenizer(name, path.read_bytes(), model_size=self.model.vocab_size)
+
+
+def open_checkpoint(folder: Path | str) -> Checkpoint:
+    """Return a checkpoint folder; weights are read when they are asked for.
+
+    Args:
+        folder: of a Llama, Mistral or Qwen2 of `transformers`, or of what `save_checkpoint` wrote.
+
+    Raises:
+        InputError: it is not there, or of a model that the decoder cannot be.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: give that of a Hugging Face checkpoint")
+    path = folder / "config.json"
+    checkpoint = Checkpoint(folder, read_config(path))
+    try:
+        if not checkpoint.config.encoding:
+            plugins.load("encoding", checkpoint.encoding).make(checkpoint.model, 0)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return checkpoint
+
+
+def with_rotation(spec: str, config: LlamaConfig) -> str:
+    """Return a spec with the base and the scaling of a Llama where it names none of its own.
+
+    Raises:
+        InputError: the spec is wrong, or the encoding cannot rotate as the Llama does.
+    """
+    where, given = split_spec(spec)
+    plugin = plugins.load("encoding", spec)
+    found = plugin.cls.options_of_llama(config.rotation, config.length)
+    if SCALING in given:
+        found = {name: value for name, value in found.items() if name == "base"}
+    known = {option.name for option in plugins.options_of(plugin.cls)}
+    added = {n: show(v) for n, v in found.items() if n in known and n not in given}
+    options = ",".join(f"{name}={value}" for name, value in {**given, **added}.items())
+    full = f"{where}:{options}" if options else where
+    return plugins.load("encoding", full).label if where in plugins.names("encoding") else full

@@ -1,0 +1,236 @@
+"""This suite's decoder as a model of transformers, and its encodings inside a Llama of theirs.
+
+Needs `transformers`, which nothing else here does.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained.checkpoint import Checkpoint, with_rotation
+from pe_bench.pretrained.llama_config import OWN, make_config, parse_config
+from pe_bench.pretrained.saving import CODE, MODELING
+from pe_bench.pretrained.weights import make_empty, share
+from pe_bench.registry import plugins
+from pe_bench.system.files import write_atomic
+
+SPARE = 256
+"""Tokens for which a cache has room beyond those that it is given."""
+
+
+def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
+    """Return what `pe_bench.put_encoding` does."""
+    config = parse_config(llama.config.to_dict())
+    plugin = plugins.load("encoding", with_rotation(spec, config))
+    decoder = make_empty(config.model, plugin.make)
+    share(decoder, dict(llama.named_parameters(remove_duplicate=False)))
+    decoder.encodings.to(llama.device)
+    content = make_config(config.model, None, plugin.label)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
+        content[name] = getattr(llama.config, name, None)
+    model = PeBenchForCausalLM(PeBenchConfig(**content), decoder)
+    model.train(llama.training)
+    return model
+
+
+class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has no types
+    """config.json of a decoder with an encoding of this suite; fields are named as Llama's are."""
+
+    model_type = OWN
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "") -> None:
+        """Do nothing: transformers would copy this file into folders that it saves."""
+
+
+class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
+    """A decoder with an encoding, as transformers has models.
+
+    Positions are the encoding's own: `position_ids` are not read. Padding may stand on either side.
+
+    Args:
+        config: its shape and the spec of its encoding.
+        decoder: the decoder; None: a new one.
+    """
+
+    config_class = PeBenchConfig
+    base_model_prefix = "model"
+    _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
+    _keep_in_fp32_modules_strict = ["encodings"]
+
+    def __init__(self, config: PeBenchConfig, decoder: Decoder | None = None) -> None:
+        super().__init__(config)
+        if decoder is None:
+            parsed = parse_config(config.to_dict())
+            plugin = plugins.load("encoding", Checkpoint(Path(), parsed).encoding)
+            decoder = make_empty(parsed.model, plugin.make)
+            if torch.get_default_device().type != "meta":
+                decoder = Decoder(parsed.model, plugin.make)
+        self.model = decoder
+        self.post_init()
+
+    def get_input_embeddings(self) -> Any:
+        return self.model.embed_tokens
+
+    def get_output_embeddings(self) -> Any:
+        return self.model.lm_head
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "") -> None:
+        """Do nothing: transformers would copy this file into folders that it saves."""
+
+    def _init_weights(self, module: Any) -> None:
+        """Leave weights as the decoder has made them."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: "DecoderCache | None" = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Return logits (B, T, vocab_size), and the loss where there are labels.
+
+        Args:
+            input_ids: (B, T); with a cache only those that it does not hold yet.
+            attention_mask: (B, tokens so far), 0 where there is padding.
+            past_key_values: what an earlier call returned.
+            labels: (B, T), -100 where no token is to be predicted.
+            use_cache: return a cache.
+            logits_to_keep: number of last tokens whose logits are wanted, or their indices; 0: all.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = DecoderCache()
+        if past_key_values is not None and past_key_values.seen:
+            hidden = past_key_values.go_on(self.model, input_ids)  # (B, T, C)
+        else:
+            padding = _left_padding(input_ids, attention_mask)  # (B,)
+            tokens = _shift(input_ids, padding)  # (B, T)
+            if past_key_values is not None:
+                hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
+            else:
+                lengths = (tokens.shape[1] - padding).cpu()  # (B,)
+                hidden = self.model.hidden(tokens, final_lengths=lengths)  # (B, T, C)
+            hidden = _shift(hidden, -padding)  # (B, T, C)
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.model.logits(hidden[:, keep])  # (B, kept, vocab_size)
+        loss = None
+        if labels is not None:
+            size = self.model.config.vocab_size
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
+        """Write a folder that `AutoModelForCausalLM` loads with trust_remote_code=True."""
+        super().save_pretrained(save_directory, **kwargs)
+        write_atomic(Path(save_directory) / MODELING, CODE)
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> None:
+        if generation_config.use_cache is not False:
+            model_kwargs.setdefault("past_key_values", DecoderCache(max_cache_length + 1))
+
+
+class DecoderCache(transformers.Cache):  # type: ignore[misc]
+    """What the decoder keeps of earlier tokens, as transformers has caches.
+
+    An encoding whose outputs depend on the tokens that follow keeps the tokens alone.
+
+    Args:
+        longest: tokens of a finished sequence with its padding; 0: not known.
+    """
+
+    def __init__(self, longest: int = 0) -> None:
+        super().__init__(layers=[])
+        self.longest = longest
+        self.seen = 0
+        self.padding = torch.zeros(0, dtype=torch.long)
+        self.tokens = torch.zeros(0, 0, dtype=torch.long)
+        self.cache: Cache | None = None
+
+    def start(self, model: Decoder, tokens: Tensor, padding: Tensor) -> Tensor:
+        """Return the decoder's output, (B, T, C), for first tokens (B, T), padding behind them."""
+        rows, length = tokens.shape
+        self.tokens, self.padding, self.seen = tokens, padding, length
+        if not model.encoding.prefix_consistent:
+            return self._all(model)
+        final = (max(self.longest, length) - padding).cpu()
+        if model.encoding.needs_final_length and not self.longest:
+            raise InputError("the encoding needs to know how long the text will be: use generate")
+        capacity = max(self.longest, length + SPARE)
+        self.cache = Cache(rows, capacity, tokens.device, final_lengths=final)
+        hidden = model.hidden(tokens, self.cache)  # (B, T, C)
+        self.cache.truncate(length - padding)
+        return hidden
+
+    def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
+        """Return the decoder's output, (B, T, C), for further tokens (B, T)."""
+        self.seen += tokens.shape[1]
+        if self.cache is None:
+            together = torch.cat([_shift(self.tokens, -self.padding), tokens], dim=1)
+            self.tokens = _shift(together, self.padding)  # (B, S)
+            return _shift(self._all(model), -self.padding)[:, -tokens.shape[1] :]
+        if self.seen > self.cache.capacity:
+            self.cache.grow(2 * self.seen)
+        return model.hidden(tokens, self.cache)
+
+    def _all(self, model: Decoder) -> Tensor:
+        """Return the output for all tokens, each row by itself: its length decides it."""
+        width = self.tokens.shape[1]
+        rows = []
+        for row, pads in zip(self.tokens, self.padding.tolist(), strict=True):
+            hidden = model.hidden(row[None, : width - pads])  # (1, t, C)
+            rows.append(torch.nn.functional.pad(hidden[0], (0, 0, 0, pads)))
+        return torch.stack(rows)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the number of tokens, padding included."""
+        return self.seen
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Keep these rows, in this order."""
+        self.padding = self.padding[beam_idx]
+        self.tokens = self.tokens[beam_idx]
+        if self.cache is not None:
+            self.cache.select(beam_idx)
+
+
+def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the number of pads before each row, (B,).
+
+    Raises:
+        InputError: pads between tokens.
+    """
+    if mask is None:
+        return tokens.new_zeros(len(tokens))
+    kept = mask.bool().int()  # (B, T)
+    starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
+    if bool((starts > 1).any()):
+        raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
+    before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
+    return before
+
+
+def _shift(x: Tensor, by: Tensor) -> Tensor:
+    """Move each row by a number of places to the left, what falls out to its end: (B, T, ...)."""
+    if not bool(by.any()):
+        return x
+    places = torch.arange(x.shape[1], device=x.device) + by[:, None]  # (B, T)
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return x[rows, places % x.shape[1]]

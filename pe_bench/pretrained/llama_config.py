@@ -1,0 +1,192 @@
+"""config.json of a Hugging Face Llama, as the shape of a decoder and the rotation inside it.
+
+What this suite's decoder cannot be is refused by the name of the field.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
+
+OWN = "pe_bench"
+"""`model_type` of a decoder that no class of transformers computes, and the key of what only this
+suite knows about a model."""
+
+KINDS = ("llama", "mistral", "qwen2")
+NEEDED = {
+    "vocab_size": "vocab_size",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "hidden_size": "width",
+    "intermediate_size": "mlp_width",
+    "rms_norm_eps": "norm_eps",
+}
+"""Field of config.json -> field of `ModelConfig`."""
+
+ORIGINAL = "original_max_position_embeddings"
+AUTO_MAP = {
+    "AutoConfig": "modeling_pe_bench.PeBenchConfig",
+    "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
+}
+FACTS = ("train_length", "digit_ids", "separator_ids")
+"""Fields of `ModelConfig` that no config of transformers has."""
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """What a config.json says.
+
+    Attributes:
+        model: shape of the decoder; the training length is that before any scaling.
+        rotation: `rope_parameters` in the form of transformers 5, base included.
+        length: `max_position_embeddings`.
+        encoding: spec of the encoding in a checkpoint of this suite; "": it is a plain Llama.
+    """
+
+    model: ModelConfig
+    rotation: Mapping[str, Any]
+    length: int
+    encoding: str = ""
+
+
+def read_config(path: Path) -> LlamaConfig:
+    """Return what a config.json says.
+
+    Raises:
+        InputError: it cannot be read, or is of a model that the decoder cannot be.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            f"{path.parent} has no {path.name} ({error.strerror}): give the folder of a Hugging "
+            "Face checkpoint"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON ({error}): download it again") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is no JSON object: download it again")
+    try:
+        return parse_config(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (TypeError, ValueError) as error:  # a text where a number should be, say
+        raise InputError(f"{path} has a value of the wrong type ({error})") from None
+
+
+def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
+    """Return what the fields of a config.json say.
+
+    Raises:
+        InputError: a model that the decoder cannot be; the sentence names the field.
+    """
+    kind = content.get("model_type")
+    if kind not in (*KINDS, OWN):
+        raise InputError(
+            f"model_type is '{kind}', and only {', '.join(KINDS)} have the decoder's architecture"
+        )
+    for field in (*NEEDED, "max_position_embeddings"):
+        if content.get(field) is None:
+            raise InputError(f"{field} is missing, which every Llama's config has")
+        if not isinstance(content[field], int | float):
+            raise InputError(f"{field} is '{content[field]}', and it should be a number")
+    own = content.get(OWN) or {}
+    rotation = _rotation(content) if kind != OWN else {}
+    _refuse_what_differs(kind, content)
+    length = int(content["max_position_embeddings"])
+    facts = {name: own[name] for name in FACTS if name in own}
+    for name in ("digit_ids", "separator_ids"):
+        facts[name] = tuple(facts.get(name, ()))
+    model = ModelConfig(
+        **{name: content[field] for field, name in NEEDED.items()},
+        kv_heads=content.get("num_key_value_heads") or 0,
+        init_std=content.get("initializer_range", 0.02),
+        tied_embeddings=bool(content.get("tie_word_embeddings", False)),
+        qkv_bias=kind == "qwen2" or bool(own.get("qkv_bias")),
+        **{"train_length": int(rotation.get(ORIGINAL, length)), **facts},
+    )
+    return LlamaConfig(model, rotation, length, own.get("encoding", "") if kind == OWN else "")
+
+
+def make_config(
+    model: ModelConfig, fields: Mapping[str, Any] | None, encoding: str
+) -> dict[str, Any]:
+    """Return the content of a config.json.
+
+    Args:
+        model: shape of the decoder.
+        fields: what `Encoding.llama_fields` returned.
+        encoding: spec, written where `fields` is None.
+    """
+    content = {field: getattr(model, name) for field, name in NEEDED.items()}
+    content |= {
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "hidden_act": "silu",
+        "initializer_range": model.init_std,
+        "tie_word_embeddings": model.tied_embeddings,
+        "max_position_embeddings": model.train_length,
+    }
+    facts = {name: value for name, value in asdict(model).items() if name in FACTS}
+    if fields is None:
+        facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias}
+        return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
+    kind, architecture = ("llama", "LlamaForCausalLM")
+    if model.qkv_bias:
+        kind, architecture = ("qwen2", "Qwen2ForCausalLM")
+    return {**content, **fields, "model_type": kind, "architectures": [architecture], OWN: facts}
+
+
+def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `rope_parameters`; until transformers 5 they were `rope_theta` and `rope_scaling`."""
+    old = content.get("rope_scaling")
+    rotation = dict(content.get("rope_parameters") or old or {})
+    if any(isinstance(value, dict) for value in rotation.values()):
+        raise InputError("rope_parameters differ between layers, and the decoder's are all alike")
+    rotation.setdefault("rope_type", rotation.pop("type", "default"))
+    rotation.pop("type", None)
+    if rotation.get("rope_theta") is None:
+        rotation["rope_theta"] = content.get("rope_theta") or 10_000.0
+    if content.get(ORIGINAL) is not None:
+        rotation[ORIGINAL] = content[ORIGINAL]
+    return rotation
+
+
+def _refuse_what_differs(kind: str, content: Mapping[str, Any]) -> None:
+    """Refuse fields whose value means another computation than the decoder's."""
+    heads, width = content["num_attention_heads"], content["hidden_size"]
+    head_dim = content.get("head_dim")
+    windows = {"mistral": content.get("sliding_window", 4096), "qwen2": None}
+    if content.get("use_sliding_window"):
+        windows["qwen2"] = content.get("sliding_window", 4096)
+    kinds = set(content.get("layer_types") or ()) - {"full_attention"}
+    problems = {
+        "hidden_act": content.get("hidden_act", "silu") not in ("silu", "swish"),
+        "attention_bias": kind == "llama" and content.get("attention_bias"),
+        "mlp_bias": content.get("mlp_bias"),
+        "head_dim": head_dim is not None and head_dim * heads != width,
+        "sliding_window": windows.get(kind) is not None,
+        "layer_types": bool(kinds),
+        "partial_rotary_factor": content.get("partial_rotary_factor", 1.0) not in (None, 1.0),
+        "quantization_config": content.get("quantization_config") is not None,
+        "num_key_value_heads": kind != "llama" and content.get("num_key_value_heads") is None,
+    }
+    right = {
+        "hidden_act": "the decoder's MLP has silu",
+        "attention_bias": "the decoder's attention has biases of q, k and v or none",
+        "mlp_bias": "the decoder's MLP has no biases",
+        "head_dim": f"the decoder has hidden_size / num_attention_heads, {width}/{heads}",
+        "sliding_window": "the decoder attends to all earlier tokens",
+        "layer_types": "the decoder has full_attention in all layers",
+        "partial_rotary_factor": "a Llama rotates all channels",
+        "quantization_config": "the decoder's weights are floating-point numbers",
+        "num_key_value_heads": "it is needed",
+    }
+    for field, wrong in problems.items():
+        if wrong:
+            value = windows[kind] if field == "sliding_window" else content.get(field)
+            raise InputError(f"{field} is {value}, and {right[field]}")

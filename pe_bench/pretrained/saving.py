@@ -1,0 +1,113 @@
+"""A decoder as a folder of transformers: config.json, safetensors, tokenizer.json.
+
+A model whose encoding is a rotation that transformers knows becomes a plain Llama, or a Qwen2 where
+q, k and v have biases. Any other becomes a folder with code that imports this package, loaded with
+`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)`.
+"""
+
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor
+
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained.llama_config import make_config
+from pe_bench.pretrained.weights import HEAD, INDEX, WHOLE
+from pe_bench.registry import plugins
+from pe_bench.system.files import saving, write_atomic, write_json
+from pe_bench.text.byte_level import byte_level_file
+from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
+
+SHARD = 2 * 2**30
+"""Bytes of a file, about: a file is put together in memory."""
+
+MODELING = "modeling_pe_bench.py"
+CODE = '''"""Loads this folder into transformers; the package pe-bench has to be installed."""
+
+from pe_bench.pretrained.inside import PeBenchConfig, PeBenchForCausalLM
+
+__all__ = ["PeBenchConfig", "PeBenchForCausalLM"]
+'''
+
+
+def save_checkpoint(
+    model: Decoder,
+    folder: Path | str,
+    encoding: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+) -> None:
+    """Write a model as a folder of transformers.
+
+    Args:
+        model: the model.
+        folder: new, or empty.
+        encoding: the spec that the model was made with.
+        tokenizer: of the model; None: no text is encoded.
+
+    Raises:
+        InputError: the folder has files already.
+        SavingError: it cannot be written.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not empty: give a new folder")
+    label = plugins.load("encoding", encoding).label
+    fields = model.encoding.llama_fields()
+    config = make_config(model.config, fields, label)
+    with saving(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_weights(model, folder, plain=fields is not None)
+        if isinstance(tokenizer, ByteTokenizer):
+            write_atomic(folder / "tokenizer.json", byte_level_file(tokenizer))
+        elif isinstance(tokenizer, BpeTokenizer):
+            write_atomic(folder / "tokenizer.json", tokenizer.content)
+        if fields is None:
+            write_atomic(folder / MODELING, CODE)
+    if tokenizer is not None:
+        config |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
+        config["pad_token_id"] = tokenizer.pad
+    config["dtype"] = str(model.embed_tokens.weight.dtype).removeprefix("torch.")
+    write_json(folder / "config.json", config)
+
+
+def _write_weights(model: Decoder, folder: Path, *, plain: bool) -> None:
+    """Write one safetensors file, or several and their index."""
+    weights = {_their_name(name, plain): tensor for name, tensor in model.state_dict().items()}
+    if model.config.tied_embeddings:
+        del weights[_their_name(HEAD, plain)]
+    shards = _shards(weights)
+    if len(shards) == 1:
+        _write_file(folder / WHOLE, shards[0])
+        return
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        _write_file(folder / name, shard)
+        places |= dict.fromkeys(shard, name)
+    total = sum(tensor.nbytes for tensor in weights.values())
+    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+
+
+def _shards(weights: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Divide weights, in order, into parts of about SHARD bytes."""
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in weights.items():
+        if shards[-1] and size + tensor.nbytes > SHARD:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    return shards
+
+
+def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in shard.items()}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _their_name(name: str, plain: bool) -> str:
+    """Return transformers' name of a weight: its Llama has the head beside the model."""
+    return name if plain and name == HEAD else f"model.{name}"

@@ -1,0 +1,210 @@
+"""Weights of a Llama in this suite's decoder: from a state dict, or from safetensors files.
+
+Names and shapes are those of `LlamaForCausalLM`, with or without "model." in front.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+
+WHOLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HEAD = "lm_head.weight"
+EMBEDDINGS = "embed_tokens.weight"
+OF_ENCODING = "encodings."
+AGAIN = "download it again"
+
+
+def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
+    """Load a Llama's weights into a decoder of the same shape; the encoding's own stay as they are.
+
+        load_llama(model, LlamaForCausalLM.from_pretrained(folder).state_dict())
+
+    Names are those of `LlamaForCausalLM`, with or without "model." in front. Tied embeddings,
+    which have no "lm_head.weight", serve as the head too.
+
+    Raises:
+        InputError: weights are missing, left over, or of another shape.
+    """
+    weights = {_own_name(name): tensor for name, tensor in state_dict.items()}
+    weights = {name: tensor for name, tensor in weights.items() if name}
+    if EMBEDDINGS in weights:
+        weights.setdefault(HEAD, weights[EMBEDDINGS])
+    check_shapes(model, {name: tuple(tensor.shape) for name, tensor in weights.items()})
+    for name, tensor in weights.items():
+        _put(model, name, tensor)
+
+
+def make_empty(config: ModelConfig, make_encoding: MakeEncoding) -> Decoder:
+    """Return a decoder whose weights take no memory yet, with an encoding as it starts."""
+
+    def make(model: ModelConfig, layer: int) -> Encoding:
+        with torch.device("cpu"):
+            return make_encoding(model, layer)
+
+    with torch.device("meta"):
+        empty = Decoder(config, make)
+    empty.make_encoding = make_encoding
+    return empty
+
+
+def load_files(
+    model: Decoder, folder: Path, *, dtype: torch.dtype | None, with_encoding: bool = False
+) -> None:
+    """Load the safetensors files of a folder, one tensor after the other, each read once.
+
+    Args:
+        model: what `make_empty` returned, or another decoder.
+        folder: has `model.safetensors`, or several files and their index.
+        dtype: of the weights, but not of an encoding's; None: that of the file.
+        with_encoding: load the encoding's own parameters too; False: they stay as they are.
+
+    Raises:
+        InputError: a file is missing or damaged; weights are missing, left over, of another
+            shape, or not finite.
+    """
+    places = find_tensors(folder)
+    names = {name: own for name in places if (own := _own_name(name))}
+    if not with_encoding:
+        names = {name: own for name, own in names.items() if not own.startswith(OF_ENCODING)}
+    if model.config.tied_embeddings:  # some files have the same matrix twice
+        names = {name: own for name, own in names.items() if own != HEAD}
+    shapes = {own: places[name][1] for name, own in names.items()}
+    check_shapes(model, shapes, with_encoding=with_encoding)
+    files: dict[Path, list[str]] = {}
+    for name in names:
+        files.setdefault(places[name][0], []).append(name)
+    for path, inside in files.items():
+        for name, tensor in _read(path, inside):
+            if not math.isfinite(float(tensor.sum(dtype=torch.float32))):
+                raise InputError(f"{path.name} has numbers in {name} that are not finite: {AGAIN}")
+            _put(model, names[name], tensor, dtype)
+    if model.config.tied_embeddings:
+        model.lm_head.weight = model.embed_tokens.weight
+
+
+def share(model: Decoder, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Put the parameters of a Llama, no copies of them, into a decoder of the same shape.
+
+    Raises:
+        InputError: some are missing, left over, or of another shape.
+    """
+    own = {_own_name(name): parameter for name, parameter in parameters.items()}
+    check_shapes(model, {name: tuple(parameter.shape) for name, parameter in own.items()})
+    for name, parameter in own.items():
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, parameter)
+
+
+def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
+    """Return the file and the shape of each tensor of a folder; only headers are read.
+
+    Raises:
+        InputError: there are no such files, or they are damaged.
+    """
+    found: dict[str, tuple[Path, tuple[int, ...]]] = {}
+    for path in _files(folder):
+        try:
+            with safetensors.safe_open(path, "pt") as file:
+                for name in file.keys():  # noqa: SIM118  # no mapping
+                    found[name] = (path, tuple(file.get_slice(name).get_shape()))
+        except FileNotFoundError:
+            raise InputError(
+                f"{folder} has no {path.name}, which its index names: {AGAIN}"
+            ) from None
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(
+                f"{path} is cut short, or is no safetensors file ({error}): {AGAIN}"
+            ) from None
+    return found
+
+
+def check_shapes(
+    model: Decoder, shapes: Mapping[str, tuple[int, ...]], *, with_encoding: bool = False
+) -> None:
+    """Check that weights are those of a decoder.
+
+    Args:
+        model: the decoder.
+        shapes: by the decoder's names.
+        with_encoding: the encoding's own parameters are among them.
+
+    Raises:
+        InputError: weights are missing, left over, or of another shape.
+    """
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if not with_encoding:
+        expected = {n: shape for n, shape in expected.items() if not n.startswith(OF_ENCODING)}
+    if model.config.tied_embeddings and HEAD not in shapes:
+        del expected[HEAD]
+    for name, shape in expected.items():
+        if name not in shapes:
+            raise InputError(f"the Llama weights have no {name}: give all of a model's weights")
+        if shapes[name] != shape:
+            raise InputError(
+                f"{name} is {shapes[name]} and the decoder's {shape}: make the decoder's "
+                "ModelConfig equal to the Llama's config.json"
+            )
+    if left := sorted(set(shapes) - set(expected)):
+        raise InputError(
+            f"the decoder has no place for {left[0]} ({len(left)} weights in all): only a plain "
+            "Llama fits"
+        )
+
+
+def _own_name(name: str) -> str:
+    """Return the decoder's name of a weight, "" of what is no weight."""
+    if name.endswith("rotary_emb.inv_freq"):
+        return ""
+    return name.removeprefix("model.")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the safetensors files of a folder.
+
+    Raises:
+        InputError: there are none.
+    """
+    index = folder / INDEX
+    if not index.is_file():
+        if (folder / WHOLE).is_file():
+            return [folder / WHOLE]
+        pickles = sorted(path.name for path in folder.glob("*.bin"))
+        hint = f"; {pickles[0]} is a pickle, which is never read" if pickles else ""
+        raise InputError(f"{folder} has neither {WHOLE} nor {INDEX}{hint}: give a safetensors one")
+    try:
+        names = json.loads(index.read_bytes())["weight_map"].values()
+        return [folder / Path(name).name for name in sorted(set(names))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{index} is no index of safetensors files: {AGAIN}") from None
+
+
+def _read(path: Path, names: list[str]) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors of a file, one at a time."""
+    for name in names:
+        # Opened for each, as what is read stays in memory while a file is open.
+        with safetensors.safe_open(path, "pt") as file:
+            tensor = file.get_tensor(name)
+        yield name, tensor
+
+
+@torch.no_grad()
+def _put(model: Decoder, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
+    """Copy a tensor into a parameter, which is made where it takes no memory yet."""
+    owner, _, leaf = name.rpartition(".")
+    module = model.get_submodule(owner)
+    place = getattr(module, leaf)
+    if place.is_meta:
+        setattr(module, leaf, nn.Parameter(torch.empty(place.shape, dtype=dtype or tensor.dtype)))
+        place = getattr(module, leaf)
+    place.copy_(tensor)

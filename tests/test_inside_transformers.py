@@ -1,0 +1,285 @@
+"""Encodings inside a Llama of transformers, and models as folders of theirs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from llamas import KINDS, reference, tokens
+from torch import Tensor
+
+import pe_bench
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained import saving
+from pe_bench.pretrained.checkpoint import open_checkpoint
+from pe_bench.pretrained.saving import save_checkpoint
+from pe_bench.registry import plugins
+from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+SHAPE = ModelConfig(
+    layers=3,
+    heads=4,
+    kv_heads=2,
+    width=64,
+    mlp_width=48,
+    vocab_size=270,
+    train_length=24,
+    digit_ids=(4, 5),
+    separator_ids=(6,),
+)
+# transformers goes on from keys that were turned by the frequencies of shorter sequences.
+WITH_CACHE = [kind for kind in KINDS if kind not in ("dynamic", "longrope")]
+# What a config of Llama can say, and what it cannot.
+PLAIN = [
+    "rope",
+    "rope:base=500000",
+    "rope:scaling=pi,factor=4",
+    "rope:scaling=yarn,factor=4,beta_fast=8,truncate=false",
+    "rope:scaling=llama3,factor=4,beta_slow=0.5",
+    "rope:scaling=longrope,factor=2,factors=1;1;1;1.2;1.5;2;2;2,short_factors=1;1;1;1;1;1;1;1.5",
+    "rope:scaling=longrope,factor=2,factors=1;1;1;1.2;1.5;2;2;2",
+    "rope:scaling=dynamic-ntk,factor=2",
+    "rope:train_positions=offset",
+]
+OTHERS = [
+    "alibi",
+    "cope",
+    "learned:rows=64",
+    "nope",
+    "randpe",
+    "rope:proportional=0.75",
+    "rope:rotary=0.5",
+    "rope:scaling=dynamic-yarn",
+    "rope:scaling=ntk,factor=2",
+    "rope:scaling=yarn,factor=4,ramp=rotations",
+    "rope:trainable=true",
+    "tape",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_cache_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of folders is copied to this place before it is run."""
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def put(llama: Any, spec: str) -> Any:
+    return pe_bench.put_encoding(llama, spec)
+
+
+def moved(model: Any) -> Any:
+    """The model, its encodings no longer as they start."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "encodings" in name:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def decoder(spec: str, **shape: Any) -> Decoder:
+    torch.manual_seed(0)
+    model = Decoder(ModelConfig(**vars(SHAPE) | shape), plugins.load("encoding", spec).make)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 1.0 if parameter.dim() == 1 else 0.0, 0.1)
+    return moved(model).eval()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("spec", ["rope", "tape"])
+@pytest.mark.parametrize("kind", WITH_CACHE)
+@torch.no_grad()
+def test_a_new_encoding_leaves_a_llama_as_it_is(kind: str, spec: str) -> None:
+    llama = reference(kind)
+    model = put(llama, spec)
+    expected = llama(tokens()).logits
+    torch.testing.assert_close(model(tokens()).logits, expected, rtol=0, atol=1e-5)
+
+
+def test_parameters_are_shared() -> None:
+    llama = reference("smollm").train()
+    model = put(llama, "tape")
+    theirs = {id(parameter) for parameter in llama.parameters()}
+    own = {id(p) for name, p in model.named_parameters() if "encodings" not in name}
+    assert own == theirs and model.training
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_with_padding_is_that_of_transformers(beams: int, cached: bool) -> None:
+    llama = reference("llama 3.1")
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "num_beams": beams}
+    mask = torch.ones_like(tokens(3))
+    mask[0, :17] = 0
+    mask[2, :1] = 0
+    given = {"attention_mask": mask, "use_cache": cached, "pad_token_id": 0, **options}
+    expected = llama.generate(tokens(3), **given)
+    for spec in ("rope", "tape"):
+        assert torch.equal(put(llama, spec).generate(tokens(3), **given), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "spec", ["tape", "alibi", "fox", "randpe", "rope:scaling=dynamic-ntk,factor=2"]
+)
+def test_generation_is_that_of_the_decoder(spec: str) -> None:
+    """Also where the encoding needs the finished length, or has no cache."""
+    model = moved(put(reference("mistral"), spec))
+    prompts = [row[-n:] for row, n in zip(tokens(3, 30).tolist(), (30, 12, 5), strict=True)]
+    expected = model.model.generate(prompts, max_new_tokens=9)
+    given = torch.zeros(3, 30, dtype=torch.long)
+    mask = torch.zeros_like(given)
+    for row, prompt in enumerate(prompts):
+        given[row, -len(prompt) :] = torch.tensor(prompt)
+        mask[row, -len(prompt) :] = 1
+    options = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    answers = model.generate(given, attention_mask=mask, **options)[:, 30:]
+    assert answers.tolist() == expected
+
+
+@torch.no_grad()
+def test_a_cache_that_grows() -> None:
+    model = moved(put(reference("llama 2"), "tape"))
+    given = tokens(2, 700)
+    expected = model(given).logits
+    first = model(given[:, :20], use_cache=True)
+    second = model(given[:, 20:680], past_key_values=first.past_key_values, use_cache=True)
+    third = model(given[:, 680:], past_key_values=second.past_key_values, logits_to_keep=3)
+    torch.testing.assert_close(second.logits, expected[:, 20:680])
+    torch.testing.assert_close(third.logits, expected[:, -3:])
+
+
+def test_the_loss_and_its_gradient_are_those_of_transformers() -> None:
+    llama = reference("llama 3")
+    labels = tokens().masked_fill(torch.rand(2, 60) < 0.3, -100)
+    gradients = []
+    for model in (llama, put(llama, "rope")):
+        llama.zero_grad()
+        model(tokens(), labels=labels).loss.backward()
+        gradients.append(llama.model.layers[0].self_attn.k_proj.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].abs().max() > 1e-4
+
+
+def test_padding_between_tokens_is_refused() -> None:
+    model = put(reference("llama 2"), "rope")
+    mask = torch.ones_like(tokens())
+    mask[1, 10:12] = 0
+    with pytest.raises(InputError, match="zeros between tokens"):
+        model(tokens(), attention_mask=mask)
+
+
+def test_a_model_that_the_decoder_cannot_be() -> None:
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=10)
+    with pytest.raises(InputError, match="model_type is 'gpt2'"):
+        put(transformers.GPT2LMHeadModel(config), "rope")
+
+
+def load(folder: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+
+
+@pytest.mark.parametrize("spec", PLAIN + OTHERS)
+@torch.no_grad()
+def test_a_saved_model(spec: str, tmp_path: Path) -> None:
+    """transformers gives its logits, and what is read again has its bits."""
+    model = decoder(spec)
+    save_checkpoint(model, tmp_path / "saved", spec)
+    theirs = load(tmp_path / "saved").eval()
+    kind = "LlamaForCausalLM" if spec in PLAIN else "PeBenchForCausalLM"
+    assert type(theirs).__name__ == kind
+    for length in (20, 60):
+        logits = theirs(tokens(length=length)).logits
+        torch.testing.assert_close(logits, model(tokens(length=length)), rtol=0, atol=1e-5)
+    checkpoint = open_checkpoint(tmp_path / "saved")
+    again = checkpoint.load()
+    assert again.config == model.config
+    assert torch.equal(again(tokens()), model(tokens()))
+    if spec not in ("rope:train_positions=offset", "rope:scaling=dynamic-ntk,factor=2"):
+        assert plugins.load("encoding", checkpoint.encoding).cls is type(model.encoding)
+
+
+@pytest.mark.parametrize("spec", ["rope", "tape"])
+@pytest.mark.parametrize("shape", [{"tied_embeddings": True}, {"qkv_bias": True}])
+@torch.no_grad()
+def test_saved_models_of_other_shapes(spec: str, shape: dict[str, Any], tmp_path: Path) -> None:
+    model = decoder(spec, **shape)
+    save_checkpoint(model, tmp_path / "saved", spec)
+    logits = load(tmp_path / "saved").eval()(tokens()).logits
+    torch.testing.assert_close(logits, model(tokens()), rtol=0, atol=1e-5)
+    assert torch.equal(open_checkpoint(tmp_path / "saved").load()(tokens()), model(tokens()))
+
+
+@torch.no_grad()
+def test_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "SHARD", 40_000)
+    model = decoder("rope")
+    save_checkpoint(model, tmp_path / "saved", "rope")
+    assert len(list((tmp_path / "saved").glob("model-*.safetensors"))) > 3
+    assert torch.equal(open_checkpoint(tmp_path / "saved").load()(tokens()), model(tokens()))
+    logits = load(tmp_path / "saved").eval()(tokens()).logits
+    torch.testing.assert_close(logits, model(tokens()), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_what_transformers_saves_is_read(tmp_path: Path) -> None:
+    model = moved(put(reference("smollm"), "tape:position_size=4"))
+    model.save_pretrained(tmp_path / "saved")
+    load(tmp_path / "saved").save_pretrained(tmp_path / "again")
+    assert torch.equal(load(tmp_path / "again")(tokens()).logits, model(tokens()).logits)
+    checkpoint = open_checkpoint(tmp_path / "again")
+    assert checkpoint.encoding == "tape:position_size=4"
+    assert torch.equal(checkpoint.load()(tokens()), model.model(tokens()))
+    other = checkpoint.load("tape:position_size=8")
+    assert not any(p.abs().max() for n, p in other.named_parameters() if n.endswith("sigma"))
+
+
+def test_states_stay_in_float32(tmp_path: Path) -> None:
+    model = put(reference("llama 2").bfloat16(), "tape")
+    model.save_pretrained(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    for name, parameter in again.named_parameters():
+        assert parameter.dtype == (torch.float32 if "encodings" in name else torch.bfloat16)
+
+
+def test_the_tokenizer_of_bytes(tmp_path: Path) -> None:
+    text = "Grüße, 한국어\n\t\x00 <s> 12"
+    save_checkpoint(decoder("rope"), tmp_path / "saved", "rope", tokenizer=ByteTokenizer())
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert theirs.encode(text.replace("<s>", ""), add_special_tokens=False) == list(
+        text.replace("<s>", "").encode()
+    )
+    own = open_checkpoint(tmp_path / "saved").tokenizer()
+    assert own.encode(text).tolist() == list(text.encode())
+    assert (own.pad, own.bos, own.eos, own.sep) == (256, 257, 258, 259)
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"]) == (257, 258)
+    save_checkpoint(decoder("rope"), tmp_path / "copy", "rope", tokenizer=own)
+    assert isinstance(open_checkpoint(tmp_path / "copy").tokenizer(), BpeTokenizer)
+
+
+def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
+    """A folder does not decide which code is run."""
+    (tmp_path / "mine.py").write_text(
+        "from pe_bench.encodings.tape import TAPE\n\n\nclass Mine(TAPE):\n    '''TAPE.'''\n"
+    )
+    spec = str(tmp_path / "mine.py")
+    model = decoder(spec)
+    save_checkpoint(model, tmp_path / "saved", spec)
+    checkpoint = open_checkpoint(tmp_path / "saved")
+    with pytest.raises(InputError, match=r"has the encoding mine.py of its author's own"):
+        checkpoint.load()
+    given: Tensor = tokens()
+    assert torch.equal(checkpoint.load(spec)(given), model(given))
+
+
+def test_a_folder_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    with pytest.raises(InputError, match="is not empty: give a new folder"):
+        save_checkpoint(decoder("rope"), tmp_path, "rope")

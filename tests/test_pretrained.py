@@ -1,0 +1,305 @@
+"""Checkpoints of transformers in this suite's decoder: the same logits, and refusals by name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from llamas import KINDS, ORIGINAL, reference, tokens, write_tokenizer
+from torch import Tensor
+
+from pe_bench.decoder.cache import Cache
+from pe_bench.errors import InputError
+from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
+from pe_bench.pretrained.llama_config import parse_config
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+LENGTH = 60
+# transformers goes on from keys that were turned by the frequencies of shorter sequences.
+WITHOUT_CACHE = ("dynamic", "longrope")
+
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The folder of a tiny model, which is made once."""
+    root = tmp_path_factory.mktemp("checkpoints")
+
+    def make(kind: str) -> Path:
+        path = root / kind
+        if not path.exists():
+            reference(kind).save_pretrained(path)
+            write_tokenizer(path)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_logits_are_those_of_transformers(kind: str, folder: Folder) -> None:
+    model = open_checkpoint(folder(kind)).load()
+    for length in (ORIGINAL - 4, LENGTH):
+        given = tokens(length=length)
+        expected = reference(kind)(given).logits
+        torch.testing.assert_close(model(given), expected, rtol=0, atol=1e-5)
+        assert expected.abs().max() > 0.5
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_CACHE])
+@torch.no_grad()
+def test_cached_decoding_is_that_of_transformers(kind: str, folder: Folder) -> None:
+    model, other = open_checkpoint(folder(kind)).load(), reference(kind)
+    cache = Cache(2, LENGTH)
+    past = transformers.DynamicCache(config=other.config)
+    for piece in tokens().split([20, 1, 1, 30, 1, 7], dim=1):
+        expected = other(piece, past_key_values=past, use_cache=True).logits
+        torch.testing.assert_close(model(piece, cache), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama 3.1", *WITHOUT_CACHE])
+@torch.no_grad()
+def test_answers_are_those_of_transformers(kind: str, folder: Folder) -> None:
+    """From below the original length to beyond it."""
+    model, other = open_checkpoint(folder(kind)).load(), reference(kind)
+    prompt = tokens(1, ORIGINAL - 4)
+    expected = other.generate(
+        prompt, max_new_tokens=12, do_sample=False, use_cache=False, eos_token_id=None
+    )
+    (answer,) = model.generate(prompt.tolist(), max_new_tokens=12)
+    assert answer == expected[0, prompt.shape[1] :].tolist()
+
+
+def test_scalings_act(folder: Folder) -> None:
+    """Without its scaling each model would have other logits: the comparisons above can fail."""
+    given = tokens()
+    for kind in ("llama 3.1", "linear", "dynamic", "yarn", "yarn, all options", "longrope"):
+        checkpoint = open_checkpoint(folder(kind))
+        plain = checkpoint.load(f"rope:base={checkpoint.config.rotation['rope_theta']}")
+        assert (plain(given) - checkpoint.load()(given)).abs().max() > 0.01, kind
+
+
+@pytest.mark.parametrize("kind", ["llama 3.1", "linear", "dynamic", "yarn", "longrope"])
+def test_the_old_form_of_rope_parameters(kind: str, folder: Folder) -> None:
+    """`rope_theta` and `rope_scaling`, its kind as "type" or "rope_type"."""
+    new = json.loads((folder(kind) / "config.json").read_text())
+    old = deepcopy(new)
+    scaling = old.pop("rope_parameters")
+    old["rope_theta"] = scaling.pop("rope_theta")
+    old["rope_scaling"] = scaling
+    assert parse_config(old) == parse_config(new)
+    scaling["type"] = scaling.pop("rope_type")
+    assert parse_config(old) == parse_config(new)
+    old["rope_scaling"] = None
+    assert Checkpoint(Path(), parse_config(old)).encoding in ("rope", "rope:base=500000")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        ("llama 2", "tape", "tape"),
+        ("llama 3", "tape", "tape:base=500000"),
+        ("llama 3", "alibi", "alibi"),
+        ("llama 3", "rope:scaling=pi,factor=4", "rope:base=500000,scaling=pi,factor=4"),
+        ("linear", "tape:position_size=8", "tape:position_size=8,scaling=pi,factor=4"),
+        ("linear", "rope:base=500000", "rope:base=500000,scaling=pi,factor=4"),
+        ("linear", "rope:scaling=none", "rope"),
+    ],
+)
+def test_another_encoding_has_the_rotation_of_the_checkpoint(
+    kind: str, spec: str, expected: str, folder: Folder
+) -> None:
+    assert open_checkpoint(folder(kind)).spec(spec) == expected
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_CACHE])
+@torch.no_grad()
+def test_a_new_tape_is_the_model(kind: str, folder: Folder) -> None:
+    checkpoint = open_checkpoint(folder(kind))
+    model = checkpoint.load(checkpoint.spec("tape"))
+    assert any("sigma" in name for name, _ in model.named_parameters())
+    expected = reference(kind)(tokens()).logits
+    torch.testing.assert_close(model(tokens()), expected, rtol=0, atol=1e-5)
+
+
+def test_shards_and_types(folder: Folder, tmp_path: Path) -> None:
+    model = reference("llama 3.1").bfloat16()
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    checkpoint = open_checkpoint(tmp_path)
+    assert {p.dtype for p in checkpoint.load().parameters()} == {torch.float32}
+    same = checkpoint.load(dtype=None)
+    assert {p.dtype for p in same.parameters()} == {torch.bfloat16}
+    weights = {f"model.{name}": tensor for name, tensor in same.state_dict().items()}
+    weights["lm_head.weight"] = weights.pop("model.lm_head.weight")
+    assert weights.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_tied_embeddings_are_one_matrix(folder: Folder) -> None:
+    model = open_checkpoint(folder("smollm")).load()
+    assert model.lm_head.weight is model.embed_tokens.weight
+    assert sum(p.numel() for p in model.parameters()) == reference("smollm").num_parameters()
+
+
+def test_each_tensor_is_read_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    opened = safetensors.safe_open
+
+    class Counting:
+        def __init__(self, *args: Any) -> None:
+            self.file = opened(*args)
+
+        def __enter__(self) -> Any:
+            self.inner = self.file.__enter__()  # type: ignore[no-untyped-call]
+            return self
+
+        def __exit__(self, *args: Any) -> None:
+            self.file.__exit__(*args)  # type: ignore[no-untyped-call]
+
+        def get_tensor(self, name: str) -> Tensor:
+            read.append(name)
+            tensor: Tensor = self.inner.get_tensor(name)
+            return tensor
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr(safetensors, "safe_open", Counting)
+    open_checkpoint(folder("llama 2")).load()
+    assert len(read) == len(set(read)) == len(reference("llama 2").state_dict())
+
+
+def test_the_tokenizer_has_no_ids_that_the_model_lacks(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder("llama 2"), tmp_path, dirs_exist_ok=True)
+    tokenizer = open_checkpoint(tmp_path).tokenizer()
+    assert tokenizer.vocab_size == 270
+    assert (tokenizer.bos, tokenizer.eos) == (1, 2)
+    assert tokenizer.pad == tokenizer.sep == tokenizer.eos
+    assert tokenizer.decode(tokenizer.encode("né")) == "né"
+    change(tmp_path, vocab_size=250)
+    with pytest.raises(InputError, match="has 259 ids and the model 250"):
+        open_checkpoint(tmp_path).tokenizer()
+
+
+def change(path: Path, **values: Any) -> None:
+    """Change fields of a config.json; None removes one."""
+    config = json.loads((path / "config.json").read_text()) | values
+    config = {name: value for name, value in config.items() if value is not None}
+    (path / "config.json").write_text(json.dumps(config))
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": "gpt2"}, "model_type is 'gpt2', and only llama, mistral, qwen2"),
+    ({"model_type": None}, "model_type is 'None'"),
+    ({"hidden_size": None}, "hidden_size is missing"),
+    ({"max_position_embeddings": None}, "max_position_embeddings is missing"),
+    ({"hidden_act": "gelu"}, "hidden_act is gelu, and the decoder's MLP has silu"),
+    ({"attention_bias": True}, "attention_bias is True"),
+    ({"mlp_bias": True}, "mlp_bias is True"),
+    ({"head_dim": 16}, "head_dim is 16, and the decoder has hidden_size / num_attention_heads"),
+    ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096"),
+    ({"model_type": "mistral"}, "sliding_window is 4096"),
+    ({"model_type": "qwen2", "use_sliding_window": True}, "sliding_window is 4096"),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config is"),
+    ({"model_type": "qwen2", "num_key_value_heads": None}, "num_key_value_heads is None"),
+    ({"num_key_value_heads": 4}, "model.kv_heads must divide model.heads"),
+    ({"hidden_size": "wide"}, "hidden_size is 'wide', and it should be a number"),
+    ({"num_key_value_heads": "few"}, "has a value of the wrong type"),
+    ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
+    ({"rope_parameters": {"rope_type": "linear", "turns": 3}}, "rope_parameters has 'turns'"),
+    ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ between layers"),
+    ({"rope_parameters": {"rope_type": "llama3", "factor": 2}}, "has no 'low_freq_factor'"),
+    ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED)
+def test_configs_that_are_refused(
+    changes: dict[str, Any], sentence: str, folder: Folder, tmp_path: Path
+) -> None:
+    shutil.copy(folder("llama 2") / "config.json", tmp_path)
+    change(tmp_path, **changes)
+    with pytest.raises(InputError, match="(?s)" + sentence) as error:
+        Checkpoint.load(open_checkpoint(tmp_path))
+    assert str(tmp_path / "config.json") in str(error.value)
+
+
+def cut_short(path: Path) -> None:
+    file = path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def rewrite(path: Path, **changes: Tensor | None) -> None:
+    file = path / "model.safetensors"
+    weights = safetensors.torch.load_file(file)
+    for name, tensor in changes.items():
+        weights = {**weights, name: tensor} if tensor is not None else weights
+        if tensor is None:
+            del weights[name]
+    safetensors.torch.save_file(weights, file)
+
+
+def with_nan(path: Path) -> None:
+    weights = safetensors.torch.load_file(path / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 5] = torch.nan
+    safetensors.torch.save_file(weights, path / "model.safetensors")
+
+
+def index(path: Path, content: str) -> None:
+    (path / "model.safetensors.index.json").write_text(content)
+
+
+def only_pickles(path: Path) -> None:
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no config": (lambda p: (p / "config.json").unlink(), "has no config.json"),
+    "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is no JSON"),
+    "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is no JSON object"),
+    "no weights": (lambda p: (p / "model.safetensors").unlink(), "has neither model.safetensors"),
+    "pickles": (only_pickles, "pytorch_model.bin is a pickle, which is never read"),
+    "cut short": (cut_short, "model.safetensors is cut short"),
+    "no safetensors": (lambda p: (p / "model.safetensors").write_text("x"), "is cut short, or is"),
+    "missing": (lambda p: rewrite(p, **{"model.norm.weight": None}), "have no norm.weight"),
+    "extra": (
+        lambda p: rewrite(p, **{"model.norm.bias": torch.ones(48)}),
+        r"no place for norm.bias \(1 weights",
+    ),
+    "shape": (lambda p: rewrite(p, **{"model.norm.weight": torch.ones(8)}), r"norm.weight is \(8"),
+    "NaN": (with_nan, "numbers in model.layers.1.mlp.up_proj.weight that are not finite"),
+    "bad index": (lambda p: index(p, "{}"), "is no index of safetensors files"),
+    "missing shard": (
+        lambda p: index(p, '{"weight_map": {"model.norm.weight": "model-1.safetensors"}}'),
+        "has no model-1.safetensors, which its index names",
+    ),
+    "other folder": (lambda p: shutil.rmtree(p), "there is no folder"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_folders(damage: str, folder: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "damaged"
+    shutil.copytree(folder("llama 2"), path)
+    spoil, sentence = DAMAGE[damage]
+    spoil(path)
+    with pytest.raises(InputError, match=sentence) as error:
+        open_checkpoint(path).load()
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_folder_without_tokenizer(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder("llama 2"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="has no tokenizer"):
+        open_checkpoint(tmp_path).tokenizer()

@@ -10,7 +10,9 @@ from pe_bench.encodings.rope import Remap
 
 
 class DualChunk(Remap):
-    """Chunks of c = chunk - local tokens; the key j has the id j mod c, the query i depends:
+    """In evaluation RoPE in chunks of c = chunk - local tokens, at other ids.
+
+    A key j has the id j mod c, and a query i one for each kind of keys:
 
     | the key's chunk | id of the query |
     |---|---|
@@ -18,7 +20,7 @@ class DualChunk(Remap):
     | the one before | min(i mod c + c, chunk) |
     | older | min(2c - 1, chunk) |
 
-    So f = d in its own chunk, and in the one before for the first `local` queries.
+    Distances are true in a chunk, and to the one before for the first `local` queries.
 
     | published code | here |
     |---|---|
@@ -27,7 +29,7 @@ class DualChunk(Remap):
 
     Args:
         chunk: largest id of a query; None is three quarters of the training length L0.
-        local: queries of a chunk at true distances from the chunk before; None is L0/8.
+        local: first queries of a chunk at true distances from the chunk before; None is L0/8.
     """
 
     shift_invariant = False

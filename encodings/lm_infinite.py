@@ -11,7 +11,7 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class LMInfinite(Remap):
-    """Keys j < sinks and those at d < w are seen, all others are not; f = min(d, w).
+    """In evaluation RoPE at the distance min(i - j, w), for keys j < sinks or i - j < w alone.
 
     | published code | here |
     |---|---|
@@ -19,7 +19,7 @@ class LMInfinite(Remap):
     | window and distance limit are two options | both are w, as in all its examples |
     | a few more keys in the middle, by their logits, as an option | left out |
 
-    The cache keeps all keys, which takes memory that the method would spare.
+    Other keys are not seen, but the cache keeps them, in memory that the method would spare.
 
     Args:
         sinks: first tokens that all queries see.

@@ -10,7 +10,7 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class ReRoPE(Remap):
-    """f = d up to the window w, then w + leak (d - w): all that is farther seems to be at w.
+    """In evaluation RoPE at the distance f: d = i - j up to the window w, then w + leak (d - w).
 
     | published code | here |
     |---|---|

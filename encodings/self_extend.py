@@ -10,7 +10,9 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class SelfExtend(Remap):
-    """f = d up to the window w, then floor(i/G) - floor(j/G) + w - floor(w/G).
+    """In evaluation RoPE at the distance f, i - j up to the window w, and from there on
+
+        f = floor(i/G) - floor(j/G) + w - floor(w/G).
 
     No distance is unknown up to w + G (L0 - w) tokens: by default 6.25 L0, the training length.
 

@@ -10,16 +10,16 @@ from pe_bench.encodings.lm_infinite import LMInfinite
 
 
 class StreamingLLM(LMInfinite):
-    """Keys j < sinks and those at d < w are seen, all others are not; f is the distance of places.
+    """In evaluation RoPE at the distance of places among what a query sees.
 
-    A query's place among what it sees is at most sinks + w - 1, that of a first token is j: so
-    f = min(d, sinks + w - 1 - j) for j < sinks, and d in the window.
+    It sees keys j < sinks, whose place is j, and those at d = i - j < w. Its own place is at most
+    sinks + w - 1, so d becomes min(d, sinks + w - 1 - j) for j < sinks.
 
     | published code | here |
     |---|---|
     | a cache of sinks + `recent_size` keys, and the query behind it | w = recent_size + 1 |
-    | cache sizes of 4 + 1020, 4 + 2044, ... of as many tokens in training | all places: L0 |
-    | keys are thrown away | hidden: the cache keeps them |
+    | sizes that users give, such as 4 + 2044 of 2048 tokens | as many places as in training |
+    | other keys are thrown away | they are not seen, but the cache keeps them |
 
     Args:
         sinks: first tokens that all queries see.

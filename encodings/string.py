@@ -9,10 +9,10 @@ from pe_bench.encodings.rope import Remap
 
 
 class STRING(Remap):
-    """f = d below the offset N, then d - N + W: the longest distances, seldom trained, fall away.
+    """In evaluation RoPE at the distance d = i - j below the offset N, then at d - N + W.
 
-    It is made for texts up to the training length L0. From L0 + N - W tokens on distances are as
-    unknown as RoPE's beyond L0.
+    So the longest distances, which are seldom trained, fall away. It is made for texts up to the
+    training length L0. From L0 + N - W tokens on distances are as unknown as RoPE's beyond L0.
 
     | published code | here |
     |---|---|

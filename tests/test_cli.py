@@ -56,8 +56,8 @@ def test_interrupting_says_how_to_go_on(
         (["list", "alibi"], ["alibi: Linear", "Args:", "  slope_scale = 1  (a number)"], ["tasks"]),
         (
             ["list", "xpos"],
-            ["  scale_base = ", "  train_positions = contiguous  (c"],
-            [],
+            ["  scale_base = ", "Of RoPE:\n    base: ", "  train_positions = contiguous  (c"],
+            ["    model: ", "Of XPos"],
         ),
         (["list", "rope"], ["scaling=yarn: By parts, ", "    beta_fast: fast is", "  ramp = "], []),
         (["list", "perplexity"], ["Trains on", "  windows = "], ["encodings"]),

@@ -1,8 +1,4 @@
-"""RoPE at other distances than those of the tokens: what extends a trained model without training.
-
-A remap of its own is a class with three answers: which pairs are far, and which position ids their
-queries and keys then have.
-"""
+"""RoPE at other distances than those of the tokens, which extends a model without training it."""
 
 import math
 from typing import Any
@@ -15,19 +11,16 @@ from pe_bench.encodings.rope.encoding import RoPE, rotate
 
 
 class Remap(RoPE):
-    """logit_ij = q_i^T R_f(i,j) k_j / sqrt(D), R_x RoPE's rotation by x positions, d = i - j.
+    """In evaluation logit_ij = q_i^T R_f k_j / sqrt(D), R_f RoPE's rotation by f positions.
 
-    f is the distance d where a pair is near, and those logits are RoPE's to the last bit. Where it
-    is far, f = a_i - b_j for other ids a and b, `far_ids`. A subclass says which pairs are far.
-
-    In training it is plain RoPE with its fused kernels, as these methods are put into models that
-    exist; the options of `rope` are here too, except that frequencies may not depend on the length.
+    Where a pair is near, f = i - j, and its logit is RoPE's to the last bit. Where it is far, query
+    and key have other ids and f is their difference: a subclass overrides `far` and `far_ids`.
+    Frequencies may not depend on the length.
 
     Args:
-        train_remapped: training has the remap as well.
-        log_n: logits are multiplied by max(1, ln n / ln L0), n the number of keys that a query may
-            look at and L0 the training length: the published code of ReRoPE, and by option that
-            of Self-Extend. Off by default for all remaps alike.
+        train_remapped: training has the remap too; it is RoPE's otherwise, fused kernels included.
+        log_n: logits times max(1, ln n / ln L0), n the keys up to the query and L0 the training
+            length: always in ReRoPE's published code, an option in Self-Extend's.
     """
 
     def __init__(

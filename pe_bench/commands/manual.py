@@ -1,6 +1,7 @@
 """The manual of `pe-bench list NAME`: docstring, options, an encoding's facts, a task's presets."""
 
 import inspect
+import re
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 
+ENTRY = re.compile(r"^ {4}(?P<name>\w+):.*(?:\n {8}.*)*", re.MULTILINE)
+"""An option and what it means, in the Args of a docstring."""
+
 TRAIN = ("steps", "batch_size", "length", "lr")
 MODEL = ("layers", "width", "heads", "mlp_width")
 
@@ -26,10 +30,25 @@ def manual(kind: Kind, where: str) -> str:
     plugin = plugins.load(kind, where)
     parts = [f"{plugin.label}: {plugins.describe_file(plugin.file)}"]
     parts.append(inspect.cleandoc(plugin.cls.__doc__ or ""))
+    parts += _inherited(plugin.cls)
     parts += _choices(plugin.cls)
     parts.append(_options(plugin.cls))
     parts.append(_facts(plugin) if kind == "encoding" else _presets(plugin.cls, where))
     return "\n\n".join(filter(None, parts))
+
+
+def _inherited(cls: type[Any]) -> list[str]:
+    """Return what parents say of the options that a plugin has from them."""
+    names = {option.name for option in options_of(cls)}
+    found = []
+    for part in cls.__mro__:
+        said = ENTRY.finditer(inspect.cleandoc(part.__doc__ or ""))
+        lines = [entry[0] for entry in said if entry["name"] in names]
+        if lines and part is not cls:
+            found.append("\n".join([f"Of {part.__name__}:", *lines]))
+        if "__init__" in vars(part):
+            names -= set(inspect.signature(vars(part)["__init__"]).parameters)
+    return found
 
 
 def _choices(cls: type[Any]) -> list[str]:

@@ -20,6 +20,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
+from pe_bench.reporting.report import write_report
 from pe_bench.running import methods
 from pe_bench.running.adaptation import Adapted, take_over
 from pe_bench.system.files import cache_folder
@@ -124,6 +125,14 @@ def test_rows_of_another_origin_are_in_another_table(run: Any) -> None:
     assert len(tables) == 3
     budget = run("rope", origin="rope", adapt={"steps": 1})["settings"].item()
     assert budget in tables  # how long it goes on is said by the label
+
+
+def test_the_model_as_it_was_is_what_others_are_compared_with(run: Any, tmp_path: Path) -> None:
+    run("rope", "nope", origin="rope", seeds=[0, 1])
+    write_report(tmp_path / "results")
+    text = (tmp_path / "results" / "leaderboard.md").read_text()
+    assert "· from rope" in text
+    assert "minus rope -> rope" in text.replace("\\", "").replace("&gt;", ">")
 
 
 def test_a_finished_adaptation_is_not_repeated(run: Any, tmp_path: Path) -> None:

@@ -49,10 +49,12 @@ class Table:
 
     @property
     def title(self) -> str:
-        """Task, preset, protocol and data."""
+        """Task, preset, protocol and data, and whose model the encodings go on from."""
         about = self.about
         data = about.data.get("label", "")
-        return f"{about.task} · {about.preset} · {about.protocol} · data={data}"
+        title = f"{about.task} · {about.preset} · {about.protocol} · data={data}"
+        origin = (about.settings.get("from") or {}).get("encoding")
+        return f"{title} · from {origin}" if origin else title
 
     @property
     def heading(self) -> str:

@@ -46,7 +46,7 @@ class TrainingText:
         for the first piece only and a resumed run sees the same batches.
         """
         pieces = self.tokens.train
-        turn = min(step * len(pieces) // self.train.steps, len(pieces) - 1)
+        turn = min(step * len(pieces) // max(1, self.train.steps), len(pieces) - 1)
         text = pieces[turn]()
         if len(text.ids) <= self.length:
             raise InputError(

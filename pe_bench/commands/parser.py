@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pe_bench import __version__
+from pe_bench.commands.grid_file import SUFFIX, read_grid
 from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
-from pe_bench.errors import suggest
+from pe_bench.errors import InputError, suggest
 from pe_bench.registry.options import convert
 
 BAD_INPUT = 2
@@ -21,11 +22,18 @@ OVERRIDES = {
     "adapt": (AdaptConfig, "training under another encoding, after --from"),
 }
 
+RUN = """\
+Train and evaluate every encoding on every task under every seed. GRID.toml has options as keys,
+without their dashes; options of the command line replace its."""
+
 RUN_EXAMPLES = """\
 examples:
   pe-bench run --encoding tape --task scrolls
   pe-bench run --encoding tape rope:base=500000 ./mine.py --task scrolls perplexity --seeds 0 1 2
   pe-bench run --encoding alibi --task scrolls --data path/to/scrolls perplexity=path/to/texts
+  pe-bench run --encoding all --task all --seeds 0-4 --dry-run
+  pe-bench run --encoding all --task mqar flipflop --seeds 0-4 --jobs 2
+  pe-bench run grid.toml --shard 2/8
 """
 
 
@@ -53,7 +61,7 @@ MOST_SEEDS = 1000  # of a range
 INSTEAD = {
     "--resume": "runs go on where they stopped by themselves: leave it out",
     "--gpu": "write --device cuda, or --device cuda:1 for the second one",
-    "--jobs": "start the same command several times: the processes share the work",
+    "--workers": "write --jobs N, which runs N cells at once",
 }
 
 
@@ -82,10 +90,22 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if re.match("--?[A-Za-z]", name) and name not in known:
                 chosen.error(_unknown_option(name, known))
-        parsed, rest = self.parse_known_args(args)
+        parsed, rest = self.parse_known_args(self._with_file(args, chosen))
         if rest:
             chosen.error(f"'{rest[0]}' is one argument too many")
         return parsed
+
+    def _with_file(self, args: Sequence[str], chosen: argparse.ArgumentParser) -> list[str]:
+        """Return words in which the options of a grid's file stand in the place of its name."""
+        command, *words = args or [""]
+        if command != "run" or not words or not words[0].endswith(SUFFIX):
+            return list(args)
+        given = [word.partition("=")[0] for word in words[1:]]
+        try:
+            found = read_grid(Path(words[0]), chosen._option_string_actions, given)
+        except InputError as error:
+            self.exit(BAD_INPUT, f"{chosen.prog}: {error}\n")
+        return [command, *found, *words[1:]]
 
 
 class _StoreOnce(argparse.Action):
@@ -127,8 +147,8 @@ def make_parser() -> Parser:
     run = commands.add_parser(
         "run",
         help="train and evaluate encodings on tasks",
-        usage="pe-bench run --encoding SPEC ... --task SPEC ... [options]",
-        description="Train and evaluate every encoding on every task under every seed.",
+        usage="pe-bench run (--encoding SPEC ... --task SPEC ... | GRID.toml) [options]",
+        description=RUN,
         epilog=RUN_EXAMPLES,
     )
     run.add_argument(
@@ -192,6 +212,28 @@ def make_parser() -> Parser:
         dest="report",
         action="store_false",
         help="leave leaderboard.md and plots/ as they are; default: they show the new runs",
+    )
+    grid = run.add_argument_group("the grid", "how it is worked through; no number depends on it")
+    grid.add_argument(
+        "--dry-run", action="store_true", help="print what is done, to do and skipped; do nothing"
+    )
+    grid.add_argument(
+        "--jobs",
+        type=_value(int),
+        metavar="N",
+        help="run N cells at once, each in a process with one thread; default: one after the other",
+    )
+    grid.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="run the share I of N, from 1/N to N/N: the others are for other machines",
+    )
+    grid.add_argument(
+        "--executor",
+        default="local",
+        choices=("local", "ray"),
+        help="ray: send cells to the Ray cluster of RAY_ADDRESS, or of this machine",
     )
     tuning = run.add_argument_group(
         "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"
@@ -394,6 +436,16 @@ def _device(text: str) -> str:
     if text not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", text):
         raise argparse.ArgumentTypeError(f"must be auto, cpu, cuda or cuda:1, not '{text}'")
     return text
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Return the number of a share, from 1 on, and the number of all shares."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise argparse.ArgumentTypeError(
+            f"must be a share such as 2/8, from 1/8 to 8/8, not '{text}'"
+        )
+    return int(match[1]), int(match[2])
 
 
 def _seeds(text: str) -> list[int]:

@@ -31,8 +31,9 @@ def main(args: argparse.Namespace) -> int:
     precision = find_precision(args.precision, device, args.preset)
     import torch
 
-    from pe_bench.running.grid import run_grid
+    from pe_bench.running.grid import How, run_grid
     from pe_bench.running.options import RunOptions
+    from pe_bench.running.shard import Shard
     from pe_bench.system import environment
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
@@ -52,9 +53,15 @@ def main(args: argparse.Namespace) -> int:
         tune=_tuning(args),
     )
     info(f"{environment.name_of(device)}, {precision}")
+    how = How(
+        jobs=args.jobs,
+        executor=args.executor,
+        shard=Shard(*args.shard) if args.shard else None,
+        dry_run=args.dry_run,
+    )
     started = time.monotonic()
     outcomes = run_grid(
-        options, args.encoding, args.task, args.seeds, results=args.results, device=device
+        options, args.encoding, args.task, args.seeds, results=args.results, device=device, how=how
     )
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:

@@ -60,6 +60,7 @@ class Plugin:
             digest of its source, without comments and docstrings, and of files that its options
             name. Those of encodings that its options name follow after a `+`.
         file: the file of the class.
+        given: the spec as it was given, with the path of a file.
     """
 
     kind: Kind
@@ -68,6 +69,7 @@ class Plugin:
     cls: type[Any]
     version: str
     file: Path
+    given: str
 
     @property
     def spec(self) -> str:
@@ -165,7 +167,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     if changed:
         label += ":" + ",".join(f"{k}={show(_canonical(v))}" for k, v in changed.items())
     version = _version(cls, kind, where, options, defaults)
-    return Plugin(kind, label, changed, cls, version, _file_of(cls))
+    return Plugin(kind, label, changed, cls, version, _file_of(cls), spec)
 
 
 def _is_path(where: str) -> bool:

@@ -53,6 +53,7 @@ def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
         cls=encoding.cls,
         version=version,
         file=encoding.file,
+        given=encoding.given,
         encoding=encoding,
         origin=origin,
         config=config,

@@ -1,14 +1,62 @@
-"""The grid: plan, then one run after the other; whatever fails, the rest goes on."""
+"""The grid: plan, then cell by cell; whatever fails, the rest goes on."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pe_bench.errors import InputError
+from pe_bench.running.display import Display
+from pe_bench.running.estimate import Estimates, find_records
+from pe_bench.running.executors.executor import Executor
+from pe_bench.running.executors.serial import Serial, execute
 from pe_bench.running.options import RunOptions
+from pe_bench.running.overview import Overview
 from pe_bench.running.plan import PlannedRun, make_plan
-from pe_bench.running.references import write_references
 from pe_bench.running.run import Busy, Outcome
+from pe_bench.running.shard import Shard
+from pe_bench.running.threads import threads_of_run
 from pe_bench.system.console import info, warn
+
+LOOK_AGAIN = 2.0  # seconds until a cell that another process works on is looked at again
+
+
+@dataclass(frozen=True)
+class How:
+    """How the cells of a grid are worked through; no number depends on it.
+
+    Attributes:
+        jobs: cells that run at once, in processes of their own; None: one after the other, here.
+        executor: "local", or "ray" for an existing Ray cluster.
+        shard: the share of the grid to run; None: all of it.
+        dry_run: show what there is to do, and do nothing.
+
+    Raises:
+        InputError: these do not go together.
+    """
+
+    jobs: int | None = None
+    executor: Literal["local", "ray"] = "local"
+    shard: Shard | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise InputError(f"jobs must be at least 1, not {self.jobs}")
+        if self.executor not in ("local", "ray"):
+            raise InputError(f"executor must be local or ray, not '{self.executor}'")
+        if self.jobs is not None and self.executor == "ray":
+            raise InputError(
+                "--jobs has no effect with --executor ray, where the cluster decides how many "
+                "cells run at once: leave one of them out"
+            )
+
+
+ONE_BY_ONE = How()
 
 
 def run_grid(
@@ -19,6 +67,7 @@ def run_grid(
     *,
     results: Path = Path("results"),
     device: str = "cpu",
+    how: How = ONE_BY_ONE,
 ) -> list[Outcome]:
     """Run every encoding on every task under every seed; failures are recorded.
 
@@ -28,43 +77,122 @@ def run_grid(
         seeds: of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
+        how: the cells are worked through.
 
     Returns:
-        One outcome per run, and one per task or subset whose data are missing.
+        One outcome per run, and one per task or subset whose data are missing; none of a dry run.
 
     Raises:
         InputErrors: bad input, before anything is trained.
         SavingError: a result could not be written.
     """
-    plan = make_plan(options, encodings, tasks, seeds, results=results, device=device)
-    outcomes = plan.outcomes
-    busy: list[PlannedRun] = []
-    for number, planned in enumerate(plan.runs, 1):
-        info(f"[{number}/{len(plan.runs)}] {planned.run.title}")
-        try:
-            outcomes.append(_execute(planned))
-        except Busy:
-            info("another process is working on it: left for the end")
-            busy.append(planned)
-    for planned in busy:
-        info(f"waiting for another process: {planned.run.title}")
-        outcomes.append(_execute(planned, wait=True))
-    return outcomes
+    executor = _executor(how, options, device)
+    plan = make_plan(
+        options, encodings, tasks, seeds, results=results, device=device, writes=not how.dry_run
+    )
+    cells = how.shard.of(plan.runs) if how.shard else plan.runs
+    overview = Overview.of(cells, Estimates(find_records(results), device))
+    lines = overview.lines(executor.lanes)
+    if how.dry_run:
+        lines = overview.cells() + lines
+    for line in lines:
+        info(line)
+    if how.dry_run:
+        return []
+    found: dict[str, Outcome] = {}
+    for cell in overview.skipped:
+        assert cell.skip is not None
+        found[cell.run.title] = cell.run.skip(cell.skip, complain=cell.named)
+    alone = Serial(threads_of_run("", device, alone=True))
+    found |= _work(overview, executor, alone)
+    return [*plan.outcomes, *(found[cell.run.title] for cell in cells)]
 
 
-def _execute(planned: PlannedRun, *, wait: bool = False) -> Outcome:
-    """Do a run, or record that it is skipped.
+def _executor(how: How, options: RunOptions, device: str) -> Executor:
+    """Return what runs the cells.
 
     Raises:
-        Busy: another process is working on it, and `wait` is False.
+        InputError: it is not there.
     """
-    run = planned.run
+    alone = how.jobs is None and how.executor == "local"
+    threads = threads_of_run(options.preset, device, alone=alone)
+    if how.executor == "ray":
+        from pe_bench.running.executors.cluster import Cluster
+
+        return Cluster(options, device, threads)
+    if how.jobs is not None:
+        from pe_bench.running.executors.processes import Processes
+
+        return Processes(how.jobs, options, threads)
+    return Serial(threads)
+
+
+def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, Outcome]:
+    """Run cells and return how each has ended, by its title.
+
+    Args:
+        overview: the cells.
+        executor: for most of them.
+        alone: for those whose numbers are times, after the others: nothing else may go on then.
+    """
+    found: dict[str, Outcome] = {}
+    others: list[PlannedRun] = []
+    timed: list[PlannedRun] = []
+    for cell in overview.done:
+        try:
+            found[cell.run.title] = execute(cell.run)
+        except Busy:
+            others.append(cell)
+    for cell in overview.to_do:
+        (timed if cell.run.resolved.task.measures_time else others).append(cell)
+    for cells, chosen in ((others, executor), (timed, alone)):
+        estimates = {cell.run.title: overview.estimates.get(cell.run.title) for cell in cells}
+        if cells:
+            with chosen, _display(estimates, chosen.lanes) as display:
+                _look_again(cells, chosen, display, found)
+    return found
+
+
+def _look_again(
+    cells: Sequence[PlannedRun], executor: Executor, display: Display, found: dict[str, Outcome]
+) -> None:
+    """Run cells; pass over those that other processes work on, until these have ended too.
+
+    Args:
+        cells: to run.
+        executor: for them.
+        display: is told how they end.
+        found: gets how each has ended, by its title.
+    """
+    waiting = list(cells)
+    while waiting:
+        busy = []
+        for cell, outcome in executor.run(waiting, display):
+            if outcome is None:
+                display.pass_over(cell.run)
+                busy.append(cell)
+            else:
+                display.end(cell.run, outcome)
+                found[cell.run.title] = outcome
+        if len(busy) == len(waiting):
+            display.wait([cell.run for cell in busy])
+            time.sleep(LOOK_AGAIN)
+        waiting = busy
+
+
+@contextlib.contextmanager
+def _display(estimates: dict[str, float | None], lanes: int | None) -> Iterator[Display]:
+    """Return the display for a terminal, or for a log."""
+    lanes = lanes or len(estimates)
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        with Display(estimates, lanes) as display:
+            yield display
+        return
     try:
-        if planned.skip is None:
-            outcome = run.execute(wait=wait)
-            if outcome.status == "done":
-                write_references(run.resolved, run.results)
-            return outcome
-        return run.skip(planned.skip, complain=planned.named)
-    except InputError as error:
-        return Outcome(run.title, "failed", (warn(f"{run.title}: {error}"),))
+        from pe_bench.running.live import LiveDisplay
+    except ImportError:
+        warn("plain lines only: rich is not installed, run pip install rich")
+        yield Display(estimates, lanes)
+        return
+    with LiveDisplay(estimates, lanes) as display:
+        yield display

@@ -106,6 +106,13 @@ class Phases:
                 raise
         return model.to(self.device), trained
 
+    @property
+    def before(self) -> "Phases":
+        """The training of what a task starts from: of the origin, where an encoding has one."""
+        if isinstance(self.encoding, Adapted):
+            return replace(self, encoding=self.encoding.origin)
+        return self
+
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
     ) -> Mapping[str, Tensor]:
@@ -114,8 +121,7 @@ class Phases:
         if not isinstance(self.encoding, Adapted):
             before, _ = self.trained(task.start, None, seed)
             return before.state_dict()
-        origin = replace(self, encoding=self.encoding.origin)
-        before, _ = origin.trained(task.start, subset, seed)
+        before, _ = self.before.trained(task.start, subset, seed)
         return take_over(model, before.state_dict(), self.encoding)
 
     def checkpoint(

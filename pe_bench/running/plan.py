@@ -77,6 +77,7 @@ def make_plan(
     *,
     results: Path,
     device: str,
+    writes: bool = True,
 ) -> Plan:
     """Return the runs of every encoding on every task under every seed.
 
@@ -86,6 +87,7 @@ def make_plan(
         seeds: of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
+        writes: whether anything is going to be written.
 
     Raises:
         InputErrors: bad input, all of it. Data that are missing are no bad input as long as
@@ -93,7 +95,8 @@ def make_plan(
     """
     problems = _Problems()
     plan = Plan()
-    _check_folders(results, options.cache, problems)
+    if writes:
+        _check_folders(results, options.cache, problems)
     try:
         if options.tune:
             options.tune.check_reported(seeds)

@@ -42,6 +42,7 @@ class ResolvedTask:
         adapting: makes the batches of the training phase in place of `task`, where their size or
             the length of their rows is another one.
         first_step: step of the first batch; earlier ones were those of `start`.
+        given: the spec as it was given, with the path of a file.
     """
 
     label: str
@@ -53,6 +54,7 @@ class ResolvedTask:
     tuning: Tuning | None = None
     adapting: Task | None = None
     first_step: int = 0
+    given: str = ""
 
     @property
     def batches(self) -> Task:
@@ -121,7 +123,7 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     tuning = _tuning(options, task.train, asked)
     if tuning:
         settings["tune"] = asdict(tuning)
-    return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning)
+    return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
 
 
 def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:

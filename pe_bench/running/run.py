@@ -1,8 +1,10 @@
 """One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.run_folder import RunFolder
-from pe_bench.running.run_record import describe_costs, find_pretraining, make_record
+from pe_bench.running.run_record import as_text, describe_costs, find_pretraining, make_record
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
@@ -47,6 +49,14 @@ class Outcome:
 
 class Busy(Exception):
     """Another process is working on the run."""
+
+
+class ProcessDied(Exception):
+    """The process that worked on the run has died."""
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,14 @@ class Run:
         }
         return RunFolder(self.folder, labels)
 
-    def execute(self, *, wait: bool = False) -> Outcome:
+    def execute(
+        self, *, begun: Callable[[], None] = _nothing, since: datetime | None = None
+    ) -> Outcome:
         """Do what is not done yet, under a lock: two processes never share a run.
 
         Args:
-            wait: until another process that is working on this run has ended.
+            begun: called where there is something to do.
+            since: a failure that another process has recorded after this time is not tried again.
 
         Raises:
             Busy: another process is working on this run.
@@ -105,8 +118,8 @@ class Run:
         """
         self.files.make()
         try:
-            with FileLock(self.folder / "lock", timeout=-1 if wait else 0):
-                return self._execute()
+            with FileLock(self.folder / "lock", timeout=0):
+                return self._recall(since) or self._execute(begun)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -116,11 +129,27 @@ class Run:
             failures.add("", error)
             return self._failed(failures)
 
-    def _execute(self) -> Outcome:
+    def record_death(self, reason: str) -> Outcome:
+        """Record that the process which worked on the run has died."""
+        failures = Failures(self.title)
+        failures.add("", ProcessDied(reason))
+        with contextlib.suppress(Timeout), FileLock(self.folder / "lock", timeout=5):
+            return self._failed(failures)
+        return Outcome(self.title, "failed", (), self.folder, failures.cause)
+
+    def _recall(self, since: datetime | None) -> Outcome | None:
+        """Return how the run has ended where it needs no more work."""
         if self.files.is_done(self.resolved.task.subsets):
             self.files.come_last()
-            info(f"done already, in {self.folder}")
             return Outcome(self.title, "done", (), self.folder)
+        record = self.files.read() if since else None
+        if since and record and record.status == "failed" and record.finished > as_text(since):
+            cause = (record.reason or "").partition("\n")[0]
+            return Outcome(self.title, "failed", (), self.folder, cause)
+        return None
+
+    def _execute(self, begun: Callable[[], None]) -> Outcome:
+        begun()
         environment.reset_peak_memory(self.device)
         failures = Failures(self.title)
         costs = self._measure_all(failures)

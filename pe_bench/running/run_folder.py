@@ -85,8 +85,23 @@ class RunFolder:
         path = self.path / "run.json"
         if recall(lambda: read_sealed(path, of=place_of(self.path), old=True)) is None:
             return False
-        record = read_record(self.path)
-        return record.status == "done" and {*record.subsets} >= {*subsets}
+        return self._has(subsets)
+
+    def looks_done(self, subsets: Sequence[str]) -> bool:
+        """Tell the same, and leave what is damaged where it is."""
+        try:
+            read_sealed(self.path / "run.json", of=place_of(self.path), old=True)
+        except (OSError, DamagedError):
+            return False
+        return self._has(subsets)
+
+    def has_begun(self) -> bool:
+        """Tell whether an earlier call has left something of an unfinished run."""
+        return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
+
+    def read(self) -> RunRecord | None:
+        """Return the record of the run, None where there is none."""
+        return read_record(self.path) if (self.path / "run.json").is_file() else None
 
     def next_order(self) -> int:
         """Return a place in the order of records after all runs of this encoding and task."""
@@ -120,6 +135,10 @@ class RunFolder:
     def _write_rows(self, path: Path, rows: Sequence[Measurement]) -> None:
         labels = {**self.labels, "run": self.path.name}
         write_rows(path, [labels | asdict(row) for row in rows], CSV_COLUMNS)
+
+    def _has(self, subsets: Sequence[str]) -> bool:
+        record = read_record(self.path)
+        return record.status == "done" and {*record.subsets} >= {*subsets}
 
     def _file(self, subset: str, suffix: str) -> Path:
         return self.path / "subsets" / f"{slug(subset)}{suffix}"

@@ -1,7 +1,7 @@
 """What the record of a run says: how its numbers came about, and what they have cost."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,9 +55,14 @@ def make_record(
         unavailable=dict(task.unavailable),
         environment=environment.describe(phases.device),
         order=order,
-        finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        finished=as_text(datetime.now(UTC)),
         **more,
     )
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time in UTC as records have it; later ones are greater."""
+    return moment.isoformat(timespec="milliseconds")
 
 
 def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
@@ -92,8 +97,7 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     start = resolved.start
     if start is None:
         return None
-    if isinstance(phases.encoding, Adapted):
-        phases = replace(phases, encoding=phases.encoding.origin)
+    phases = phases.before
     identity = phases.identity(start, None, seed)
     trained = read_trained(phases.checkpoint(start, None, seed), identity)
     return asdict(trained) if trained else None

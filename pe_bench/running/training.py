@@ -363,7 +363,7 @@ class _Progress(ProgressBar):
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *args: Any) -> None:
         assert isinstance(module, _Module) and self.bar is not None
         if time.monotonic() - self.shown > 0.5:  # reading the loss waits for the device
-            self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
+            self.bar.note = f"loss {module.recent_loss():.3f}"
             self.shown = time.monotonic()
         self.bar.update()
 
@@ -373,5 +373,5 @@ class _Progress(ProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         assert isinstance(module, _Module) and self.bar is not None
-        self.bar.set_postfix_str(f"loss {module.recent_loss():.3f}", refresh=False)
+        self.bar.note = f"loss {module.recent_loss():.3f}"
         self.bar.close()

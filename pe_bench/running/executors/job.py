@@ -1,0 +1,183 @@
+"""A cell as a message to another process, and what that process says of it."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
+from pe_bench.registry import plugins
+from pe_bench.running.adaptation import adapt, go_on
+from pe_bench.running.conditions import find_conditions
+from pe_bench.running.executors.serial import execute
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.running.run import Busy, Outcome, Run
+from pe_bench.running.threads import using_threads
+from pe_bench.system import environment
+from pe_bench.system.console import Bar, View, showing
+
+PAUSE = 0.3  # seconds between two messages on the progress of the same work
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell to run, in terms that any process understands.
+
+    Attributes:
+        options: of the command.
+        encoding, task: specs as they were given.
+        seed, results, device: of the run.
+        threads: for computations.
+        since: when the command was started.
+        identity: name of the folder that the command expects the run in.
+        place: working directory, which paths may be relative to.
+    """
+
+    options: RunOptions
+    encoding: str
+    task: str
+    seed: int
+    results: Path
+    device: str
+    threads: int
+    since: datetime
+    identity: str
+    place: Path
+
+    @classmethod
+    def of(cls, run: Run, options: RunOptions, threads: int, since: datetime) -> "Job":
+        """Return the job of a run."""
+        return cls(
+            options,
+            run.encoding.given,
+            run.resolved.given,
+            run.seed,
+            run.results,
+            run.device,
+            threads,
+            since,
+            run.folder.name,
+            Path.cwd(),
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that work prints."""
+
+    text: str
+    error: bool
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """A result that could not be saved, for the reason in `sentence`."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The cell was passed over: another process works on it."""
+
+
+Answer = Line | Bar | Literal["begins"] | Outcome | Passed | Unsaved
+
+
+class JobRunner:
+    """Runs jobs in this process. What tasks have opened is kept for the jobs that follow.
+
+    Args:
+        tell: gets lines, bars and "begins" meanwhile.
+    """
+
+    def __init__(self, tell: Callable[[Answer], None]) -> None:
+        self.tell = tell
+        self.tasks: dict[str, ResolvedTask] = {}
+
+    def run(self, job: Job) -> Outcome | Passed | Unsaved:
+        """Return how a job has ended."""
+        view = _Telling(self.tell)
+        title = f"{job.encoding} · {job.task} · seed {job.seed}"
+        try:
+            with showing(_Silent()):  # the command has said it already
+                run = self._prepare(job)
+            title = run.title
+            with showing(view), using_threads(job.threads):
+                return execute(run, lambda: self.tell("begins"), job.since)
+        except Busy:
+            return Passed()
+        except SavingError as error:
+            return Unsaved(str(error))
+        except InputError as error:
+            return Outcome(title, "failed", (f"{title}: {error}",))
+        except CRASHES as error:
+            return Outcome(title, "failed", cause=describe_error(error))
+
+    def _prepare(self, job: Job) -> Run:
+        """Return the run of a job.
+
+        Raises:
+            InputError: it is not the run that the command means.
+        """
+        if not job.place.is_dir():
+            raise InputError(
+                f"there is no folder {job.place} on this machine: all that run cells need the "
+                "same file system"
+            )
+        os.chdir(job.place)
+        os.environ["PE_BENCH_CACHE"] = str(job.options.cache)
+        torch.set_flush_denormal(True)
+        environment.set_up(job.device)
+        encoding = plugins.load("encoding", job.encoding)
+        origin = plugins.load("encoding", job.options.origin) if job.options.origin else None
+        key = f"{job.task} {job.options}"
+        if key not in self.tasks:
+            resolved = resolve(job.options, job.task).under(find_conditions(job.device))
+            self.tasks[key] = go_on(resolved, origin, job.options) if origin else resolved
+        if origin:
+            encoding = adapt(encoding, origin, self.tasks[key])
+        precision = job.options.precision
+        run = Run(self.tasks[key], encoding, job.seed, job.results, job.device, precision)
+        if run.folder.name != job.identity:
+            raise InputError(
+                "code or data have changed since the command was started: run it again"
+            )
+        return run
+
+
+class _Silent(View):
+    def line(self, text: str, *, error: bool = False) -> None:
+        pass
+
+    def moved(self, bar: Bar) -> None:
+        pass
+
+    def closed(self, bar: Bar) -> None:
+        pass
+
+
+class _Telling(View):
+    """Sends lines and bars as messages."""
+
+    def __init__(self, tell: Callable[[Answer], None]) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def line(self, text: str, *, error: bool = False) -> None:
+        self.tell(Line(text, error))
+
+    def moved(self, bar: Bar) -> None:
+        now = time.monotonic()
+        if now - bar.shown >= PAUSE:
+            bar.shown = now
+            self.tell(bar)
+
+    def closed(self, bar: Bar) -> None:
+        self.tell(bar)

@@ -3,10 +3,10 @@
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Literal
 
 from pe_bench.errors import InputError
@@ -148,8 +148,12 @@ def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, 
     for cells, chosen in ((others, executor), (timed, alone)):
         estimates = {cell.run.title: overview.estimates.get(cell.run.title) for cell in cells}
         if cells:
-            with chosen, _display(estimates, chosen.lanes) as display:
-                _look_again(cells, chosen, display, found)
+            try:
+                with chosen, _display(estimates, chosen.lanes) as display:
+                    _look_again(cells, chosen, display, found)
+            except KeyboardInterrupt:
+                info(f"{len(found)} of {len(overview.done) + len(overview.to_do)} cells have ended")
+                raise
     return found
 
 
@@ -176,7 +180,7 @@ def _look_again(
                 found[cell.run.title] = outcome
         if len(busy) == len(waiting):
             display.wait([cell.run for cell in busy])
-            time.sleep(LOOK_AGAIN)
+            sleep(LOOK_AGAIN)
         waiting = busy
 
 

@@ -90,8 +90,8 @@ class Overview:
         elif lanes > 1:
             words += f", {lanes} at once"
         runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
-        words += f" (as {runs} here have taken)"
-        return words + (f", and {unknown} cells of which nothing is known" if unknown else "")
+        words += f", from {runs} here"
+        return words + (f"; and {unknown} cells of which nothing is known" if unknown else "")
 
     def _reasons(self) -> list[str]:
         """Return why cells are skipped, those of several seeds in one line."""

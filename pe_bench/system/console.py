@@ -19,6 +19,7 @@ class Bar:
         total: number of units.
         done: units that are done.
         note: what else there is to say, such as the loss.
+        closed: whether it has ended.
     """
 
     def __init__(self, title: str, total: int, initial: int = 0, unit: str = "step") -> None:
@@ -29,12 +30,7 @@ class Bar:
         self.note = ""
         self.shown = self.started = time.monotonic()
         self._initial = initial
-        self._closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended."""
-        return self._closed
+        self.closed = False
 
     @property
     def seconds(self) -> float:
@@ -54,8 +50,8 @@ class Bar:
 
     def close(self) -> None:
         """End, also where not all is done."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             _view.closed(self)
 
     def __enter__(self) -> Self:

@@ -11,8 +11,8 @@ from typing import Any
 from pe_bench.errors import InputError, SavingError
 from pe_bench.running.display import Display
 from pe_bench.running.executors.executor import Ended, Executor
+from pe_bench.running.executors.hearing import Hearing
 from pe_bench.running.executors.job import Answer, Job, JobRunner, Passed, Unsaved
-from pe_bench.running.executors.processes import show
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun
 from pe_bench.running.run import Outcome
@@ -46,6 +46,7 @@ class Cluster(Executor):
 
     def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
         ray = self.ray
+        hearing = Hearing(display)
         mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
         remote = ray.remote(
             num_cpus=self.threads,
@@ -59,7 +60,7 @@ class Cluster(Executor):
             ready, _ = ray.wait(list(self.pending), timeout=LOOK)
             with contextlib.suppress(ray.exceptions.RayError):  # what they say may be lost
                 for number, answer in ray.get(mailbox.take.remote()):
-                    show(answer, cells[number], display)
+                    hearing.show(answer, cells[number].run)
             for reference in ready:
                 cell = self.pending.pop(reference)
                 yield cell, self._outcome(reference, cell)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
@@ -14,14 +15,14 @@ from typing import Any
 from pe_bench.errors import SavingError
 from pe_bench.running.display import Display
 from pe_bench.running.executors.executor import Ended, Executor
-from pe_bench.running.executors.job import Answer, Job, Line, Passed, Unsaved
+from pe_bench.running.executors.hearing import Hearing
+from pe_bench.running.executors.job import Answer, Job, Passed, Unsaved
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun
 from pe_bench.running.run import Outcome
-from pe_bench.system.console import Bar
 from pe_bench.system.stopping import SIGNALS
 
-GRACE = 5.0  # seconds that a process has to end, a little more than it takes for itself
+GRACE = 3.0  # seconds that a process has to end, a little more than it takes for itself
 MODULE = "pe_bench.running.executors.worker"
 
 
@@ -44,6 +45,7 @@ class Processes(Executor):
         self.workers: list[_Worker] = []
 
     def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        hearing = Hearing(display)
         waiting = deque(cells)
         working: dict[_Worker, PlannedRun] = {}
         while waiting or working:
@@ -62,7 +64,7 @@ class Processes(Executor):
                 elif isinstance(answer, Outcome | Passed):
                     outcome = answer if isinstance(answer, Outcome) else None
                 else:
-                    show(answer, cell, display)
+                    hearing.show(answer, cell.run)
                     continue
                 del working[worker]
                 yield cell, outcome
@@ -70,8 +72,9 @@ class Processes(Executor):
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.stop()
+        deadline = time.monotonic() + GRACE
         for worker in self.workers:
-            worker.join()
+            worker.join(deadline)
 
     @property
     def count(self) -> int:
@@ -88,20 +91,6 @@ class Processes(Executor):
 
     def _job(self, cell: PlannedRun) -> Job:
         return Job.of(cell.run, self.options, self.threads, self.started)
-
-
-def show(answer: Answer, cell: PlannedRun, display: Display) -> None:
-    """Show what a process says of a cell that it works on."""
-    view = display.view(cell.run)
-    if isinstance(answer, Line):
-        view.line(answer.text, error=answer.error)
-    elif isinstance(answer, Bar):
-        if answer.is_closed:
-            view.closed(answer)
-        else:
-            view.moved(answer)
-    elif answer == "begins":
-        display.begin(cell.run)
 
 
 class _Worker:
@@ -162,10 +151,10 @@ class _Worker:
         os.close(self.life)
         self.channel.close()
 
-    def join(self) -> None:
-        """Wait until the process has ended, at last by force."""
+    def join(self, deadline: float) -> None:
+        """Wait until the process has ended, after a deadline by force."""
         try:
-            self.process.wait(GRACE)
+            self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

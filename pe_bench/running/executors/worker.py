@@ -12,25 +12,31 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pe_bench.running.executors.job import Answer, Job, JobRunner, Line
 from pe_bench.system.stopping import stopping_cleanly
 
-GRACE = 3.0  # seconds that a process has to end by itself
+if TYPE_CHECKING:
+    from pe_bench.running.executors.job import Answer, Job
+
+GRACE = 2.0  # seconds that a process has to end by itself
 
 
 def main(pipe: int, life: int) -> None:
     """Run the jobs that come through a pipe, until None comes."""
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    _be_first_without_memory()
-    with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+    with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
+        threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+        _be_first_without_memory()
+        from pe_bench.running.executors.job import JobRunner  # takes seconds
+
         channel: Connection[Answer, Job | None] = Connection(pipe)
-        sys.stdout = _Lines(channel, error=False)
-        sys.stderr = _Lines(channel, error=True)
+        sys.stdout = _Lines(channel.send, error=False)
+        sys.stderr = _Lines(channel.send, error=True)
         runner = JobRunner(channel.send)
-        while (job := channel.recv()) is not None:
+        for job in iter(channel.recv, None):
             channel.send(runner.run(job))
 
 
@@ -51,15 +57,17 @@ def _be_first_without_memory() -> None:
 class _Lines(io.TextIOBase):
     """Sends what is printed, such as by a plugin, line by line."""
 
-    def __init__(self, channel: "Connection[Answer, Job | None]", *, error: bool) -> None:
-        self.channel = channel
+    def __init__(self, send: "Callable[[Answer], None]", *, error: bool) -> None:
+        self.send = send
         self.error = error
         self.rest = ""
 
     def write(self, text: str) -> int:
+        from pe_bench.running.executors.job import Line
+
         *lines, self.rest = f"{self.rest}{text}".split("\n")
         for line in lines:
-            self.channel.send(Line(line, self.error))
+            self.send(Line(line, self.error))
         return len(text)
 
 

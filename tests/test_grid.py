@@ -1,0 +1,452 @@
+"""The plan, shares, worker processes and the display of a grid."""
+
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+from test_runner import TASK, Toy, record
+from test_runner import toy as toy  # a fixture
+
+from pe_bench.errors import InputError
+from pe_bench.running import grid
+from pe_bench.running.display import Display, show_duration
+from pe_bench.running.estimate import Estimates, find_records
+from pe_bench.running.grid import How
+from pe_bench.running.options import RunOptions
+from pe_bench.running.plan import PlannedRun, make_plan
+from pe_bench.running.run import Outcome
+from pe_bench.running.shard import Shard
+from pe_bench.running.threads import threads_of_run
+from pe_bench.system.console import Bar, View, show_clock, showing
+from pe_bench.system.environment import name_of
+
+DIES = """
+import os
+from pe_bench.api import Encoding
+
+class Dies(Encoding):
+    def embed(self, x, positions):
+        if "GO_ON" not in os.environ:
+            os.kill(os.getpid(), 9)
+        return x
+"""
+
+
+def rows(folder: Path) -> dict[str, bytes]:
+    """The rows of all runs of a results folder, by their place."""
+    found = folder.glob("runs/*/*/*/rows.csv")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+# The plan.
+
+
+def test_a_dry_run_shows_the_plan_and_does_nothing(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert toy("--dry-run", encodings=("nope", "rope")) == (0, [])
+    out = capsys.readouterr().out
+    assert "2 cells: 0 done, 2 to do\ntime: unknown" in out
+    assert "to do    rope · toy.py · seed 0 (time unknown)" in out
+    assert not (tmp_path / "results").exists()
+    toy(fail="b")
+    toy("--seeds", "1")
+    capsys.readouterr()
+    assert toy("--dry-run", "--seeds", "0-2", encodings=("nope", "all"))[0] == 0
+    out = capsys.readouterr().out
+    assert "done     nope · toy.py · seed 1\n" in out
+    assert "to do    nope · toy.py · seed 0 (begun, about 0 s)" in out
+    assert "from 1 earlier run here" in out
+    assert "skipped: abacus · toy.py: abacus needs tokens that are one digit" in out
+    assert "(3 seeds)" in out
+
+
+def test_the_time_is_that_of_earlier_runs(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "second.py").write_text(TASK)
+    toy(encodings=("nope", "rope"))
+    toy("./second.py", encodings=("nope",))
+    seconds = {
+        ("toy.py", "nope"): (4, 6),
+        ("toy.py", "rope"): (16, 24),
+        ("second.py", "nope"): (2, 1),
+    }
+    for (task, encoding), (training, evaluation) in seconds.items():
+        (path,) = (tmp_path / "results/runs" / task / encoding).glob("*/run.json")
+        content = json.loads(path.read_text())
+        for cost in content["costs"].values():
+            cost["training"]["seconds"] = training
+        content["seconds"] = training + evaluation
+        path.write_text(json.dumps(content))
+
+    def estimate(steps: int = 2, device: str = "") -> dict[str, float | None]:
+        options = RunOptions(train={"steps": steps}, cache=tmp_path / "cache")
+        plan = make_plan(
+            options,
+            ["nope", "rope", "alibi"],
+            ["./toy.py", "./second.py"],
+            [1],
+            results=tmp_path / "results",
+            device="cpu",
+        )
+        records = find_records(tmp_path / "results")
+        for one in records:
+            assert one.environment["device"] == name_of("cpu")
+            if device:
+                one.environment["device"] = device  # type: ignore[index]
+        estimates = Estimates(records, "cpu")
+        return {cell.run.title: estimates.seconds(cell.run) for cell in plan.runs}
+
+    found = estimate()
+    assert found["nope · toy.py · seed 1"] == pytest.approx(10)
+    assert found["rope · toy.py · seed 1"] == pytest.approx(40)
+    assert found["nope · second.py · seed 1"] == pytest.approx(3)
+    unknown = found["rope · second.py · seed 1"]
+    assert unknown is not None and unknown > 3  # rope is slower than nope
+    assert estimate(steps=20)["nope · toy.py · seed 1"] == pytest.approx(46)
+    assert set(estimate(device="another").values()) == {None}
+
+
+def test_durations_are_words() -> None:
+    shown = [show_duration(s) for s in (0, 40, 600, 3600 * 3 + 1200, 3600 * 52)]
+    assert shown == ["0 s", "40 s", "10 min", "3 h 20 min", "2 d 4 h"]
+    assert [show_clock(s) for s in (9, 750, 3723)] == ["0:09", "12:30", "1:02:03"]
+
+
+# Shares.
+
+
+def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
+    """The cells of a grid of two tasks, five encodings and five seeds."""
+    found = []
+    for task in ("one", "two"):
+        shared = SimpleNamespace(digest=lambda: "start") if start else None
+        resolved = SimpleNamespace(label=task, tuning=tune, start=shared, digest=lambda t=task: t)
+        for seed in range(5):
+            for name in "abcde":
+                encoding = SimpleNamespace(label=name)
+                title = f"{name} {task} {seed}"
+                run: Any = SimpleNamespace(
+                    resolved=resolved, encoding=encoding, seed=seed, folder=title, title=title
+                )
+                found.append(
+                    PlannedRun(run, "too long" if (task, name) == ("two", "e") else None, True)
+                )
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 45, 60])
+@pytest.mark.parametrize("tune", [False, True])
+def test_shares_are_all_of_the_grid_and_equal(count: int, tune: bool) -> None:
+    every = cells(tune)
+    shares = [Shard(number, count).of(every) for number in range(1, count + 1)]
+    titles = sorted(cell.run.title for share in shares for cell in share)
+    assert titles == sorted(cell.run.title for cell in every)
+    sizes = [sum(cell.skip is None for cell in share) for share in shares]
+    assert max(sizes) <= 1.1 * 45 / count + 1
+    assert shares[0] == Shard(1, count).of(every)
+
+
+def test_cells_that_share_a_training_stay_together() -> None:
+    for share in (Shard(1, 3), Shard(2, 3)):
+        own = [cell.run for cell in share.of(cells(tune=True)) if cell.skip is None]
+        assert len(own) == 15
+        of_search: dict[tuple[str, str], int] = {}
+        for run in own:
+            search = (run.encoding.label, run.resolved.label)
+            of_search[search] = of_search.get(search, 0) + 1
+        assert set(of_search.values()) == {5}  # all seeds
+    for cell in Shard(1, 5).of(cells(start=True)):
+        titles = {other.run.title for other in Shard(1, 5).of(cells(start=True))}
+        encoding, task, seed = cell.run.title.split()
+        partner = f"{encoding} {'two' if task == 'one' else 'one'} {seed}"
+        assert cell.skip or encoding == "e" or partner in titles
+
+
+def test_shares_run_what_they_are(toy: Toy, tmp_path: Path) -> None:
+    assert toy("--shard", "1/2", "--seeds", "0-1", encodings=("nope", "rope"))[1].count("a") == 2
+    done = set(rows(tmp_path / "results"))
+    assert toy("--shard", "2/2", "--seeds", "0-1", encodings=("nope", "rope"))[1].count("a") == 2
+    assert len(rows(tmp_path / "results")) == 4 and len(done) == 2
+    assert toy("--shard", "1/2", "--seeds", "0-1", encodings=("nope", "rope"))[1] == []
+
+
+def test_a_share_that_does_not_exist() -> None:
+    with pytest.raises(InputError, match="shard 0/2: the first of 8 is 1/8"):
+        Shard(0, 2)
+    with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
+        How(jobs=0)
+
+
+# Side by side.
+
+
+@pytest.mark.slow
+def test_numbers_do_not_depend_on_how_many_cells_run_at_once(
+    toy: Toy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Threads are not set here: a serial run has to take one by itself, as workers do."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert toy("--results", "one", encodings=("nope", "rope"))[0] == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    (tmp_path / "dies.py").write_text(DIES)
+    capsys.readouterr()
+    code, log = toy("--results", "two", "--jobs", "2", encodings=("./dies.py", "nope", "rope"))
+    assert (code, log.count("a")) == (1, 2)
+    out, err = capsys.readouterr()
+    serial, parallel = rows(tmp_path / "one"), rows(tmp_path / "two")
+    assert serial == parallel and len(serial) == 2
+    for path in tmp_path.glob("*/runs/*/*ope/*/run.json"):
+        assert json.loads(path.read_text())["environment"]["threads"] == 1
+    (path,) = (tmp_path / "two").glob("runs/*/dies.py/*/run.json")
+    failed = json.loads(path.read_text())
+    assert failed["status"] == "failed"
+    assert "its process was killed by SIGKILL" in failed["reason"]
+    assert err.count("failed, ProcessDied: its process was killed by SIGKILL") == 1
+    assert "nope · toy.py · seed 0: done in 0:0" in out
+    assert "nope · toy.py · seed 0 | toy.py" not in out and "\r" not in out + err
+    monkeypatch.setenv("GO_ON", "1")
+    assert toy("--results", "two", encodings=("./dies.py",))[0] == 0  # the next call repairs
+
+
+def test_threads_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert threads_of_run("quick", "cpu", alone=False) == 8  # the user's choice
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert threads_of_run("quick", "cpu", alone=True) == 1
+    assert threads_of_run("small", "cpu", alone=False) == 1
+    assert threads_of_run("small", "cpu", alone=True) == 8
+    assert threads_of_run("quick", "cuda", alone=True) == 8
+
+
+EDITS = """
+import os
+from pathlib import Path
+from pe_bench.api import Encoding
+
+class Edits(Encoding):
+    '''Is edited by whoever builds it, as somebody might meanwhile.'''
+    bias_of_mine = 1
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        path = Path(__file__)
+        path.write_text(path.read_text().replace("of_mine = 1", "of_mine = 2"))
+"""
+
+
+@pytest.mark.slow
+def test_code_that_changes_under_a_grid_is_found(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "edits.py").write_text(EDITS)
+    assert toy("--jobs", "1", encodings=("./edits.py",)) == (2, [])
+    assert "code or data have changed since the command was started" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_a_worker_stops_everything(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = DIES.replace("os.kill(os.getpid(), 9)", "raise SavingError('cannot save x (full)')")
+    (tmp_path / "full.py").write_text(
+        full.replace("import Encoding", "import Encoding\nfrom pe_bench.errors import SavingError")
+    )
+    assert toy("--jobs", "1", encodings=("./full.py", "nope")) == (1, [*["batch"]])
+    assert "pe-bench: cannot save x (full)" in capsys.readouterr().err
+
+
+LONG = TASK.replace("steps=2", "steps=1000000")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
+def test_ctrl_c_ends_a_grid_and_its_workers(
+    toy: Toy, tmp_path: Path, jobs: tuple[str, ...]
+) -> None:
+    (tmp_path / "toy.py").write_text(LONG)
+    command = [sys.executable, "-m", "pe_bench", "run", "--encoding", "nope", "rope"]
+    environment = os.environ | {"PYTHONPATH": str(Path(grid.__file__).parents[2])}
+    with (
+        (tmp_path / "out").open("w") as out,
+        subprocess.Popen(
+            [*command, "--task", "./toy.py", *jobs],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ) as process,
+    ):
+        log = tmp_path / "log"
+        while not log.exists() or "batch" not in log.read_text():
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(60) == 130
+    said = (tmp_path / "out").read_text()
+    assert "0 of 2 cells have ended" in said
+    assert "pe-bench: stopped; the same command goes on from here" in said
+    assert "Traceback" not in said and "failed" not in said
+    with pytest.raises(ProcessLookupError):  # nobody is left of its session
+        os.killpg(process.pid, 0)
+
+
+# Two commands.
+
+
+def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy(fail="b")
+    _, folder = record(tmp_path)
+    other = FileLock(folder / "lock")
+    other.acquire()
+    naps = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 2:  # meanwhile the other process fails
+            plan = make_plan(
+                RunOptions(), ["nope"], ["./toy.py"], [0], results=Path("results"), device="cpu"
+            )
+            other.release()
+            plan.runs[0].run.record_death("broken elsewhere")
+
+    monkeypatch.setattr("pe_bench.running.grid.sleep", sleep)
+    capsys.readouterr()
+    assert toy(encodings=("nope", "rope")) == (1, ["batch", "batch", "a", "b"])  # of rope
+    out, err = capsys.readouterr()
+    assert out.count("nope · toy.py · seed 0: another process is working on it, passed over") == 1
+    assert out.count("waiting for another process: nope · toy.py · seed 0\n") == 1
+    assert "nope · toy.py · seed 0 failed, ProcessDied: broken elsewhere" in err
+    assert toy() == (0, ["b"])  # a later command tries again
+
+
+# The display.
+
+
+@pytest.fixture
+def display(toy: Toy, tmp_path: Path) -> Any:
+    """A live display of a terminal of 80 columns with a cell of long names, and the cell's run."""
+    pytest.importorskip("rich", reason="rich is not installed")
+    from pe_bench.running.live import LiveDisplay
+
+    options = RunOptions(cache=tmp_path / "cache")
+    encodings = ["rope:base=500000,scaling=yarn,factor=8", "nope"]
+    plan = make_plan(
+        options, encodings, ["./toy.py"], [0], results=tmp_path / "results", device="cpu"
+    )
+    runs = [cell.run for cell in plan.runs]
+    stream = io.StringIO()
+    live = LiveDisplay({run.title: None for run in runs}, 2, stream)
+    live.console.width = 80
+    return live, runs, stream
+
+
+def test_the_display_keeps_encoding_and_loss_at_80_columns(display: Any) -> None:
+    live, (run, other), stream = display
+    live.begin(run)
+    live.begin(other)
+    bar = Bar("rope · a very long name of a part · train", 1000, 0)
+    with showing(live.view(run)):
+        bar.note = "loss 2.345"
+        bar.update(400)
+    live.console.print(live.render())
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    overall, first, second = (line for line in lines if line.strip())
+    assert overall.startswith("0/2 cells") and "0 failed" in overall and "unknown" in overall
+    assert first.startswith("rope:base=5") and "400/1000 steps loss 2.345 0:0" in first
+    assert second.startswith("nope") and "begins" in second
+
+
+def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
+    live, (run, other), stream = display
+    live.begin(run)
+    live.end(run, Outcome(run.title, "failed", cause="x"))
+    live.begin(other)
+    live.console.print(live.render())
+    shown = stream.getvalue()
+    assert "1/2 cells" in shown and "1 failed" in shown and "left" in shown
+    assert f"failed: {run.title}" in shown
+    live.end(other, Outcome(other.title, "done"))
+    assert live.seconds_left == 0
+
+
+@pytest.mark.slow
+def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Path) -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    import pty
+
+    path = str(Path(grid.__file__).parents[2])
+    (tmp_path / "toy.py").write_text(
+        TASK.replace('self.log("batch")', "import time; time.sleep(1)")
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "80"}
+        run = ["-m", "pe_bench", "run", "--encoding", "nope", "--task", "./toy.py"]
+        os.execv(sys.executable, [sys.executable, *run])
+    shown = b""
+    while True:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # what Linux says at the end
+            break
+        if not more:
+            break
+        shown += more
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    text = shown.decode()
+    assert "0/1 cells" in text and "1/2 steps" in text and "nope · toy.py · seed 0: done in" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_lines_have_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    runs: list[Any] = [SimpleNamespace(title=f"cell {i}") for i in range(3)]
+    display = Display({run.title: 60.0 for run in runs}, lanes=2)
+    display.begin(runs[0])
+    display.begin(runs[1])
+    display.end(runs[0], Outcome("", "done"))
+    display.begin(runs[2])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "[1/3] cell 0, about 90 min left".replace("90 min", "2 min")
+    assert lines[-2:] == ["cell 0: done in 0:00", "[3/3] cell 2, about 60 s left"]
+
+
+def test_bars_are_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with showing(View("cell | ")), Bar("train", 4) as bar:
+        bar.update()
+        now += 12
+        bar.note = "loss 1.5"
+        bar.update()
+        copy = pickle.loads(pickle.dumps(bar))
+    assert (copy.done, copy.seconds_left) == (2, 12)
+    assert capsys.readouterr().err.splitlines() == [
+        "cell | train: 2/4 steps, loss 1.5, 0:12 left",
+        "cell | train: 2/4 steps, loss 1.5, in 0:12",
+    ]

@@ -1,0 +1,109 @@
+"""A grid as a file: the same options, and errors that name the file and the key."""
+
+from pathlib import Path
+
+import pytest
+from test_runner import Toy
+from test_runner import toy as toy  # a fixture
+
+from pe_bench.cli import main
+from pe_bench.commands.parser import make_parser
+
+FULL = """
+encoding = ["rope:base=500000", "./mine.py"]
+task = "mqar"
+seeds = ["0-2", 7]
+data = ["one", "mqar=two"]
+precision = "fp32"
+wide = true
+dry-run = false
+shard = "2/8"
+jobs = 2
+train.lr = 1e-3
+
+[train]
+steps = 20
+schedule = "linear"
+micro_batch = "none"
+
+[tune]
+lr = [1e-3, 3e-3]
+"""
+WORDS = [
+    *("--encoding", "rope:base=500000", "./mine.py", "--task", "mqar", "--seeds", "0-2", "7"),
+    *("--data", "one", "mqar=two", "--precision", "fp32", "--wide", "--shard", "2/8"),
+    *("--jobs", "2", "--train.lr", "1e-3", "--train.steps", "20", "--train.schedule", "linear"),
+    *("--train.micro_batch", "none", "--tune", "--tune.lr", "1e-3", "3e-3"),
+]
+
+
+def parse(*words: str) -> dict[str, object]:
+    values = vars(make_parser().parse(["run", *words]))
+    return {name: value for name, value in values.items() if name != "_given"}
+
+
+def write(folder: Path, text: str) -> str:
+    (folder / "grid.toml").write_text(text)
+    return str(folder / "grid.toml")
+
+
+def test_a_file_says_what_options_say(tmp_path: Path) -> None:
+    text = FULL.replace("train.lr = 1e-3\n", "").replace("[train]", "[train]\nlr = 1e-3")
+    assert parse(write(tmp_path, text)) == parse(*WORDS)
+    dotted = FULL[: FULL.index("[train]")]
+    assert parse(write(tmp_path, dotted)) == parse(*WORDS[: WORDS.index("--train.steps")])
+    table = FULL[: FULL.index("train.lr")].replace('data = ["one", "mqar=two"]\n', "")
+    assert parse(write(tmp_path, f'{table}[data]\nmqar = "two"'))["data"] == ["mqar=two"]
+
+
+def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, FULL.replace("train.lr = 1e-3\n", ""))
+    found = parse(path, "--seeds", "9", "--train.steps=3", "--shard", "1/8")
+    assert (found["seeds"], found["train.steps"], found["shard"]) == ([9], 3, (1, 8))
+    assert found["encoding"] == ["rope:base=500000", "./mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("encodings = ['rope']", "no option 'encodings' (did you mean 'encoding'?)"),
+        ("[train]\nlrr = 1", "no option 'train.lrr' (did you mean 'train.lr'?)"),
+        ("[trian]\nlr = 1", "no option 'trian'"),
+        ("help = true", "no option 'help'"),
+        ("encoding = 3", "encoding must be a text, or a list of such, not 3"),
+        ("encoding = ['rope', 1]", "encoding must be a text, or a list of such, not ['rope', 1]"),
+        ("encoding = []", "encoding must be a text, or a list of such, not []"),
+        ("preset = ['quick']", "preset must be a text, not ['quick']"),
+        ("train = 3", "no option 'train'"),
+        ("train.lr = [1]", "train.lr must be a number or a text, not [1]"),
+        ("[encoding]\nname = 'rope'", "encoding must be a text, or a list of such, not {"),
+        ("wide = 'yes'", "wide must be true or false, not yes"),
+        ("encoding = 'rope", "is not TOML: "),
+        ("train.lr = 'x'", "--train.lr: must be a number, not 'x'"),
+        ("train.steps = true", "--train.steps: must be a whole number, not 'true'"),
+        ("shard = '9/8'", "--shard: must be a share such as 2/8, from 1/8 to 8/8, not '9/8'"),
+        ("task = 'mqar'", "required: --encoding"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["run", write(tmp_path, text)])
+    assert error.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "absent.toml"])
+    assert "absent.toml cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
+def test_a_file_is_run(toy: Toy, tmp_path: Path) -> None:
+    grid = "encoding = 'nope'\ntask = './toy.py'\nseeds = [0, 1]\n[train]\nsteps = 1\n"
+    toy("--train.steps", "1")
+    assert main(["run", write(tmp_path, grid)]) == 0
+    runs = list((tmp_path / "results/runs/toy.py/nope").glob("*/run.json"))
+    assert len(runs) == 2  # the first is that of the command line

@@ -136,8 +136,14 @@ def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
             for name in "abcde":
                 encoding = SimpleNamespace(label=name)
                 title = f"{name} {task} {seed}"
+                phases = SimpleNamespace(before=SimpleNamespace(encoding=encoding))
                 run: Any = SimpleNamespace(
-                    resolved=resolved, encoding=encoding, seed=seed, folder=title, title=title
+                    resolved=resolved,
+                    encoding=encoding,
+                    phases=phases,
+                    seed=seed,
+                    folder=title,
+                    title=title,
                 )
                 found.append(
                     PlannedRun(run, "too long" if (task, name) == ("two", "e") else None, True)

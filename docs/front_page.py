@@ -1,0 +1,151 @@
+"""Write the picture and the main table of README.md from committed results.
+
+    python docs/front_page.py
+
+`tests/test_front_page.py` fails where README and results disagree.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from pe_bench.reporting.across import Block, find_blocks
+from pe_bench.reporting.charts import STYLE, set_title
+from pe_bench.reporting.maps import draw_heatmap
+from pe_bench.reporting.markdown import markdown_table
+from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.results.views import Heatmap
+from pe_bench.system.files import write_atomic
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PICTURE = ROOT / "docs" / "front_page.png"
+RESULTS = ROOT / "results" / "quick-tuned"
+MAPPED = "mqar"  # the task of the picture
+MESSAGE = (
+    "Recalling values by their keys: trained inside the dashed line, tested beyond. One decoder, "
+    "one training, another positional encoding each"
+)
+NUMBERS = "numbers"  # key of the picture's metadata
+BETWEEN = r"(?<=<!-- main table -->\n).*?(?=\n<!-- end of main table -->)"
+
+
+def main() -> None:
+    """Write both."""
+    tables = read_tables(RESULTS)
+    write_atomic(PICTURE, encode(*draw(tables)))
+    text = README.read_text(encoding="utf-8")
+    write_atomic(README, re.sub(BETWEEN, lambda _: compose(tables), text, flags=re.DOTALL))
+
+
+def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
+    """Return the picture, best encodings first, and a digest of the numbers in it."""
+    (table,) = (table for table in tables if table.about.task == MAPPED)
+    view = table.views(Heatmap)[0]
+    encodings = table.ranking()
+    figure = draw_heatmap(table, view, encodings)
+    figure.supylabel("tokens", fontsize=10)
+    seeds = max(table.seeds(encoding) for encoding in encodings)
+    set_title(figure, f"{MESSAGE}. Means of {seeds} seeds, the best first")
+    numbers = table.numbers(view.subset, view.metric)[["encoding", "length", "second_axis", "mean"]]
+    text = numbers.to_csv(index=False, float_format="%.6g") + " ".join(encodings)
+    return figure, hashlib.sha256(text.encode()).hexdigest()
+
+
+def encode(figure: Figure, digest: str) -> bytes:
+    """Return a figure as a PNG file that says which numbers it shows."""
+    content = io.BytesIO()
+    with rc_context(STYLE):
+        metadata = {NUMBERS: digest, "Software": None}
+        figure.savefig(content, format="png", dpi=110, bbox_inches="tight", metadata=metadata)
+    return content.getvalue()
+
+
+def compose(tables: Sequence[Table]) -> str:
+    """Return the main table with what has to be said of it."""
+    (block,) = find_blocks(tables)
+    header = ["encoding", "mean score ↑", "95 % interval", "group"]
+    header += [_heading(table) for table in block.tables]
+    rows = []
+    for one in sorted(block.standings, key=lambda one: -one.score):
+        interval = f"{one.score_low:.2f} to {one.score_high:.2f}"
+        row = [one.encoding, f"{one.score:.2f}", interval, block.letters[one.encoding]]
+        rows.append([*row, *(_score(table, one.encoding) for table in block.tables)])
+    ranked = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
+    return f"{ranked}\n\n{describe(block)}"
+
+
+def describe(block: Block) -> str:
+    """Return the sentences below the table."""
+    seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
+    sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
+    count = len(block.tables)
+    tuned = (
+        ", learning rates chosen for each encoding alike" if block.tables[0].about.tuning else ""
+    )
+    how = (
+        f"Out of distribution, means of {_range(seeds)} seeds, models of {_range(sizes)} "
+        f"parameters{tuned}. Mean score: over {count} tasks, 0 is the best reference without a "
+        "model, 1 is the ceiling; its interval is for other tasks of this kind."
+    )
+    honest = (
+        "**Read it like this:** encodings that share a letter as their group cannot be told apart "
+        f"on these tasks; the intervals say how little {count} tasks settle; and models as small as these "
+        "show what differs, not what to use at scale."
+    )
+    return "\n\n".join([how, honest, _compare_with_reference(block)])
+
+
+def _compare_with_reference(block: Block) -> str:
+    """Return in how many tasks each encoding is better or worse than the reference encoding."""
+    better: dict[str, int] = {}
+    worse: dict[str, int] = {}
+    for table in block.tables:
+        for difference in compare_table(table).to_reference:
+            if difference.told_apart and difference.first in block.encodings:
+                rises = difference.value > 0
+                counts = better if rises == table.higher_is_better else worse
+                counts[difference.first] = counts.get(difference.first, 0) + 1
+    of = len(block.tables)
+    parts = [*_count("better", better, of), *_count("worse", worse, of)]
+    names = [n for n in block.encodings if n not in {*better, *worse, DEFAULT_REFERENCE}]
+    if names:
+        parts.append(f"not told apart in any: {_list(names)}")
+    return f"Beside `{DEFAULT_REFERENCE}`, seed by seed: {'; '.join(parts)}."
+
+
+def _count(word: str, counts: dict[str, int], of: int) -> list[str]:
+    parts = []
+    for number in sorted(set(counts.values()), reverse=True):
+        names = sorted(name for name, count in counts.items() if count == number)
+        parts.append(f"{word} in {number} of {of} tasks: {_list(names)}")
+    return parts
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _heading(table: Table) -> str:
+    return f"{table.about.task} ({table.label(table.headline.metric)})"
+
+
+def _score(table: Table, encoding: str) -> str:
+    scores = table.headline_scores()
+    (mean,) = scores[scores["encoding"] == encoding]["mean"]
+    return f"{mean:.1f}" if abs(mean) >= 10 else f"{mean:.3f}"
+
+
+def _range(values: Collection[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""README's picture and main table are those of the committed results."""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+
+from pe_bench.reporting.tables import read_tables
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    """The script that writes them."""
+    spec = importlib.util.spec_from_file_location("front_page", ROOT / "docs" / "front_page.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_readme_shows_what_was_measured(page: ModuleType) -> None:
+    tables = read_tables(page.RESULTS)
+    found = re.findall(page.BETWEEN, README, re.DOTALL)
+    assert found == [page.compose(tables)], "run python docs/front_page.py"
+    _, digest = page.draw(tables)
+    with Image.open(page.PICTURE) as picture:
+        assert picture.info[page.NUMBERS] == digest, "run python docs/front_page.py"
+        assert picture.width > 1000
+
+
+def test_the_front_page_begins_with_what_it_is() -> None:
+    order = ["# pe-bench", "](docs/front_page.png)", "<!-- main table -->", "**Read it like this"]
+    order += ["<!-- run -->", "<!-- tests -->", "source .venv/bin/activate", "pe-bench list "]
+    places = [README.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_another_number_is_noticed(
+    page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(page.RESULTS, tmp_path / "results")
+    before = read_tables(tmp_path / "results")
+    numbers, (_, digest) = page.compose(before), page.draw(before)
+    records = tmp_path / "results" / "records.json"
+    rows = records.with_name("rows.csv")
+    text = rows.read_text(encoding="utf-8")
+    changed = re.sub(r"(mqar,fire,1,.*,64,accuracy,)[\d.]+", r"\g<1>1.5", text, count=1)
+    changed = re.sub(
+        r"(mqar,fire,1,.*,out-of-distribution,,,accuracy,)[\d.]+", r"\g<1>1.5", changed, count=1
+    )
+    assert changed != text
+    rows.write_text(changed, encoding="utf-8")
+    records.write_text(re.sub(r' "sha256": "\w+"\n', ' "sealed": false\n', records.read_text()))
+    after = read_tables(tmp_path / "results")
+    assert page.compose(after) != numbers
+    assert page.draw(after)[1] != digest
+
+
+def test_it_writes_both(page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = tmp_path / "README.md"
+    shutil.copy(ROOT / "README.md", readme)
+    readme.write_text(re.sub(page.BETWEEN, "old", README, flags=re.DOTALL), encoding="utf-8")
+    monkeypatch.setattr(page, "README", readme)
+    monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
+    page.main()
+    assert readme.read_text(encoding="utf-8") == README
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

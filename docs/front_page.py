@@ -96,8 +96,8 @@ def describe(block: Block) -> str:
     )
     honest = (
         "**Read it like this:** encodings that share a letter as their group cannot be told apart "
-        f"on these tasks; the intervals say how little {count} tasks settle; and models as small as these "
-        "show what differs, not what to use at scale."
+        f"on these tasks; the intervals say how little {count} tasks settle; and models as small "
+        "as these show what differs, not what to use at scale."
     )
     return "\n\n".join([how, honest, _compare_with_reference(block)])
 

@@ -70,6 +70,7 @@ def run(
     origin: str | None = None,
     adapt: Mapping[str, Any] | None = None,
     tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
+    keep: bool = False,
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
@@ -85,6 +86,7 @@ def run(
         subsets: subsets of the task to run; None: all, or those that the preset chooses.
         tune: choose the learning rate of every encoding; `{"lr": [1e-3, 3e-3], "seeds": [1000]}`:
             from these, with models of these seeds.
+        keep: leave the trained models in the folders of their runs.
         train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
         origin: encoding whose trained models the others go on from, `--from` on the command line.
         adapt: how they go on: `adapt={"steps": 100, "method": "lora"}`; None: not at all.
@@ -116,6 +118,7 @@ def run(
         origin=origin,
         adapt=dict(adapt or {}),
         tune=_tuning(tune),
+        keep=keep,
     )
     torch.set_flush_denormal(True)  # as the command does, so that the numbers are the same
     outcomes = run_grid(

@@ -151,6 +151,7 @@ LIGHT: dict[str, list[str]] = {
     "export --help": ["FILE.parquet", "--results"],
     "rerun --help": ["encoding/task/seed", "--keep"],
     "merge --help": ["DIR", "where to bring them"],
+    "checkpoint --help": ["encoding/task/seed", "--subset"],
     "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose", "--kv-heads"],
 }

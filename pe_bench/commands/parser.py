@@ -56,6 +56,11 @@ Train and measure a run again, from its record alone, beside the results: with i
 learning rates and threads. Says which numbers differ, by how much, and what differs in machine and
 code. Exit code 0: all numbers are the same, digit by digit; 1: some are not."""
 
+CHECKPOINT = """\
+Copy the model of a run that was given --keep to a folder that transformers loads: a plain Llama
+where the encoding is RoPE or a scaling that transformers has; elsewhere with code that needs
+trust_remote_code=True, and pe-bench installed."""
+
 LARGEST_SEED = 2**63 - 1
 MOST_SEEDS = 1000  # of a range
 INSTEAD = {
@@ -208,6 +213,11 @@ def make_parser() -> Parser:
     _results_option(run)
     run.add_argument("--wide", action="store_true", help="print all columns of the tables")
     run.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep trained models in the folders of their runs, see pe-bench checkpoint",
+    )
+    run.add_argument(
         "--no-report",
         dest="report",
         action="store_false",
@@ -344,6 +354,17 @@ def make_parser() -> Parser:
         metavar="DIR",
         help="keep what is made there; default: a scratch folder",
     )
+
+    checkpoint = commands.add_parser(
+        "checkpoint",
+        help="a trained model as a folder of transformers",
+        usage="pe-bench checkpoint RUN DIR [options]",
+        description=CHECKPOINT,
+    )
+    checkpoint.add_argument("run", metavar="RUN", help="folder of a run, or encoding/task/seed")
+    checkpoint.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+    checkpoint.add_argument("--subset", metavar="NAME", help="whose model, where each has its own")
+    _results_option(checkpoint, "where to look for encoding/task/seed; default: ./results")
 
     compare = commands.add_parser(
         "compare",

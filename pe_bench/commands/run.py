@@ -51,6 +51,7 @@ def main(args: argparse.Namespace) -> int:
         origin=args.origin,
         adapt=_overrides(args, "adapt"),
         tune=_tuning(args),
+        keep=args.keep,
     )
     info(f"{environment.name_of(device)}, {precision}")
     how = How(

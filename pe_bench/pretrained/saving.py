@@ -50,10 +50,15 @@ def save_checkpoint(
         InputError: the folder has files already.
         SavingError: it cannot be written.
     """
-    folder = Path(folder)
+    write_folder(model, Path(folder), plugins.load("encoding", encoding).label, tokenizer)
+
+
+def write_folder(
+    model: Decoder, folder: Path, label: str, tokenizer: Tokenizer | None = None
+) -> None:
+    """Write what `save_checkpoint` does, given the label of the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
-    label = plugins.load("encoding", encoding).label
     fields = model.encoding.llama_fields()
     config = make_config(model.config, fields, label)
     with saving(folder):

@@ -29,6 +29,7 @@ class RunOptions:
         origin: spec of the encoding whose trained models others go on from, or None.
         adapt: changed fields of the task's `AdaptConfig`.
         tune: how learning rates are chosen for each encoding; None: they are the preset's.
+        keep: trained models are left in the folders of their runs.
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
@@ -47,6 +48,7 @@ class RunOptions:
     origin: str | None = None
     adapt: Mapping[str, Any] = field(default_factory=dict)
     tune: Tuning | None = None
+    keep: bool = False
     cache: Path = field(default_factory=cache_folder)
 
     def __post_init__(self) -> None:

@@ -115,7 +115,7 @@ def make_plan(
             plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
-                run = Run(task, encoding, seed, results, device, options.precision)
+                run = Run(task, encoding, seed, results, device, options.precision, options.keep)
                 named = "all" not in encodings or encoding.spec in encodings
                 plan.runs.append(PlannedRun(run, skip, named))
     if problems.titles:

@@ -18,6 +18,7 @@ from pe_bench.results.record import Status
 from pe_bench.results.schema import Measurement
 from pe_bench.running.conditions import code_of
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.running.keeping import is_kept, keep, place_of
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.run_folder import RunFolder
@@ -61,7 +62,17 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One encoding on one task under one seed."""
+    """One encoding on one task under one seed.
+
+    Attributes:
+        resolved: the task.
+        encoding: the encoding.
+        seed: of weights, batches and evaluation.
+        results: folder to write to.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+        keep: leave the trained models in the folder of the run.
+    """
 
     resolved: ResolvedTask
     encoding: Plugin
@@ -69,6 +80,7 @@ class Run:
     results: Path
     device: str
     precision: str
+    keep: bool = False
 
     @property
     def title(self) -> str:
@@ -140,6 +152,8 @@ class Run:
     def _recall(self, since: datetime | None) -> Outcome | None:
         """Return how the run has ended where it needs no more work."""
         if self.files.is_done(self.resolved.task.subsets):
+            self._keep_models()
+            self.files.remove_work()
             self.files.come_last()
             return Outcome(self.title, "done", (), self.folder)
         record = self.files.read() if since else None
@@ -210,6 +224,7 @@ class Run:
         return Evaluation([*measured.rows, *summary], items=measured.items)
 
     def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
+        self._keep_models()
         self.files.remove_work()
         model = self.resolved.make_model(self.encoding, self.seed)
         self._record(
@@ -221,6 +236,18 @@ class Run:
             **self._describe(costs),
         )
         return Outcome(self.title, "done", (), self.folder)
+
+    def _keep_models(self) -> None:
+        """Leave the trained models in the run's folder, where that is asked for."""
+        task = self.resolved.task
+        if not self.keep or not (self.resolved.train.steps or self.resolved.start):
+            return
+        for subset in task.subsets if task.trains_each_subset else (None,):
+            place = place_of(self.folder, subset)
+            if not is_kept(place):
+                folder = self.files.work(subset) if subset else None
+                model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
+                keep(model, place, self.encoding, task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)

@@ -1,0 +1,86 @@
+"""Models that `--keep` leaves in the folders of runs, as folders of transformers."""
+
+import shutil
+from pathlib import Path
+
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained.saving import write_folder
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.record import RunRecord
+from pe_bench.system.files import saving, slug
+from pe_bench.task import Vocabulary
+from pe_bench.text.tokenizer import Tokenizer
+
+WHOLE = "model"
+"""Folder in that of a run, of the model that serves all subsets; or of one folder for each."""
+
+
+def place_of(run: Path, subset: str | None) -> Path:
+    """Return the folder of a kept model.
+
+    Args:
+        run: folder of the run.
+        subset: the one that the model was trained for; None: it serves all.
+    """
+    return run / WHOLE if subset is None else run / WHOLE / slug(subset)
+
+
+def is_kept(place: Path) -> bool:
+    """Return whether a model is in its folder."""
+    return (place / "config.json").is_file()
+
+
+def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer) -> None:
+    """Write a model as a folder of transformers, whole or not at all.
+
+    Args:
+        model: trained.
+        place: its folder; nothing is done where it is kept already.
+        encoding: its encoding.
+        vocabulary: of the task.
+    """
+    if is_kept(place):
+        return
+    aside = place.with_name(f".{place.name}.unfinished")
+    shutil.rmtree(aside, ignore_errors=True)
+    tokenizer = vocabulary if isinstance(vocabulary, Tokenizer) else None
+    with saving(place):
+        aside.mkdir(parents=True)
+    write_folder(model, aside, encoding.spec, tokenizer)
+    with saving(place):
+        aside.rename(place)
+
+
+def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> None:
+    """Copy the model that a run has kept.
+
+    Args:
+        record: of the run.
+        folder: new, or empty.
+        subset: whose model; None: there is one only.
+
+    Raises:
+        InputError: there is no such model, or the folder has files already.
+        SavingError: it cannot be written.
+    """
+    assert record.folder is not None
+    kept = record.folder / WHOLE
+    places = {"": kept} if is_kept(kept) else {p.parent.name: p.parent for p in _configs(kept)}
+    if not places:
+        raise InputError(
+            f"{record.folder} has no model: give the command of the run again, with --keep"
+        )
+    name = slug(subset or "")
+    if name not in places and (subset or len(places) > 1):
+        names = ", ".join(sorted(places)) or "one for all"
+        raise InputError(f"there are models of these subsets: {names}; write --subset NAME")
+    source = places.get(name) or next(iter(places.values()))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not empty: give a new folder")
+    with saving(folder):
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+
+
+def _configs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!.]*/config.json"))

@@ -1,0 +1,100 @@
+"""Trained models that `--keep` leaves, and `pe-bench checkpoint`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pe_bench.cli import main
+from pe_bench.pretrained.checkpoint import open_checkpoint
+from pe_bench.results.reading import read_records
+from pe_bench.running import run as run_module
+
+TINY = ["--no-report", "--train.steps", "3", "--model.layers", "2", "--model.width", "32", "--keep"]
+FLIPFLOP = ["run", "--encoding", "tape", "--task", "flipflop:samples=5", *TINY]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+
+
+def run_folder() -> Path:
+    (record,) = read_records(Path("results"))
+    assert record.folder is not None
+    return record.folder
+
+
+def test_a_model_that_serves_all_subsets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FLIPFLOP) == 0
+    assert main(["checkpoint", "tape/flipflop:samples=5/0", "saved"]) == 0
+    assert 'from_pretrained("saved", trust_remote_code=True)' in capsys.readouterr().out
+    checkpoint = open_checkpoint("saved")
+    assert checkpoint.encoding == "tape"
+    model = checkpoint.load()
+    (trained,) = Path("cache/checkpoints").glob("*/final.safetensors")
+    assert trained.stat().st_size > 0
+    weights = dict(model.state_dict())
+    moved = [p.abs().max() for name, p in weights.items() if name.endswith("sigma")]
+    assert moved and all(moved)
+    assert model.config.vocab_size == weights["embed_tokens.weight"].shape[0]
+
+
+def test_a_run_that_is_done_keeps_its_model_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(FLIPFLOP[:-1]) == 0
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 2
+    monkeypatch.setattr(run_module, "average_draws", None)  # nothing is measured again
+    assert main(FLIPFLOP) == 0
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 0
+
+
+def test_a_model_for_each_subset(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", "--encoding", "rope", "--task", "copying:samples=5", *TINY]
+    assert main([*command, "--subsets", "copy", "reverse"]) == 0
+    run = str(run_folder())
+    capsys.readouterr()
+    assert main(["checkpoint", run, "saved"]) == 2
+    assert "models of these subsets: copy, reverse; write --subset NAME" in capsys.readouterr().err
+    assert main(["checkpoint", run, "saved", "--subset", "reverse"]) == 0
+    assert 'from_pretrained("saved")' in capsys.readouterr().out
+    assert main(["checkpoint", run, "other", "--subset", "copy"]) == 0
+    weights = [open_checkpoint(name).load().lm_head.weight for name in ("saved", "other")]
+    assert not torch.equal(*weights)
+    assert not (run_folder() / "work").exists()
+
+
+@pytest.mark.slow
+def test_text_has_its_tokenizer() -> None:
+    command = ["run", "--encoding", "rope", "--task", "perplexity", *TINY]
+    assert main([*command, "--train.length", "64", "--no-report"]) == 0
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 0
+    assert open_checkpoint("saved").tokenizer().encode("né").tolist() == list("né".encode())
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["checkpoint", "absent/flipflop/0", "saved"], "there is no run 'absent/flipflop/0'"),
+        (["checkpoint"], "required: RUN, DIR"),
+        (
+            ["run", "--encoding", "nope", "--task", "efficiency", "--keep"],
+            "--keep has no effect: efficiency trains nothing",
+        ),
+    ],
+)
+def test_bad_input(command: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(command)
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FLIPFLOP) == 0
+    Path("saved").mkdir()
+    Path("saved/something").touch()
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 2
+    assert "saved is not empty: give a new folder" in capsys.readouterr().err

@@ -10,7 +10,6 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.registry import plugins
 from pe_bench.results.reading import place_of, read_record, read_records
 from pe_bench.running import rerun
 from pe_bench.system.sealed import read_sealed, write_sealed
@@ -123,6 +122,16 @@ def test_a_tuned_run_keeps_its_learning_rate(
     assert "tune: lr" not in out and "are the same, digit by digit" in out
 
 
+@pytest.mark.parametrize("more", [[], ["--adapt.steps", "2", "--adapt.lr", "0.01"]])
+def test_a_run_that_went_on_from_another(
+    toy: Toy, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    assert toy("--from", "rope", *more, encodings=["rope:base=500"])[0] == 0
+    (run,) = read_records(Path("results"))
+    assert run.folder and main(["rerun", str(run.folder)]) == 0
+    assert "all 3 numbers are the same" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_data_and_a_phase_before(
     real_documents: Path,
@@ -150,9 +159,8 @@ def test_data_and_a_phase_before(
 def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
     tables = {run.settings_digest: run for run in read_records(COMMITTED)}
     for run in tables.values():
-        task = rerun._resolve(run, tmp_path, rerun.Places())
+        task, encoding = rerun._rebuild(run, tmp_path, rerun.Places())
         assert task.digest() == run.settings_digest
-        encoding = plugins.load("encoding", run.encoding)
         rerun._write_choices(run, task, encoding, tmp_path)
         identity = task.digest(encoding.label, encoding.version)
         (path,) = (tmp_path / "results" / "tuning" / run.task).glob("*.json")

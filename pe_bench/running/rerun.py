@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pe_bench.config import ModelConfig
+from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import DataError, InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
@@ -17,6 +17,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
 from pe_bench.results.reading import read_record, read_run_rows
 from pe_bench.results.record import RunRecord
+from pe_bench.running.adaptation import adapt, go_on
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.running.run import Outcome, Run
@@ -102,8 +103,7 @@ def repeat(
     threads = record.environment.get("threads")
     if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
         torch.set_num_threads(threads)  # the order of sums depends on it
-    encoding = _load("encoding", record, places.encoding)
-    task = _resolve(record, scratch, places)
+    task, encoding = _rebuild(record, scratch, places)
     _write_choices(record, task, encoding, scratch)
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
     info(f"{run.title}: again, in {scratch}")
@@ -131,45 +131,64 @@ def _check_repeatable(record: RunRecord) -> None:
         raise InputError("the record has no settings, it is of an earlier version: run it again")
 
 
-def _load(kind: Kind, record: RunRecord, place: str | None) -> Plugin:
-    """Return the plugin of a record.
+def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
+    """Return the task of a record under its settings, and its encoding.
+
+    Raises:
+        InputError: plugins or data are not there, others are, or a setting is another one here.
+    """
+    options = _make_options(record, scratch, places)
+    spec = _spec("task", record.task, record, places.task)
+    task = resolve(options, spec)
+    if {*task.task.subsets} != {*record.subsets}:
+        task = resolve(replace(options, subsets=record.subsets), spec)
+    going_on = record.adaptation
+    label = record.encoding if going_on is None else going_on["encoding"]
+    encoding = _load("encoding", label, record, places.encoding)
+    if going_on is not None:
+        origin = _load("encoding", going_on["from"], record, None)
+        adapted = going_on["config"] if going_on["config"]["steps"] else {}
+        known = [f.name for f in fields(AdaptConfig) if "help" in f.metadata]
+        changes = {name: value for name, value in adapted.items() if name in known}
+        task = go_on(task, origin, replace(options, origin=origin.label, adapt=changes))
+        encoding = adapt(encoding, origin, task)
+    _check_settings(record, task)
+    return task, encoding
+
+
+def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugin:
+    """Return the plugin of a label.
 
     Raises:
         InputError: it is not there, or another one is.
     """
-    label = record.encoding if kind == "encoding" else record.task
-    spec = _spec(kind, record, place)
+    spec = _spec(kind, label, record, place)
     plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
     if plugin.label != label:
         raise InputError(f"{spec} is {plugin.label}, and the run is of {label}")
     return plugin
 
 
-def _spec(kind: Kind, record: RunRecord, place: str | None) -> str:
-    label = record.encoding if kind == "encoding" else record.task
+def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
+    """Return what loads a plugin: its label, with the path of a file."""
     name, colon, options = label.partition(":")
-    if place is None:
-        place = record.sources.get(kind)
-    if place is None and name not in plugins.names(kind):
-        raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE")
-    if place is not None and not Path(place).exists():
-        raise InputError(f"{name} is no longer at {place}: say where it is with --{kind} FILE")
+    if name not in plugins.names(kind):
+        place = place or record.sources.get(kind)
+        if place is None:
+            raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE")
+        if not Path(place).exists():
+            raise InputError(f"{name} is no longer at {place}: say where it is with --{kind} FILE")
     return f"{place or name}{colon}{options}"
 
 
-def _resolve(record: RunRecord, scratch: Path, places: Places) -> ResolvedTask:
-    """Return the task of a record under its settings.
-
-    Raises:
-        InputError: the data are not there, or others are, or a setting is another one here.
-    """
-    plugin = _load("task", record, places.task)
-    cls: type[Task] = plugin.cls
+def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOptions:
+    """Return the options of a command that would do the run."""
+    cls: type[Task] = _load("task", record.task, record, places.task).cls
     data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}
     data |= places.data
     preset = cls.preset(record.preset, data.get(""))
     pretrain, model = _changes_of_start(record, preset, data)
-    options = RunOptions(
+    return RunOptions(
         preset=record.preset,
         protocol=record.protocol,
         tokenizer=record.sources.get("tokenizer", RunOptions.tokenizer),
@@ -181,12 +200,6 @@ def _resolve(record: RunRecord, scratch: Path, places: Places) -> ResolvedTask:
         pretrain=pretrain,
         model=model,
     )
-    spec = _spec("task", record, places.task)
-    task = resolve(options, spec)
-    if {*task.task.subsets} != {*record.subsets}:
-        task = resolve(replace(options, subsets=record.subsets), spec)
-    _check_settings(record, task)
-    return task
 
 
 def _check_settings(record: RunRecord, task: ResolvedTask) -> None:

@@ -79,7 +79,7 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     first = put(tmp_path, "rope", [SCORE, *CURVE])
     other = put(tmp_path, "rope", [SCORE, *CURVE], settings_digest="0ther", task="other")
     write_report(tmp_path, ran=[first])
-    (picture,) = (tmp_path / "plots").iterdir()
+    (picture,) = (tmp_path / "plots").glob("*.png")
     assert picture.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
     os.utime(picture, ns=(2**61, 2**61))
     write_report(tmp_path, ran=[first])
@@ -87,7 +87,7 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     os.utime(picture, ns=(1, 1))
     write_report(tmp_path, ran=[other])
     assert picture.stat().st_mtime_ns == 1
-    assert len(list((tmp_path / "plots").iterdir())) == 2
+    assert len(list((tmp_path / "plots").glob("*.png"))) == 2
     assert (tmp_path / "leaderboard.md").read_text().count("![") == 2
     write_report(tmp_path, ran=[first])
     assert picture.stat().st_mtime_ns > 1

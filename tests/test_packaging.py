@@ -21,6 +21,14 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
 DATA = {
     "pe_bench/py.typed",
+    "pe_bench/reporting/page/charts.js",
+    "pe_bench/reporting/page/page.css",
+    "pe_bench/reporting/page/page.js",
+    "pe_bench/reporting/page/templates/macros.html",
+    "pe_bench/reporting/page/templates/page.html",
+    "pe_bench/reporting/page/vendor/LICENSES.txt",
+    "pe_bench/reporting/page/vendor/d3.min.js",
+    "pe_bench/reporting/page/vendor/plot.umd.min.js",
     "pe_bench/reporting/published.csv",
     "pe_bench/reporting/styles.csv",
 }

@@ -61,9 +61,9 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
         charts.set_panel_title(axis, view.title or view.subset, marked=True)
-        for length, label in _trained_lengths(table).items():
+        for length, label in trained_lengths(table).items():
             charts.mark_trained(axis, length, label)
-        for name, line in _references(table, view).items():
+        for name, line in best_reference(table, view).items():
             charts.draw_reference(axis, name, line["length"], line["mean"])
         if _is_percent(table, view):
             percentages.append(axis)
@@ -78,9 +78,9 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
 @styled
 def draw_scores(table: Table) -> Figure:
     """Return the columns of the task side by side, those with the shortest inputs first."""
-    views = [view for view in table.views(Column) if _length(table, view) is not None]
-    views.sort(key=lambda view: _length(table, view) or 0)
-    lengths = [_length(table, view) or 0 for view in views]
+    views = [view for view in table.views(Column) if length_of(table, view) is not None]
+    views.sort(key=lambda view: length_of(table, view) or 0)
+    lengths = [length_of(table, view) or 0 for view in views]
     figure, (axis,) = charts.make_panels(
         1,
         per_row=1,
@@ -102,7 +102,7 @@ def draw_scores(table: Table) -> Figure:
                 x = [place + shift] * len(number)
                 handles[encoding] = axis.errorbar(x, number["mean"], bars, **look)
     for place, view in enumerate(views):
-        for name, line in _references(table, view).items():
+        for name, line in best_reference(table, view).items():
             value = line["mean"].iloc[0]
             charts.draw_reference(axis, name, [place - 0.45, place + 0.45], [value, value])
     ticks = [_describe(table, view) for view in views]
@@ -113,13 +113,13 @@ def draw_scores(table: Table) -> Figure:
     axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # a score of zero is a whole marker
     axis.set_xlim(-0.6, len(views) - 0.4)
     axis.grid(axis="y", alpha=0.3)
-    _mark_between(axis, lengths, _trained_lengths(table))
+    _mark_between(axis, lengths, trained_lengths(table))
     _add_legend(figure, table, handles)
     charts.set_title(figure, table.heading, beside=_legend_width(table))
     return figure
 
 
-def _references(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
+def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
     """Return the best reference by its name, with its scores by ascending length."""
     if table.references is None:
         return {}
@@ -212,7 +212,7 @@ def _look(table: Table, encoding: str, style: Style) -> dict[str, Any]:
     }
 
 
-def _trained_lengths(table: Table) -> dict[float, str]:
+def trained_lengths(table: Table) -> dict[float, str]:
     """Return the lengths of training, each with the label of its line."""
     about = table.about
     if about.measures_time:  # nothing is trained
@@ -238,7 +238,7 @@ def _mark_between(axis: Axes, lengths: list[float], trained: Mapping[float, str]
         charts.mark_trained(axis, place, ", ".join(labels), align)
 
 
-def _length(table: Table, view: Column) -> float | None:
+def length_of(table: Table, view: Column) -> float | None:
     """Return the length of a column's inputs; None where its numbers have none."""
     lengths = table.numbers(view.subset, view.metric)["length"].dropna()
     return None if lengths.empty else float(lengths.median())
@@ -247,7 +247,7 @@ def _length(table: Table, view: Column) -> float | None:
 def _describe(table: Table, view: Column) -> str:
     """Return subset, length and metric for the tick of a column."""
     title = textwrap.fill(table.metric(view.metric).title, 14)
-    return f"{view.title or view.subset}\n{_length(table, view):,.0f}\n{title}"
+    return f"{view.title or view.subset}\n{length_of(table, view):,.0f}\n{title}"
 
 
 def _common_label(table: Table, views: list[Column]) -> str:

@@ -58,7 +58,7 @@ def summarize(
         comparison = compare_table(table)
         shown = brief_table(table, comparison)
         if wide:
-            shown = plain_table(*_ranked(table, comparison), UNLIMITED)
+            shown = plain_table(*ranked(table, comparison), UNLIMITED)
         marks = describe_marks(table, comparison, wide=wide)
         others = [name for name in table.encodings if name not in ran]
         if others:
@@ -71,7 +71,7 @@ def summarize(
 
 def brief_table(table: Table, comparison: Comparison) -> str:
     """Return the ranked encodings for a terminal: the headline, and what decides about it."""
-    header, rows = _ranked(table, comparison)
+    header, rows = ranked(table, comparison)
     shown = [0, *(place for place, name in enumerate(header) if name == "rank")]
     shown.append(header.index(list_columns(table)[0].heading))
     learned = header.index(LEARNED) if LEARNED in header else None
@@ -83,14 +83,14 @@ def brief_table(table: Table, comparison: Comparison) -> str:
 
 def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
-    header, rows = _ranked(table, comparison)
+    header, rows = ranked(table, comparison)
     for row in rows:
         if row[0] in table.reference_names:
             row[0] = f"*{row[0]}*"
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
 
-def _ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return heading and cells of the ranked table, encodings before references."""
     columns = list_columns(table)
     below = table.below_references()
@@ -104,11 +104,11 @@ def _ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[
         seeds = table.seeds(encoding)
         row = [encoding]
         if compared:
-            row.append(_rank(comparison, encoding))
-        row.append(_cell(columns[0], encoding, seeds))
+            row.append(show_rank(comparison, encoding))
+        row.append(show_number(columns[0], encoding, seeds))
         if table.is_gated:
-            row += [_share(table.learned(encoding), seeds), _learned_mean(columns[0], encoding)]
-        row += [_cell(column, encoding, seeds) for column in columns[1:]]
+            row += [show_share(table.learned(encoding), seeds), _learned_mean(columns[0], encoding)]
+        row += [show_number(column, encoding, seeds) for column in columns[1:]]
         if has_losses:
             loss = losses[encoding]
             row.append(ABSENT if loss != loss else f"{loss:.4f}")
@@ -198,7 +198,7 @@ def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
     return numbers if means.empty else means
 
 
-def _cell(column: NumberColumn, encoding: str, seeds: int) -> str:
+def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
     """Return a mean over seeds with its deviation, or one seed's number with its interval."""
     found = column.numbers[column.numbers["encoding"] == encoding]
     if found.empty:
@@ -231,12 +231,12 @@ def _learned_mean(column: NumberColumn, encoding: str) -> str:
     )
 
 
-def _share(learned: int, seeds: int) -> str:
+def show_share(learned: int, seeds: int) -> str:
     low, high = wilson(learned / seeds, seeds)
     return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
-def _rank(comparison: Comparison, encoding: str) -> str:
+def show_rank(comparison: Comparison, encoding: str) -> str:
     """Return the ranks that are possible and the letters of groups that cannot be told apart."""
     if encoding not in comparison.ranks:
         return ABSENT

@@ -31,7 +31,7 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         view: which of them.
         encodings: labels; None: all.
     """
-    numbers = _cells(table, view)
+    numbers = cells_of(table, view)
     shown = _present(numbers, encodings)
     size = (2.5, 2.5) if len(shown) > 1 else (4.6, 4.0)
     figure, axes = charts.make_panels(
@@ -74,7 +74,7 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
         view: which of them.
         encodings: labels; None: all.
     """
-    numbers = _cells(table, view)
+    numbers = cells_of(table, view)
     shown = _present(numbers, encodings)
     size = (2.6, 2.0) if len(shown) > 1 else (5.2, 3.2)
     figure, axes = charts.make_panels(
@@ -110,7 +110,7 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
     return figure
 
 
-def _cells(table: Table, view: Heatmap | Gallery) -> pd.DataFrame:
+def cells_of(table: Table, view: Heatmap | Gallery) -> pd.DataFrame:
     """Return the numbers of a view that have a place on both axes, the second one in `x`."""
     numbers = table.numbers(view.subset, view.metric)
     numbers = numbers[(numbers["second_axis"] != "") & numbers["length"].notna()]

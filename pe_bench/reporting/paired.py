@@ -63,11 +63,21 @@ def describe(table: Table, found: Comparison) -> str:
     """Return the differences to the reference in Markdown, and what they rest on."""
     if all(difference.low != difference.low for difference in found.pairs):
         return ""  # a single encoding, or numbers of one seed and without items
+    rests_on = "\n".join(map(escape, describe_basis(found)))
+    rows = difference_rows(table, found)
+    return (
+        "\n\n".join([markdown_table(rows[0], rows[1:], "lrrrlr"), rests_on]) if rows else rests_on
+    )
+
+
+def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
+    """Return heading and cells of the differences to the reference; empty: of one seed each."""
     if not any(difference.seeds > 1 for difference in found.to_reference):
-        return _rests_on(found)
+        return []
     percent = table.metric(table.headline.metric).unit == "%"
     digits = 2 if percent else 3
-    rows = []
+    heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
+    rows = [["encoding", heading, "95 % interval", "p (Holm)", "verdict at 5 %", "seeds"]]
     for difference in found.to_reference:
         interval = ABSENT
         if difference.low == difference.low:
@@ -83,9 +93,7 @@ def describe(table: Table, found: Comparison) -> str:
                 str(difference.seeds),
             ]
         )
-    heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
-    header = ["encoding", heading, "95 % interval", "p (Holm)", "verdict at 5 %", "seeds"]
-    return "\n\n".join([markdown_table(header, rows, "lrrrlr"), _rests_on(found)])
+    return rows
 
 
 def flatten(table: Table, found: Comparison) -> pd.DataFrame:
@@ -120,13 +128,12 @@ def _verdict(table: Table, difference: Difference) -> str:
     return "better" if (difference.value > 0) == table.higher_is_better else "worse"
 
 
-def _rests_on(found: Comparison) -> str:
-    """Return how the comparison was made, and how many seeds a claim would take."""
+def describe_basis(found: Comparison) -> list[str]:
+    """Return how the comparison was made, and how many seeds a claim would take, a line each."""
     seeds = max(difference.seeds for difference in found.pairs)
     source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
     if seeds < 2:
-        return "With one seed nothing can be said about differences between encodings."
-    reference = escape(found.reference)
+        return ["With one seed nothing can be said about differences between encodings."]
     lines = [
         "Differences are paired by seed and item; intervals (each by itself) and p-values are "
         f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
@@ -136,7 +143,7 @@ def _rests_on(found: Comparison) -> str:
         "differ from the reference and share a letter with it."
     ]
     for count, what in (
-        (len(found.to_reference), f"comparisons with {reference}"),
+        (len(found.to_reference), f"comparisons with {found.reference}"),
         (len(found.pairs), "pairs of encodings"),
     ):
         needed = significance.seeds_needed(count) if count else 0
@@ -148,7 +155,7 @@ def _rests_on(found: Comparison) -> str:
                 f"Permuting {seeds} seeds can give no p-value below {smallest:.2g}: to stand the "
                 f"correction for {count} {what}, it takes {needed} seeds{until}."
             )
-    return "\n".join(lines)
+    return lines
 
 
 def scores_of(table: Table, encodings: Sequence[str]) -> Scores:

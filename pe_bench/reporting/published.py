@@ -78,23 +78,43 @@ def find(
     ]
 
 
+@dataclass(frozen=True)
+class Source:
+    """The numbers of one source for a task, as a table in the order of the source.
+
+    Attributes:
+        caption: where they are from, what they are, and problems that all of them have.
+        header: a heading for each column.
+        rows: as many cells each, the encoding first.
+        align: a letter for each column, as in `markdown_table`.
+    """
+
+    caption: str
+    header: list[str]
+    rows: list[list[str]]
+    align: str
+
+
 def markdown(task: str) -> str:
     """Return a section on what is published for a task, a table for each source, not ranked.
 
     Returns:
         An empty string where there is nothing.
     """
-    sources: dict[str, list[Published]] = {}
+    tables = [f"{s.caption}\n\n{markdown_table(s.header, s.rows, s.align)}" for s in sources(task)]
+    return "\n\n".join(["### Published (not measured here)", *tables]) if tables else ""
+
+
+def sources(task: str) -> list[Source]:
+    """Return what is published for a task, in the order of the file."""
+    found: dict[str, list[Published]] = {}
     for number in find(task):
-        sources.setdefault(f"{number.source} ({number.evidence})", []).append(number)
-    if not sources:
-        return ""
-    tables = [_describe_source(name, numbers) for name, numbers in sources.items()]
-    return "\n\n".join(["### Published (not measured here)", *tables])
+        found.setdefault(f"{number.source} ({number.evidence})", []).append(number)
+    return [_make_source(name, numbers) for name, numbers in found.items()]
 
 
-def _describe_source(name: str, numbers: Sequence[Published]) -> str:
-    """Return a caption and a table, in the order of the source."""
+def _make_source(name: str, numbers: Sequence[Published]) -> Source:
+    """Return the table of a source."""
     metrics = list(dict.fromkeys(_label(number) for number in numbers))
     problems = {number.encoding: number.known_problems or NONE_KNOWN for number in numbers}
     columns: dict[str, dict[str, Published]] = {}  # heading -> encoding -> number
@@ -117,7 +137,7 @@ def _describe_source(name: str, numbers: Sequence[Published]) -> str:
         align += "l"
         for row in rows:
             row.append(problems[row[0]])
-    return f"{caption}\n\n{markdown_table(header, rows, align)}"
+    return Source(caption, header, rows, align)
 
 
 def _label(number: Published) -> str:

@@ -16,6 +16,7 @@ from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
+from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, find_due, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
@@ -31,7 +32,7 @@ def write_report(
     export: Path | None = None,
     ran: Collection[Path] | None = None,
 ) -> list[Path]:
-    """Write leaderboard.csv, comparisons.csv, leaderboard.md and plots/.
+    """Write leaderboard.csv, comparisons.csv, leaderboard.md, index.html and plots/.
 
     Args:
         results: the folder with the runs, or several, of which the first is written to.
@@ -79,12 +80,13 @@ def write_report(
     write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
     write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records))
 
+    page = write_page(target, tables, comparisons, records)
     drawn = [path for one in pictures for path in one.all_files()]
     exported = [] if export is None else write_export(export, finished_runs(records))
     damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
     if damaged:
         raise InputErrors(damaged)
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, *drawn, *exported]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *exported]
 
 
 def compose(

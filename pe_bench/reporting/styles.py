@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pe_bench.results.labels import split_label
 
-# Name, colour, marker: hues follow Okabe and Ito (2008), with some of Tol (2021) added, and tell
+# Name, colour, marker, family. Hues follow Okabe and Ito (2008), with some of Tol (2021), and tell
 # the usual baselines apart for colour-blind readers; relatives share a hue and differ in marker.
 TABLE = Path(__file__).with_name("styles.csv")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
@@ -59,6 +59,14 @@ def _candidates(label: str) -> list[Style]:
     start = digest % len(pairs)
     rotated = [*pairs[start:], *pairs[:start]]
     return [style for style in rotated if style not in known.values()]
+
+
+def family_of(label: str) -> str:
+    """Return where an encoding's positions enter, such as "rotary"; "other" for unknown names."""
+    name, _ = split_label(label)
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        families = {row["name"]: row["family"] for row in csv.DictReader(file)}
+    return families.get(name, "other")
 
 
 @cache

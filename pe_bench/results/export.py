@@ -74,6 +74,9 @@ def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
         first = contents[0]
         same = {n: v for n, v in first.items() if all(other[n] == v for other in contents)}
         same.pop("run", None)
-        runs = [{n: v for n, v in one.items() if n not in same} for one in contents]
-        tables.append({"shared": same, "runs": runs})
+        same.pop("described", None)
+        described = {one["encoding"]: one["described"] for one in contents if one["described"]}
+        left_out = {*same, "described"}  # a text for each encoding, not for each seed
+        runs = [{n: v for n, v in one.items() if n not in left_out} for one in contents]
+        tables.append({"shared": same, "described": described, "runs": runs})
     return {"tables": tables}

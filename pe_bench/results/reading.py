@@ -139,7 +139,9 @@ def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
     records = []
     for table in content["tables"]:
         for run in table["runs"]:
-            record = RunRecord.from_json({**table["shared"], **run}, folder)
+            content = {**table["shared"], **run}
+            described = table.get("described", {}).get(content["encoding"], {})
+            record = RunRecord.from_json({**content, "described": described}, folder)
             records.append(replace(record, name=run["run"], exported=True))
     return records
 

@@ -44,6 +44,8 @@ class RunRecord:
         train_length: tokens of the longest training sequence.
         fine_tune_length: the same of the second phase where the task starts from another one.
         unavailable: subsets that cannot be evaluated, each with the reason.
+        described: what the "encoding" and the "task" say of themselves: "summary", "text", and of
+            the encoding "facts" and the backends that it "runs_on".
         environment: device, versions of packages, commit of the code.
         finished: time of the record, ISO 8601, UTC.
         order: higher than that of every run of this encoding on this task that was asked for
@@ -85,6 +87,7 @@ class RunRecord:
     train_length: int | None = None
     fine_tune_length: int | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    described: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     finished: str = ""
     order: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.running.adaptation import Adapted
+from pe_bench.running.describe import describe_encoding, describe_task
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.sources import find_sources
@@ -53,6 +54,10 @@ def make_record(
         train_length=resolved.model.train_length,
         fine_tune_length=resolved.train.length if resolved.start else None,
         unavailable=dict(task.unavailable),
+        described={
+            "encoding": describe_encoding(resolved, phases.encoding),
+            "task": describe_task(resolved),
+        },
         environment=environment.describe(phases.device),
         order=order,
         finished=as_text(datetime.now(UTC)),

@@ -1,0 +1,97 @@
+"""A section for each encoding: what it is, and all of its results."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pe_bench.reporting import published
+from pe_bench.reporting.across import Block, standing_cells
+from pe_bench.reporting.leaderboard import show_number, show_rank, show_share
+from pe_bench.reporting.page import prose
+from pe_bench.reporting.page.descriptions import describe_labels
+from pe_bench.reporting.page.model import EncodingSection, TableSection
+from pe_bench.reporting.styles import family_of, styles
+from pe_bench.results.record import RunRecord
+
+FACTS = {
+    "prefix_consistent": ("prefix-consistent", "what a token yields depends on none after it"),
+    "shift_invariant": ("shift-invariant", "only distances matter"),
+}
+
+
+def list_encodings(
+    sections: Sequence[TableSection], blocks: Sequence[Block], done: Sequence[RunRecord]
+) -> list[EncodingSection]:
+    labels = sorted({name for section in sections for name in section.table.encodings})
+    looks = styles(labels)
+    said = describe_labels("encoding", done)
+    taken: dict[str, int] = {}
+    found = []
+    for label in labels:
+        anchor = prose.anchor_of(label)
+        taken[anchor] = taken.get(anchor, 0) + 1
+        if taken[anchor] > 1:
+            anchor += f"-{taken[anchor]}"
+        about = said.get(label, {})
+        results = [
+            (section, _result(section, label))
+            for section in sections
+            if label in section.table.encodings
+        ]
+        standings = []
+        for block in blocks:
+            if block.is_enough and label in block.encodings:
+                one = next(one for one in block.standings if one.encoding == label)
+                cells = standing_cells(one, block.letters[label])[1:]
+                standings.append((block.title, cells))
+        tasks = dict.fromkeys(section.table.task_name for section in sections)
+        numbers = [(task, n) for task in tasks for n in published.find(task, encoding=label)]
+        found.append(
+            EncodingSection(
+                f"encoding-{anchor}",
+                label,
+                looks[label],
+                family_of(label),
+                prose.inline(about.get("summary", "")),
+                prose.render(about.get("text", "")),
+                about.get("note", ""),
+                _facts(label, about, done),
+                results,
+                standings,
+                numbers,
+            )
+        )
+    return found
+
+
+def _result(section: TableSection, label: str) -> list[str]:
+    """Return headline, possible ranks and share of seeds that learned."""
+    table = section.table
+    column = section.numbers[0]
+    seeds = table.seeds(label)
+    learned = show_share(table.learned(label), seeds) if table.is_gated else "–"
+    compared = any(difference.seeds > 1 for difference in section.comparison.pairs)
+    rank = show_rank(section.comparison, label) if compared else "–"
+    if rank != "–":
+        rank += f" of {len(section.comparison.ranks)}"
+    return [column.heading, show_number(column, label, seeds), rank, learned]
+
+
+def _facts(
+    label: str, about: Mapping[str, Any], done: Sequence[RunRecord]
+) -> list[tuple[str, str, str]]:
+    """Return what an encoding declares: name, value, explanation."""
+    found = []
+    declared = about.get("facts", {})
+    for key, (name, meaning) in FACTS.items():
+        if key in declared:
+            found.append((name, "yes" if declared[key] else "no", meaning))
+    if declared.get("max_position") is not None:
+        found.append(("positions", f"{declared['max_position']:,} at most", "rows of its table"))
+    if about.get("runs_on"):
+        found.append(("runs on", ", ".join(about["runs_on"]), "backends of attention in training"))
+    counts = {record.encoding_parameters for record in done if record.encoding == label}
+    own = sorted(count for count in counts if count is not None)
+    if own:
+        text = f"{own[0]:,}" if len(own) == 1 else f"{own[0]:,} to {own[-1]:,}"
+        found.append(("parameters", text, "of its own, in the models of these tables"))
+    return found

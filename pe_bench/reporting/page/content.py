@@ -1,0 +1,100 @@
+"""Gathers what the page shows from tables, comparisons and records."""
+
+from collections.abc import Sequence
+
+from pe_bench.reporting import paired, published
+from pe_bench.reporting.across import find_blocks
+from pe_bench.reporting.leaderboard import list_columns, ranked
+from pe_bench.reporting.notes import BELOW, write_notes
+from pe_bench.reporting.page import prose
+from pe_bench.reporting.page.bars import interval_bar, scale_of
+from pe_bench.reporting.page.cards import list_encodings
+from pe_bench.reporting.page.descriptions import describe_labels
+from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
+from pe_bench.reporting.page.overviews import list_overviews
+from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.tables import Table
+from pe_bench.results.record import RunRecord
+
+
+def gather(
+    tables: Sequence[Table], comparisons: Sequence[Comparison], records: Sequence[RunRecord]
+) -> Content:
+    """Return what the page shows.
+
+    Args:
+        tables: of a results folder.
+        comparisons: one for each table.
+        records: of all runs, also of those that are in no table.
+    """
+    pairs = enumerate(zip(tables, comparisons, strict=True))
+    sections = [_table_section(f"table-{n}", table, found) for n, (table, found) in pairs]
+    blocks = find_blocks(tables)
+    done = [record for table in tables for record in table.records]
+    said = describe_labels("task", done)
+    tasks = []
+    for name in dict.fromkeys(table.task_name for table in tables):
+        own = [section for section in sections if section.table.task_name == name]
+        about = said.get(own[0].table.about.task, {})
+        tasks.append(
+            TaskSection(
+                f"task-{prose.anchor_of(name)}",
+                name,
+                prose.inline(about.get("summary", "")),
+                prose.render(about.get("text", "")),
+                about.get("note", ""),
+                own,
+                published.sources(name),
+            )
+        )
+    unfinished = [record for record in records if record.status != "done"]
+    encodings = list_encodings(sections, blocks, done)
+    return Content(list_overviews(sections, blocks), tasks, encodings, unfinished)
+
+
+def _table_section(id: str, table: Table, comparison: Comparison) -> TableSection:
+    header, cells = ranked(table, comparison)
+    columns = list_columns(table)
+    headline = header.index(columns[0].heading) - 1  # among the cells behind the label
+    places = {column.heading: place for place, column in enumerate(columns)}
+    numbers = columns[0].numbers
+    intervals: dict[str, tuple[float, float, float]] = {}
+    for number in numbers.to_dict("records"):
+        intervals[number["encoding"]] = (number["mean"], number["ci_low"], number["ci_high"])
+    scale = scale_of(list(intervals.values()), percent=columns[0].percent)
+    reference = table.best_reference()
+    below = table.below_references()
+    rows = []
+    for row in cells:
+        label = row[0].removesuffix(f" {BELOW}")
+        is_reference = label in table.reference_names and label not in table.encodings
+        bars = {}
+        if not is_reference and label in intervals:
+            bar = interval_bar(scale, *intervals[label], reference=reference)
+            bars = {headline: bar} if bar else {}
+        learned = is_reference or not table.is_gated or table.learned(label) > 0
+        rows.append(Row(label, row[1:], bars, {}, learned, label in below, is_reference))
+    found, lines = paired.difference_rows(table, comparison), []
+    if any(difference.low == difference.low for difference in comparison.pairs):
+        lines = paired.describe_basis(comparison)
+    ends = [d for one in comparison.to_reference for d in (one.low, one.high)]
+    differences = []
+    if found:
+        own_scale = scale_of([ends, [0.0]], percent=False)
+        for difference, row in zip(comparison.to_reference, found[1:], strict=True):
+            bar = interval_bar(own_scale, difference.value, difference.low, difference.high, 0.0)
+            differences.append(Row(row[0], row[1:], {1: bar} if bar else {}))
+    return TableSection(
+        id,
+        table,
+        comparison,
+        header,
+        rows,
+        [str(places[name]) if name in places else None for name in header[1:]],
+        headline + 1,
+        columns,
+        write_notes(table).splitlines(),
+        differences,
+        found[0] if found else [],
+        lines,
+    )

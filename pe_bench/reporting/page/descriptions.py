@@ -1,0 +1,47 @@
+"""What encodings and tasks say of themselves: as their runs recorded it, else in their source."""
+
+import ast
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.results.labels import split_label
+from pe_bench.results.record import RunRecord
+
+
+def describe_labels(kind: Kind, records: Iterable[RunRecord]) -> dict[str, Mapping[str, Any]]:
+    """Return what is known of each encoding or task, by label.
+
+    Returns:
+        "summary", a line, and "text", a docstring; "note", where they are not from the runs; of an
+        encoding also "facts" and "runs_on" where its runs say them. What is not known is absent.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in sorted(records, key=lambda one: one.age):
+        label = record.encoding if kind == "encoding" else record.task
+        found[label] = record.described.get(kind) or found.get(label) or {}
+    return {label: said or describe_source(kind, label) for label, said in found.items()}
+
+
+def describe_source(kind: Kind, label: str) -> dict[str, str]:
+    """Return what a shipped plugin says in its source, without importing it.
+
+    Args:
+        kind: of the plugin.
+        label: its spec; for one that is not shipped there is nothing.
+    """
+    name, _ = split_label(label)
+    if name not in plugins.names(kind):
+        return {}
+    path = plugins.path_of(kind, name)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
+    public = [node for node in classes if not node.name.startswith("_")]
+    text = ast.get_docstring(public[-1]) if public else None
+    return {
+        "summary": plugins.describe_file(path),
+        "text": inspect.cleandoc(text or ""),
+        "note": "As the source says now: these runs are older than the recording of such texts.",
+    }

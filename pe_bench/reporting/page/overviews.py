@@ -1,0 +1,93 @@
+"""The leaderboards over tasks, one for each preset and protocol."""
+
+from collections.abc import Sequence
+
+from pe_bench.reporting.across import (
+    Block,
+    correlation_rows,
+    describe_correlations,
+    describe_notes,
+    find_limits,
+    is_quality,
+    standing_cells,
+)
+from pe_bench.reporting.leaderboard import show_number
+from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
+from pe_bench.reporting.page.model import Overview, Row, TableSection
+
+
+def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) -> list[Overview]:
+    """Return a leaderboard for each preset and protocol, tuned or not."""
+    groups: dict[tuple[str, str, bool], list[TableSection]] = {}
+    for section in sections:
+        about = section.table.about
+        if is_quality(section.table):
+            key = (about.preset, about.protocol, bool(about.tuning))
+            groups.setdefault(key, []).append(section)
+    found = []
+    for (preset, protocol, tuned), own in groups.items():
+        tables = [section.table for section in own]
+        block = next((b for b in blocks if any(b.tables[0] is table for table in tables)), None)
+        title = " · ".join(filter(None, [preset, protocol, "tuned" if tuned else ""]))
+        found.append(_overview(title, preset, own, block))
+    return found
+
+
+def _overview(
+    title: str, preset: str, sections: list[TableSection], block: Block | None
+) -> Overview:
+    header = ["encoding"]
+    standings: dict[str, list[str]] = {}
+    bars: dict[str, dict[int, Bar]] = {}
+    if block and block.is_enough:
+        header += ["mean rank ↓", "95 % interval", "mean normalised score ↑", "95 % interval"]
+        header.append("letters")
+        ranks = scale_of([[one.rank_low, one.rank_high] for one in block.standings], percent=False)
+        scores = scale_of(
+            [[one.score_low, one.score_high] for one in block.standings] + [[0.0, 1.0]],
+            percent=False,
+        )
+        for one in block.standings:
+            standings[one.encoding] = standing_cells(one, block.letters[one.encoding])[1:]
+            both = {
+                1: interval_bar(ranks, one.rank, one.rank_low, one.rank_high),
+                3: interval_bar(scores, one.score, one.score_low, one.score_high, 0.0),
+            }
+            bars[one.encoding] = {place: bar for place, bar in both.items() if bar}
+    first = len(header) - 1
+    header += [section.table.about.task for section in sections]
+    columns = [_headline_cells(section) for section in sections]
+    names = dict.fromkeys(name for section in sections for name in section.table.ranking())
+    rows = []
+    for name in [*standings, *(name for name in names if name not in standings)]:
+        cells = standings.get(name, ["–"] * first)
+        cells = [*cells, *(column[name][0] if name in column else "–" for column in columns)]
+        shares = {}
+        for place, column in enumerate(columns):
+            share = column[name][1] if name in column else None
+            if share is not None:
+                shares[first + place] = share
+        learned = any(s.table.learned(name) > 0 for s in sections if name in s.table.encodings)
+        rows.append(Row(name, cells, bars.get(name, {}), shares, learned))
+    notes = describe_notes(block) if block else []
+    enough = block is not None and block.is_enough
+    correlations = [["", *(t.about.task for t in block.tables)]] if block and enough else []
+    correlations += correlation_rows(block) if block and enough else []
+    about = describe_correlations(block) if block and enough else ""
+    sources: list[str | None] = [None] * first
+    sources += [f"{section.id}:0" for section in sections]
+    return Overview(title, preset, notes, header, rows, sources, first, correlations, about)
+
+
+def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]]:
+    """Return each encoding's headline, and how far it is from the floor to the ceiling."""
+    table = section.table
+    column = section.numbers[0]
+    floor, ceiling = find_limits(table) if table.ranked() else (0.0, 1.0)
+    found = {}
+    for row in column.numbers.to_dict("records"):
+        share = (row["mean"] - floor) / (ceiling - floor)
+        text = show_number(column, row["encoding"], int(row["seeds"])).partition(" ")[0]
+        known = share == share
+        found[row["encoding"]] = (text, min(1.0, max(0.0, share)) if known else None)
+    return found

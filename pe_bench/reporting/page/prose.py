@@ -1,0 +1,64 @@
+"""Docstrings as HTML: paragraphs, formulas, tables with pipes, lists of arguments."""
+
+import re
+
+from markupsafe import Markup, escape
+
+CODE = re.compile(r"`([^`]+)`")
+ARGUMENT = re.compile(r"^ {0,4}([\w, *]+): (.*)$")
+SECTIONS = ("Args:", "Attributes:")
+
+
+def render(text: str) -> Markup:
+    """Return a docstring as HTML; nothing in it is read as HTML."""
+    parts = []
+    blocks = re.split(r"\n\s*\n", text.strip("\n"))
+    for block in blocks:
+        lines = block.splitlines()
+        if lines and lines[0].strip() in SECTIONS:
+            parts.append(_arguments(lines[1:]))
+        elif lines and all(line.lstrip().startswith("|") for line in lines):
+            parts.append(_table(lines))
+        elif lines and all(line.startswith("    ") for line in lines):
+            parts.append(Markup("<pre>{}</pre>").format("\n".join(line[4:] for line in lines)))
+        elif lines:
+            parts.append(Markup("<p>{}</p>").format(inline(" ".join(lines))))
+    return Markup("\n").join(parts)
+
+
+def inline(text: str) -> Markup:
+    """Return a sentence as HTML, with what stands between backticks as code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def anchor_of(text: str) -> str:
+    """Return a text as part of an anchor; several texts may have the same."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "x"
+
+
+def _table(lines: list[str]) -> Markup:
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    kept = [row for row in rows if not all(set(cell) <= set("-: ") for cell in row)]
+    html = []
+    for place, row in enumerate(kept):
+        tag = Markup("th") if place == 0 else Markup("td")
+        cells = [Markup("<{0}>{1}</{0}>").format(tag, inline(cell)) for cell in row]
+        html.append(Markup("<tr>{}</tr>").format(Markup("").join(cells)))
+    table = Markup("<table class=plain>{}</table>").format(Markup("").join(html))
+    return Markup("<div class=scroll>{}</div>").format(table)
+
+
+def _arguments(lines: list[str]) -> Markup:
+    found: list[tuple[str, str]] = []
+    for line in lines:
+        match = ARGUMENT.match(line)
+        if match:
+            found.append((match[1], match[2]))
+        elif found:
+            name, before = found[-1]
+            found[-1] = (name, f"{before} {line.strip()}")
+    items = [
+        Markup("<dt><code>{}</code></dt><dd>{}</dd>").format(name, inline(words))
+        for name, words in found
+    ]
+    return Markup("<dl>{}</dl>").format(Markup("").join(items))

@@ -1,0 +1,119 @@
+"""How numbers came about: the command that asks for them, code, device, settings."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pe_bench.config import show_rate
+from pe_bench.reporting.tables import Table
+from pe_bench.results.record import RunRecord
+
+
+def commands(table: Table, encoding: str | None = None) -> list[str]:
+    """Return what asks for the runs of a table, one command for all that go on from one model.
+
+    Values of a preset that were changed are not in them; `pe-bench rerun` knows these.
+
+    Args:
+        table: where the runs are.
+        encoding: label; None: all.
+    """
+    groups: dict[str, list[RunRecord]] = {}
+    for record in table.records:
+        if encoding in (None, record.encoding):
+            origin = record.adaptation["from"] if record.adaptation else ""
+            groups.setdefault(origin, []).append(record)
+    return [_command(table.about, origin, own) for origin, own in groups.items()]
+
+
+def _command(about: RunRecord, origin: str, records: Sequence[RunRecord]) -> str:
+    specs = {one.adaptation["encoding"] if one.adaptation else one.encoding for one in records}
+    words = ["pe-bench", "run", "--encoding", *sorted(specs)]
+    words += ["--from", origin] if origin else []
+    words += ["--task", about.task, "--seeds", *show_seeds([one.seed for one in records])]
+    if about.preset:
+        words += ["--preset", about.preset]
+    if about.protocol not in ("", "strict"):
+        words += ["--protocol", about.protocol]
+    tune = about.settings.get("tune")
+    if tune:
+        words += ["--tune", "--tune.lr", *map(show_rate, tune["lr"])]
+        words += ["--tune.seeds", *map(str, tune["seeds"])]
+    return shlex.join(words)
+
+
+def describe_training(table: Table) -> list[tuple[str, str]]:
+    """Return size, steps and the like of a table's models, for people."""
+    settings = table.about.settings
+    model: Mapping[str, Any] = settings.get("model") or {}
+    train: Mapping[str, Any] = settings.get("train") or {}
+    found = []
+    if model:
+        shape = f"{model.get('layers')} layers, width {model.get('width')}, "
+        shape += f"{model.get('heads')} heads"
+        found.append(("model", shape))
+    parameters = [one.parameters for one in table.records if one.parameters is not None]
+    if parameters:
+        low, high = min(parameters), max(parameters)
+        found.append(("parameters", f"{low:,}" if low == high else f"{low:,} to {high:,}"))
+    if train.get("steps"):
+        found.append(("training", f"{train['steps']:,} steps of {train.get('batch_size')} rows"))
+        rate = "chosen for every encoding" if settings.get("tune") else show_rate(train["lr"])
+        found.append(("learning rate", rate))
+    if table.about.train_length:
+        found.append(("training length", f"{table.about.train_length:,} tokens"))
+    if settings.get("precision"):
+        found.append(("precision", str(settings["precision"])))
+    return found
+
+
+def list_runs(table: Table) -> list[dict[str, Any]]:
+    """Return the runs of a table for people, in the order of encodings and seeds."""
+    runs = []
+    for record in sorted(table.records, key=lambda one: (one.encoding, one.seed)):
+        runs.append(
+            {
+                "encoding": record.encoding,
+                "seed": record.seed,
+                "run": record.name,
+                "version": record.encoding_version,
+                "commit": show_commit(record),
+                "device": str(record.environment.get("device") or ""),
+                "finished": record.finished[:16].replace("T", " "),
+                "seconds": None if record.seconds is None else round(record.seconds, 1),
+            }
+        )
+    return runs
+
+
+def show_commit(record: RunRecord) -> str:
+    """Return the commit of a run's code; empty: it is not known."""
+    git = record.environment.get("git")
+    if not git:
+        return ""
+    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"
+
+
+def show_settings(table: Table) -> str:
+    """Return everything that decides a number except encoding and seed, as JSON."""
+    return json.dumps(table.about.settings, indent=1, ensure_ascii=False, sort_keys=True)
+
+
+def show_versions(table: Table) -> str:
+    """Return Python and the packages that a table's numbers were made with."""
+    environment = table.about.environment
+    versions = [f"{name} {v}" for name, v in (environment.get("versions") or {}).items() if v]
+    python = [f"Python {environment['python']}"] if environment.get("python") else []
+    return ", ".join([*python, *versions])
+
+
+def show_seeds(seeds: Sequence[int]) -> list[str]:
+    """Return seeds as the command takes them, neighbours joined as in "0-4"."""
+    found: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if found and seed == found[-1][-1] + 1:
+            found[-1].append(seed)
+        else:
+            found.append([seed])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found]

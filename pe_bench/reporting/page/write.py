@@ -1,0 +1,144 @@
+"""Writes the page: content through a template, numbers as JSON, scripts and styles inlined."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pe_bench.reporting.leaderboard import NumberColumn
+from pe_bench.reporting.page import prose, provenance
+from pe_bench.reporting.page.colours import dark
+from pe_bench.reporting.page.content import gather
+from pe_bench.reporting.page.model import Content, TableSection
+from pe_bench.reporting.page.plots import list_charts
+from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.tables import Table
+from pe_bench.results.record import RunRecord
+from pe_bench.system.files import write_atomic
+
+HERE = Path(__file__).parent
+STYLES = ("page.css",)
+SCRIPTS = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "charts.js", "page.js")
+NAME = "index.html"
+
+
+def write_page(
+    folder: Path,
+    tables: Sequence[Table],
+    comparisons: Sequence[Comparison],
+    records: Sequence[RunRecord],
+) -> Path:
+    """Write index.html into a folder and return its path.
+
+    Args:
+        folder: to write to.
+        tables: of what is reported on.
+        comparisons: one for each table.
+        records: of all runs, also of those that are in no table.
+
+    Raises:
+        SavingError: it could not be saved.
+    """
+    path = folder / NAME
+    write_atomic(path, render(gather(tables, comparisons, records), tables))
+    return path
+
+
+def render(content: Content, tables: Sequence[Table]) -> str:
+    """Return the page as HTML."""
+    environment = Environment(
+        loader=PackageLoader("pe_bench.reporting.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = prose.inline
+    environment.filters["dark"] = dark
+    environment.filters["thousands"] = "{:,}".format
+    environment.globals["provenance"] = provenance
+    template = environment.get_template("page.html")
+    return template.render(
+        content=content,
+        styles=Markup("\n".join(map(_read, STYLES))),
+        scripts=[Markup(_read(name)) for name in SCRIPTS],
+        licences=Markup(_read("vendor/LICENSES.txt")),
+        data=embed(_data(content, tables)),
+    )
+
+
+def embed(data: Any) -> Markup:
+    """Return JSON that can stand in a script element: no text in it can end the element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _data(content: Content, tables: Sequence[Table]) -> dict[str, Any]:
+    """Return what the scripts need: encodings, and of each table its charts and single runs."""
+    encodings = [
+        {"label": one.label, "id": one.id, "family": one.family, "marker": one.style.marker}
+        for one in content.encodings
+    ]
+    sections = {section.id: _section_data(section, tables) for section in content.sections}
+    return {"encodings": encodings, "tables": sections}
+
+
+def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, Any]:
+    table = section.table
+    columns = section.numbers
+    runs: dict[str, list[list[Any]]] = {}
+    for run in provenance.list_runs(table):
+        encoding = run.pop("encoding")
+        runs.setdefault(encoding, []).append(list(run.values()))
+    about = table.about
+    return {
+        "heading": table.heading,
+        "settings": about.settings_digest,
+        "columns": [column.heading for column in columns],
+        "values": _values(table, columns),
+        "task": about.task,
+        "commands": {name: "\n".join(provenance.commands(table, name)) for name in runs},
+        "runs": runs,
+        "ranking": table.ranking(),
+        "learned": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
+        "measuresTime": about.measures_time,
+        "spread": "seeds" if table.scores["seeds"].max() > 1 else "items",
+        "charts": list_charts(table, tables),
+    }
+
+
+def _values(table: Table, columns: Sequence[NumberColumn]) -> dict[str, list[Any]]:
+    """Return of each encoding and column the value of every seed, with its interval over items."""
+    rows = table.rows[table.rows["second_axis"] == ""]
+    wanted = ["encoding", "subset", "metric", "length", "seed", "value", "ci_low", "ci_high", "n"]
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for name, subset, metric, length, *value in zip(*(rows[w] for w in wanted), strict=True):
+        key = (name, subset, metric, None if length != length else length)
+        found.setdefault(key, []).append([_plain(number) for number in value])
+    values: dict[str, list[Any]] = {name: [] for name in table.encodings}
+    for column in columns:
+        own = column.numbers.set_index("encoding")
+        for name, entries in values.items():
+            entry = None
+            if name in own.index:
+                row = own.loc[[name]].iloc[0]
+                length = None if row["length"] != row["length"] else row["length"]
+                entry = found.get((name, row["subset"], row["metric"], length))
+            entries.append(entry)
+    return values
+
+
+def _plain(number: Any) -> float | int | None:
+    value = float(number)
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    return int(value) if value.is_integer() else float(f"{value:.6g}")
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

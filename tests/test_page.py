@@ -1,0 +1,250 @@
+"""index.html: what is in it, that nothing in it can be read as HTML, and that it loads nothing."""
+
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_report import CURVE, SCORE, put
+
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.reporting import paired
+from pe_bench.reporting.page import prose, provenance
+from pe_bench.reporting.page.bars import interval_bar, scale_of
+from pe_bench.reporting.page.colours import dark, luminance
+from pe_bench.reporting.page.descriptions import describe_labels, describe_source
+from pe_bench.reporting.page.plots import list_charts
+from pe_bench.reporting.page.write import NAME, embed, write_page
+from pe_bench.reporting.styles import family_of, styles
+from pe_bench.reporting.tables import make_tables, read_tables
+from pe_bench.results.export import write_export
+from pe_bench.results.reading import read_records
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
+from pe_bench.running.describe import describe_encoding, describe_task
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
+
+SHIPPED: list[tuple[Kind, str]] = [
+    (kind, name) for kind in ("encoding", "task") for name in plugins.names(kind)
+]
+EVIL = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028"
+
+
+class Reader(HTMLParser):
+    """What a browser would find: elements, attributes that load something, data, text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.data = ""
+        self.inside = ""
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attrs)
+        self.links += [given[name] or "" for name in ("src", "href", "action") if name in given]
+        self.inside = "data" if given.get("id") == "data" else tag
+        assert not any(name.startswith("on") for name in given)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "data":
+            self.data += data
+        elif self.inside not in ("script", "style"):
+            self.texts.append(data)
+
+
+def make_page(root: Path) -> Path:
+    """Write the page of a results folder."""
+    records = read_records(root)
+    tables = make_tables(records)
+    return write_page(root, tables, [paired.compare_table(table) for table in tables], records)
+
+
+def read_page(root: Path) -> Reader:
+    reader = Reader()
+    reader.feed(make_page(root).read_text(encoding="utf-8"))
+    return reader
+
+
+def put_tasks(root: Path) -> None:
+    """Write three tasks of three encodings and three seeds, and a run that failed."""
+    for number, task in enumerate(("one", "two", "three")):
+        for place, encoding in enumerate(("rope", "alibi", "nope")):
+            for seed in range(3):
+                rows = [replace(SCORE, metric="f1", value=20 + 10 * place + number + seed)]
+                rows += [replace(row, metric="f1", value=50.0 + place) for row in CURVE]
+                views = (Column("test", "f1"), Curve("test", "f1", "by length"))
+                put(root, encoding, rows, seed, task=task, settings_digest=f"5e7{number}",
+                    headline=Headline("f1", "all"), views=views)  # fmt: skip
+    put(root, "fire", [], task="one", status="failed", reason="ValueError: it <broke>")
+
+
+def test_everything_is_on_the_page(tmp_path: Path) -> None:
+    put_tasks(tmp_path)
+    page = read_page(tmp_path)
+    text = " ".join(" ".join(page.texts).split())
+    assert "3 encodings, 3 tasks, 3 seeds, 27 runs" in text
+    assert "mean rank ↓" in text and "Means over 3 tasks." in text
+    assert "Linear biases: each head forgets at its own rate" in text  # not recorded: the source
+    assert "logit_ij -= slope_h (i - j)" in text and "As the source says now" in text
+    assert "fire on one, seed 0: failed, ValueError: it <broke>" in text
+    command = "pe-bench run --encoding alibi nope rope --task two --seeds 0-2 --preset quick"
+    assert command in text
+    data = json.loads(page.data)
+    assert [one["label"] for one in data["encodings"]] == ["alibi", "nope", "rope"]
+    (table,) = (one for one in data["tables"].values() if one["heading"].startswith("two"))
+    assert table["values"]["alibi"][0] == [[n, 31 + n, None, None, 9] for n in range(3)]
+    assert table["runs"]["alibi"][0][3] == "cccccccccc with changes"
+
+
+def test_it_loads_nothing(tmp_path: Path) -> None:
+    put_tasks(tmp_path)
+    page = read_page(tmp_path)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    anchors = re.findall(r' id="([^"]+)"', (tmp_path / NAME).read_text(encoding="utf-8"))
+    assert len(anchors) == len(set(anchors))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(anchors)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    assert policy in (tmp_path / NAME).read_text(encoding="utf-8")
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    changed: dict[str, Any] = {"described": {"encoding": {"summary": EVIL, "text": EVIL}}}
+    views = (Column("test", "bits_per_byte", EVIL), Curve("test", "bits_per_byte", EVIL, EVIL))
+    put(tmp_path, EVIL, [*CURVE, SCORE], task=EVIL, views=views, data={"label": EVIL}, **changed)
+    put(tmp_path, "rope", [*CURVE, SCORE], task=EVIL, views=views, data={"label": EVIL})
+    put(tmp_path, "fire", [], status="failed", reason=EVIL)
+    page = read_page(tmp_path)
+    assert "img" not in page.tags and "alert(1)" in "".join(page.texts)
+    assert json.loads(page.data)["encodings"][0]["label"] == EVIL
+    put_tasks(tmp_path / "plain")
+    assert page.tags.count("script") == read_page(tmp_path / "plain").tags.count("script") == 6
+
+
+def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
+    put_tasks(tmp_path)
+    first = make_page(tmp_path).read_bytes()
+    assert make_page(tmp_path).read_bytes() == first
+
+
+def test_nothing_to_compare_is_a_page_too(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [], status="failed", reason=None)
+    assert "0 encodings" in "".join(read_page(tmp_path).texts)
+
+
+def test_json_in_a_script_has_no_tags() -> None:
+    text = str(embed([EVIL]))
+    assert not set("<>&\u2028") & set(text) and json.loads(text) == [EVIL]
+    with pytest.raises(ValueError, match="JSON"):
+        embed(float("nan"))
+
+
+def test_docstrings_become_html() -> None:
+    text = """A `b` <i>c</i>:
+
+    x = a < b
+      y
+
+| here | there |
+|---|---|
+| `1` | 2 |
+
+Args:
+    size: how much,
+        and of what.
+    other: <b>"""
+    html = str(prose.render(text))
+    assert "<p>A <code>b</code> &lt;i&gt;c&lt;/i&gt;:</p>" in html
+    assert "<pre>x = a &lt; b\n  y</pre>" in html
+    assert "<th>here</th>" in html and "<td><code>1</code></td>" in html and "---" not in html
+    assert "<dt><code>size</code></dt><dd>how much, and of what.</dd>" in html
+    assert html.endswith("<dd>&lt;b&gt;</dd></dl>")
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_the_source_says_what_the_class_says(kind: Kind, name: str) -> None:
+    said = describe_source(kind, name)
+    cls = plugins.load(kind, name).cls
+    assert said["text"] == inspect.cleandoc(cls.__doc__ or "")
+    assert said["summary"] == plugins.describe(kind, name)
+
+
+def test_unknown_plugins_say_nothing() -> None:
+    assert describe_source("encoding", "mine.py:size=4") == {}
+
+
+def test_runs_record_what_plugins_say(tmp_path: Path) -> None:
+    task = resolve(RunOptions(cache=tmp_path), "flipflop")
+    alibi = describe_encoding(task, plugins.load("encoding", "alibi"))
+    assert alibi["facts"]["shift_invariant"] and "sdpa" in alibi["runs_on"]
+    assert "slope_h" in alibi["text"] and "flip-flop" in describe_task(task)["text"].lower()
+    texts = {"encoding": alibi, "task": describe_task(task)}
+    for seed in range(2):
+        put(tmp_path / "runs-of", "alibi", [SCORE], seed, described=texts)
+    put(tmp_path / "runs-of", "mine.py", [SCORE])
+    write_export(tmp_path / "small", read_records(tmp_path / "runs-of"))
+    records = read_records(tmp_path / "small")
+    assert [bool(record.described) for record in records] == [True, True, False]
+    assert describe_labels("encoding", records) == {"alibi": alibi, "mine.py": {}}
+    assert (tmp_path / "small" / "records.json").read_text().count("slope_h (i - j)") == 1
+
+
+def test_charts_have_the_numbers(tmp_path: Path) -> None:
+    grid = [
+        replace(SCORE, subset="grid", metric="f1", length=n, second_axis=str(m), value=10 * n + m)
+        for n in (1, 2)
+        for m in (1, 2, 4)
+    ]
+    views = (
+        Curve("test", "bits_per_byte", "by length"),
+        Heatmap("grid", "f1", "a grid", (2, 1)),
+        Gallery("grid", "f1", "lines", "logit"),
+    )
+    costs = {"all": {"training": {"seconds": 5}}, "test": {"training": {"seconds": 5}}}
+    put(tmp_path, "rope", [SCORE, *CURVE, *grid[:-1]], views=views, costs=costs)
+    put(tmp_path, "nope", [replace(SCORE, value=2.0), *CURVE, *grid], views=views, costs=costs)
+    (table,) = read_tables(tmp_path)
+    charts = list_charts(table, [table])
+    assert list(charts) == ["curves", "maps", "galleries", "costs"]
+    (curve,) = charts["curves"]
+    assert curve["series"]["rope"][0] == [8, 2.125, 1.635, 2.615, 1]
+    assert curve["trained"] == [[16, "trained to 16"]] and curve["y"] == "bits per byte ↓"
+    (heat,) = charts["maps"]
+    assert heat["series"]["rope"] == [[11, 12, 14], [21, 22, None]] and heat["domain"] == [0, 100]
+    assert charts["galleries"][0]["series"]["nope"][1] == [2, [[1, 21], [2, 22], [4, 24]]]
+    assert charts["costs"][0]["series"] == {"rope": [5, 1], "nope": [5, 2]}
+
+
+def test_seeds_in_commands_are_short() -> None:
+    assert provenance.show_seeds([4, 0, 1, 2, 7]) == ["0-2", "4", "7"]
+
+
+def test_bars_stay_in_their_cells() -> None:
+    scale = scale_of([[20.0, float("nan")], [110.0]], percent=True)
+    assert scale == (20.0, 100.0)
+    bar = interval_bar(scale, 60.0, 0.0, 110.0, 20.0)
+    assert bar is not None
+    assert (bar.left, bar.width, bar.middle, bar.reference) == (0.0, 100.0, 50.0, 0.0)
+    assert interval_bar(scale, 60.0, float("nan"), 80.0) is None
+    assert scale_of([[3.0]], percent=False) == (2.5, 3.5)
+
+
+def test_every_encoding_has_a_family_and_can_be_seen_in_the_dark() -> None:
+    names = plugins.names("encoding")
+    assert "other" not in {family_of(name) for name in names}
+    assert family_of("mine.py") == "other" and family_of("rope:base=5") == "rotary"
+    for style in styles(names).values():
+        colour = dark(style.colour)
+        channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        assert luminance(*channels) > 0.28

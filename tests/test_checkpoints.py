@@ -57,6 +57,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert one.dtype is other.dtype and torch.equal(one, other)
 
 
+def test_a_tensor_of_two_names_is_written_twice(tmp_path: Path) -> None:
+    tied = torch.randn(2, 3)
+    write_checkpoint(tmp_path / "one.safetensors", {"a": tied, "b": [tied]}, of="it")
+    found = read_checkpoint(tmp_path / "one.safetensors", of="it")
+    assert torch.equal(found["a"], tied) and torch.equal(found["b"][0], tied)
+
+
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "one.safetensors"
     write_checkpoint(path, {"weights": {"a": torch.ones(2, 3), "b": torch.arange(5)}}, of="it")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import some_slow
 from llamas import KINDS, reference, tokens
 from torch import Tensor
 
@@ -92,7 +93,7 @@ def decoder(spec: str, **shape: Any) -> Decoder:
 
 
 @pytest.mark.parametrize("spec", ["rope", "tape"])
-@pytest.mark.parametrize("kind", WITH_CACHE)
+@pytest.mark.parametrize("kind", some_slow(WITH_CACHE, ["llama 3.1", "qwen 2"]))
 @torch.no_grad()
 def test_a_new_encoding_leaves_a_llama_as_it_is(kind: str, spec: str) -> None:
     llama = reference(kind)
@@ -185,7 +186,7 @@ def load(folder: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
 
 
-@pytest.mark.parametrize("spec", PLAIN + OTHERS)
+@pytest.mark.parametrize("spec", some_slow(PLAIN + OTHERS, ["rope", PLAIN[3], "tape"]))
 @torch.no_grad()
 def test_a_saved_model(spec: str, tmp_path: Path) -> None:
     """transformers gives its logits, and what is read again has its bits."""

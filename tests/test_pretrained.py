@@ -119,6 +119,7 @@ def test_another_encoding_has_the_rotation_of_the_checkpoint(
     assert open_checkpoint(folder(kind)).spec(spec) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_CACHE])
 @torch.no_grad()
 def test_a_new_tape_is_the_model(kind: str, folder: Folder) -> None:
@@ -141,6 +142,17 @@ def test_shards_and_types(folder: Folder, tmp_path: Path) -> None:
     weights["lm_head.weight"] = weights.pop("model.lm_head.weight")
     assert weights.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_fingerprint_stands_for_the_weights(folder: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(folder("llama 2"), path)
+    before = open_checkpoint(path).fingerprint
+    assert before == open_checkpoint(folder("llama 2")).fingerprint
+    rewrite(path, **{"model.norm.weight": torch.full((48,), 0.5)})
+    changed = open_checkpoint(path).fingerprint
+    change(path, rms_norm_eps=1e-3)
+    assert len({before, changed, open_checkpoint(path).fingerprint}) == 3
 
 
 def test_tied_embeddings_are_one_matrix(folder: Folder) -> None:

@@ -1,5 +1,6 @@
 """A checkpoint folder: what it says about its model, and the model with any encoding in it."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
-from pe_bench.pretrained.weights import load_files, make_empty
+from pe_bench.pretrained.weights import load_files, make_empty, sample_files
 from pe_bench.registry import plugins
 from pe_bench.registry.options import show, split_spec
 from pe_bench.text.tokenizer import BpeTokenizer
@@ -53,6 +54,13 @@ class Checkpoint:
                 f"{self.folder} has the encoding {spec} of its author's own: give its file as spec"
             )
         return spec
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) that stands for the model: its config, and samples of its files."""
+        digest = hashlib.sha256((self.folder / "config.json").read_bytes())
+        digest.update(sample_files(self.folder))
+        return digest.hexdigest()
 
     def spec(self, spec: str) -> str:
         """Return the spec of an encoding with the rotation of this checkpoint.

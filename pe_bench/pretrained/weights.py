@@ -3,6 +3,7 @@
 Names and shapes are those of `LlamaForCausalLM`, with or without "model." in front.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 OF_ENCODING = "encodings."
 AGAIN = "download it again"
+BLOCKS = 256
+BLOCK = 4096  # bytes
 
 
 def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
@@ -127,6 +130,27 @@ def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
                 f"{path} is cut short, or is no safetensors file ({error}): {AGAIN}"
             ) from None
     return found
+
+
+def sample_files(folder: Path) -> bytes:
+    """Return a SHA-256 of sizes, headers and evenly spaced blocks of the safetensors files.
+
+    Files of many gigabytes are not read as a whole; training changes nearly every number.
+
+    Raises:
+        InputError: there are none.
+    """
+    digest = hashlib.sha256()
+    for path in _files(folder):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(header, size)))
+            for block in range(BLOCKS):
+                file.seek(block * max(0, size - BLOCK) // (BLOCKS - 1))
+                digest.update(file.read(BLOCK))
+    return digest.digest()
 
 
 def check_shapes(

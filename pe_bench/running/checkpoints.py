@@ -32,7 +32,13 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
     """
     found: dict[str, Tensor] = {}
     tree = json.dumps(_without_tensors(content, "", found))
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    tensors: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in found.items():
+        tensors[name] = tensor.detach().cpu().contiguous()
+        if tensors[name].data_ptr() in places:  # tied to another, which safetensors refuses
+            tensors[name] = tensors[name].clone()
+        places.add(tensors[name].data_ptr())
     about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
     write_atomic(path, safetensors.torch.save(tensors, about))
 

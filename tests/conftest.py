@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # One thread: the models are tiny, and threads that wait for each other on a busy machine cost
@@ -51,21 +51,20 @@ def cheap_seeds_and_files() -> Iterator[None]:
 
 FOLDER = Path(__file__).parent / "golden"
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-touched: dict[str, dict[str, str]] = {}
-"""File -> array -> "input" or "compared", for all golden numbers that tests have used."""
 
 
 class Golden:
-    """The arrays of one file of tests/golden, and a record of what was done with each."""
+    """The arrays of one file of tests/golden, and which of them tests have used and compared."""
 
     def __init__(self, name: str) -> None:
         with np.load(FOLDER / f"{name}.npz") as arrays:
             self.arrays = {key: torch.from_numpy(array) for key, array in arrays.items()}
-        self.record = touched.setdefault(name, {})
+        self.used: set[str] = set()
+        self.compared: set[str] = set()
 
     def __getitem__(self, key: str) -> Tensor:
         """An array to compute with."""
-        self.record.setdefault(key, "input")
+        self.used.add(key)
         return self.arrays[key]
 
     def check(
@@ -85,8 +84,8 @@ class Golden:
                 float64, 1e-5 in float32, 0 for whole numbers.
             where: which entries mean anything; None: all.
         """
-        self.record[key] = "compared"
-        expected = self.arrays[key]
+        self.compared.add(key)
+        expected = self[key]
         assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), key
         if where is not None:
             where = where.expand(expected.shape)
@@ -100,32 +99,29 @@ class Golden:
         assert error <= tolerance, f"{key} differs by {error:.1e} of its largest value"
 
 
-@pytest.fixture
-def golden() -> type[Golden]:
-    """golden("rope") opens a file."""
-    return Golden
+@pytest.fixture(scope="module")
+def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Golden]]:
+    """Opens files: golden("rope"). After the tests of a module, none of its arrays is unused."""
+    opened: dict[str, Golden] = {}
+
+    def open_file(name: str) -> Golden:
+        return opened.setdefault(name, Golden(name))
+
+    yield open_file
+    chosen = request.config.getoption("keyword") or "::" in " ".join(request.config.args)
+    if not chosen and not request.session.testsfailed:
+        unused = {name: file.arrays.keys() - file.used for name, file in opened.items()}
+        assert not any(unused.values()), unused
+        assert all(file.compared for file in opened.values())
 
 
-@pytest.fixture(scope="session")
-def golden_record() -> dict[str, dict[str, str]]:
-    """What has been done with every golden array so far."""
-    return touched
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `last` look at what the others have left."""
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tests of a file in one process: they share fixtures."""
+    if config.getoption("dist", "no") == "load":  # pytest -n 2
+        config.option.dist = "loadfile"
 
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How much was held against reference implementations."""
-    uses = [use for arrays in touched.values() for use in arrays.values()]
-    if uses:
-        compared, read = uses.count("compared"), uses.count("input")
-        terminalreporter.write_line(f"golden arrays: {compared} compared, {read} read as inputs")

@@ -19,7 +19,7 @@ from pe_bench.results.schema import Measurement
 from pe_bench.task import Task, TaskContext
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-KINDS = {"nope", "rope", "alibi", "cope", "randpe", "tape"}
+KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
 """Encodings that act at different places; a test of all encodings is slow beyond these."""
 
 NO_MEANS = {"effective_length"}

@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 # One thread: the models are tiny, and threads that wait for each other on a busy machine cost
@@ -15,7 +16,11 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
+
+from pe_bench.reporting import charts, pictures
+from pe_bench.system import environment
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -46,7 +51,28 @@ def cheap_seeds_and_files() -> Iterator[None]:
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(os, "fsync", lambda file: None)
+        patch.setattr(environment, "_git", cache(environment._git))  # three processes
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def blank_pictures() -> Iterator[None]:
+    """Pictures are drawn and their files are empty: `real_pictures` is for those who look."""
+
+    def save(figure: Figure, path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        return path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "save", save)
+        yield
+
+
+@pytest.fixture
+def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are files with something on them."""
+    monkeypatch.setattr(pictures, "save", charts.save)
 
 
 FOLDER = Path(__file__).parent / "golden"

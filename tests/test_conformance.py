@@ -15,6 +15,7 @@ from torch import Tensor
 from pe_bench.checks import encodings as module
 from pe_bench.checks.depth import describe_missing_layers, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
+from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
@@ -308,7 +309,7 @@ def write(tmp_path: Path) -> Any:
 @pytest.fixture
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is printed."""
-    few = ("repeatable", "causal", "rotation")
+    few = ("repeatable", "causal", "gradients", "finite", "max_position", "rotation")
     monkeypatch.setattr(module, "CHECKS", {name: CHECKS[name] for name in few})
 
 
@@ -442,24 +443,25 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     assert find_unlike_layers(make, replace(CONFIG, layers=4)) == []
 
 
-def test_the_printed_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_table(
+    write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
+) -> None:
     idle = write(BROKEN["has a parameter that nothing uses"][0], "idle.py")
     table = write(BROKEN["has too long a table declared"][0], "table.py")
     assert not check_encodings(["nope", idle, table], wide=True)
     lines = capsys.readouterr().out.splitlines()
     head, nope, rows = lines[0], lines[1], lines[2:4]
-    assert head.split() == [*CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
-    without = ("kernels", "max_position", "permutation", "rotation")
-    cells = ["-" if name in without else "ok" for name in CHECKS]
+    assert head.split() == [*module.CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
+    cells = ["-" if name in ("max_position", "rotation") else "ok" for name in module.CHECKS]
     assert nope.split() == ["nope", *cells, "0", "+0.00%", "+0.0%"]
     assert [row.split().count("FAIL") for row in rows] == [1, 0]
-    assert [row.split().count("ERROR") for row in rows] == [0, 3]
+    assert [row.split().count("ERROR") for row in rows] == [0, 2]
     legend = {line.split("  ")[0]: line for line in lines[5:]}
-    assert {*CHECKS, "parameters", "extra FLOPs", "extra cache", "-"} <= set(legend)
+    assert {*module.CHECKS, "parameters", "extra FLOPs", "extra cache", "-"} <= set(legend)
     assert legend["causal"].endswith("No output depends on later tokens.")
     wrong = [line for line in lines if line.startswith(("idle.py: ", "table.py: "))]
     assert wrong[0] == "idle.py: gradients: no gradient reaches encodings.0.unused"
-    assert wrong[1].startswith("table.py: bfloat16, finite, max_position, costs: Table.embed")
+    assert wrong[1].startswith("table.py: finite, max_position, costs: Table.embed")
     assert len(wrong) == 2
 
 
@@ -479,13 +481,13 @@ def test_the_printed_table_of_good_encodings(
     assert check_encodings(["nope"])
     head, line, *_ = lines = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["hold", "n/a", "wrong"]
-    assert line.split() == ["nope", "2", "1", "0", "0", "+0.00%", "+0.0%"]
+    assert line.split() == ["nope", "4", "2", "0", "0", "+0.00%", "+0.0%"]
     assert max(map(len, lines)) <= 80 and not any("nope:" in line for line in lines)
     assert check_encodings(["nope"], verbose=True)
     lines = capsys.readouterr().out.splitlines()
     assert "nope: rotation: -: does not declare rotation_equivariant = True" in lines
     (ok,) = [line for line in lines if line.startswith("nope: repeatable, ")]
-    assert ok == "nope: repeatable, causal, costs: ok"
+    assert ok == "nope: repeatable, causal, gradients, finite, costs: ok"
     assert check_encodings([f"{write(LOG_TEMPERATURE)}:every=4"])
     note = "mine.py:every=4: note: layers 3, 7, 11 and 15 of 16 differ from layer 0"
     assert capsys.readouterr().out.splitlines()[-1].startswith(note)
@@ -530,5 +532,5 @@ def test_a_fall_back_to_the_slow_kernel_is_an_error() -> None:
 
 
 def test_kernels_are_checked_on_a_gpu_alone() -> None:
-    found = examine(Subject(plugins.load("encoding", "nope").make))
-    assert found["kernels"].status == "-"
+    with pytest.raises(NotApplicable):
+        CHECKS["kernels"](Subject(plugins.load("encoding", "nope").make))

@@ -88,7 +88,8 @@ def test_decoding_a_token_never_waits_for_the_device(name: str) -> None:
 UNTRACED = {"fox", "cable", "randpe"}  # autograd.Function of blocks, draws on the CPU
 
 
-@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - UNTRACED), everyday=("rope", "tape")))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*NAMES} - UNTRACED))
 def test_hooks_do_not_break_a_compiled_graph_under_autocast(name: str) -> None:
     model = make_model(name).train()
     tokens = torch.arange(24).view(2, 12) % 12
@@ -376,6 +377,7 @@ def test_parts_run_apart_within_their_time(
     assert not late.holds
 
 
+@pytest.mark.slow
 def test_flex_attention_stays_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_ = functools.partial(torch.compile, backend="eager")
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)

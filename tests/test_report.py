@@ -24,7 +24,6 @@ from matplotlib.figure import Figure
 from pe_bench.cli import main
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry import plugins
-from pe_bench.reporting import pictures
 from pe_bench.reporting.curves import draw_curves, draw_scores
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
@@ -108,18 +107,6 @@ def cells(text: str) -> list[dict[str, str]]:
     return found
 
 
-@pytest.fixture
-def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are drawn and their files are empty, for tests of tables."""
-
-    def save(figure: Figure, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        return path
-
-    monkeypatch.setattr(pictures, "save", save)
-
-
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     for seed, value in enumerate((1.0, 2.0, 4.5)):
         score = replace(SCORE, value=value, stderr=0.25 * (seed + 1), ci_low=value - 1)
@@ -184,7 +171,6 @@ def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
         write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_what_can_be_told_apart(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", [50, 51, 49, 50.5, 52])
     put_seeds(tmp_path, "near", [50.2, 51, 49, 50, 52.5])
@@ -244,7 +230,6 @@ def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:
     assert "rank" not in cells(text)[0] and "nothing can be said about differences" in text
 
 
-@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
 def test_best_comes_first(tmp_path: Path, metric: str) -> None:
     known = {"mine": Metric("my score", "points", higher_is_better=True)}
@@ -298,7 +283,6 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
     assert read_results(tmp_path / "nothing").empty
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
         settings = {"train": {"lr": lr, "steps": 5}, "start": None}
@@ -319,7 +303,6 @@ def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
     assert f"Differs from other tables of this title in: source={'a' * 80}.\n" in text
 
 
-@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
@@ -350,7 +333,6 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert "learned" in brief and "fire" not in brief
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_parts_that_are_missing(tmp_path: Path) -> None:
     about: dict[str, Any] = {"unavailable": {"far": "no file far.jsonl"}, "views": PART_COLUMNS}
     put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
@@ -386,7 +368,6 @@ def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     runs = tmp_path / "elsewhere"
     put_seeds(runs, "rope", [50, 51, 49, 50.5, 52])
@@ -445,14 +426,7 @@ def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
     return read_table(root)
 
 
-def check_files(root: Path) -> None:
-    """The first picture is in the leaderboard, and something is on it."""
-    paths = [path for path in write_report(root) if path.suffix == ".png"]
-    assert f"](plots/{paths[0].name})" in (root / "leaderboard.md").read_text(encoding="utf-8")
-    pixels = image.imread(paths[0])
-    assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
-
-
+@pytest.mark.usefixtures("real_pictures")
 def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
     put_many(tmp_path, CURVE, TEST)
     found: list[list[bytes]] = []
@@ -465,6 +439,7 @@ def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
 
 
+@pytest.mark.usefixtures("real_pictures")
 def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
     (axis,) = figure.axes
@@ -475,7 +450,10 @@ def test_curves(tmp_path: Path) -> None:
     lines = [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
     assert [16, 16] in lines and lines.count([8, 16, 32]) >= len(LONG)
     assert "trained to 16" in [text.get_text() for text in axis.texts]
-    check_files(tmp_path)
+    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
+    assert f"](plots/{paths[0].name})" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    pixels = image.imread(paths[0])
+    assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
 
 
 def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
@@ -524,7 +502,6 @@ def test_scores_of_parts(tmp_path: Path) -> None:
     boxes = [label.get_window_extent() for label in labels]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     assert set(legend_of(figure)) == {*LONG, "partly"}
-    check_files(tmp_path)
 
 
 def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
@@ -541,6 +518,7 @@ def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Pa
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.usefixtures("real_pictures")
 def test_heatmaps(tmp_path: Path) -> None:
     """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
     view = Heatmap("cells", "em", "A map", (2, None))
@@ -625,6 +603,7 @@ def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
     assert r"TypeError: \<class 'x'\> \| \<b\>" in text
 
 
+@pytest.mark.usefixtures("real_pictures")
 def test_a_report_that_cannot_be_saved_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

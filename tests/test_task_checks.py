@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import some_slow
 
+from pe_bench.checks import encodings
 from pe_bench.checks.tasks import CHECKS, TaskSubject, examine
 from pe_bench.cli import main
 from pe_bench.registry import plugins
@@ -188,11 +190,7 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("scrolls", "properties") else ())
-        for name in plugins.names("task")
-    ],
+    "name", some_slow(plugins.names("task"), everyday=("copying", "flipflop", "probes"))
 )
 def test_shipped_tasks(name: str, cache_folder: Path) -> None:
     assert findings(name, cache_folder) == {}
@@ -211,6 +209,7 @@ def test_the_command_tells_kinds_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(encodings, "CHECKS", {"causal": encodings.CHECKS["causal"]})
     monkeypatch.chdir(tmp_path)
     write()
     assert main(["check", "nope", "./sorting.py:samples=4", "probes"]) == 0

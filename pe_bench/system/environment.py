@@ -5,6 +5,7 @@ import platform
 import resource
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def ask_driver(field: str) -> str | None:
     return done.stdout.strip()
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)

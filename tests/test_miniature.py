@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from helpers import some_slow
 
 from pe_bench.errors import InputError
 from pe_bench.tasks.scrolls.miniature import SPLITS, draw, draw_answer, rows
@@ -93,7 +94,7 @@ def test_a_document_of_trained_length_holds_a_dozen_facts(style: str) -> None:
     assert sum(counts) / len(counts) > 11.5
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", some_slow(STYLES, everyday=("inference", "story question")))
 def test_no_constant_answer_scores(style: str) -> None:
     """Neither an answer that is given somewhere nor the most frequent words of all answers."""
     records = rows(style, "validation", 120, QUICK)

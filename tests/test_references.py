@@ -41,7 +41,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
-    task = make_task(TASKS[name], tmp_path, samples=8)
+    task = make_task(TASKS[name], tmp_path, samples=2)
     found = task.references()
     assert tuple(found) == REFERENCES
     rows = measure(task, Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size), tmp_path)

@@ -339,7 +339,7 @@ def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
 
 
 def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path: Path) -> None:
-    made = stage("scrolls:items=12")
+    made = stage("scrolls:items=3")
     task = made.task
     known = {}
     for opened in task.data.values():

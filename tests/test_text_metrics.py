@@ -102,6 +102,7 @@ def test_one_example_has_no_standard_error() -> None:
     assert math.isnan(score("em", ["a b"], [["b"]])["em_stderr"])
 
 
+@pytest.mark.slow
 def test_equals_the_official_values(real_documents: Path, tmp_path: Path) -> None:
     cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text("utf-8"))
     for name, case in cases.items():

@@ -237,12 +237,14 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", plugins.names("task"))
-def test_held_out_batches_are_like_training_and_no_part_of_it(name: str, tmp_path: Path) -> None:
+def test_held_out_batches_are_like_training_and_no_part_of_it(
+    name: str, tmp_path: Path, cache_folder: Path
+) -> None:
     for part, lines in (("train", 3000), ("test", 300)):
         (tmp_path / part).mkdir()
         text = "".join(f"Line {i}: {i * i % 997} and {i % 13}.\n" for i in range(lines))
         (tmp_path / part / "a.txt").write_text(text)
-    options = RunOptions(cache=tmp_path / "cache", data={"perplexity": tmp_path}, tune=Tuning())
+    options = RunOptions(cache=cache_folder, data={"perplexity": tmp_path}, tune=Tuning())
     task = resolve(options, name).task
     phase = task.subsets[0] if task.trains_each_subset else None
     if task.train.steps:

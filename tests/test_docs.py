@@ -60,5 +60,5 @@ def test_the_readme_has_the_two_commands_that_set_everything_up() -> None:
         for mark in ("run", "tests")
     )
     assert run and run[1].endswith("pe-bench run --encoding tape --task scrolls")
-    assert tests and tests[1].endswith("pytest")
+    assert tests and tests[1].endswith("pytest -n 2")
     assert all("-c constraints.txt" in found[1] for found in (run, tests))

@@ -218,7 +218,7 @@ def test_the_command_tells_kinds_apart(
     assert lines[1].startswith("nope ")
     ok = ["ok"] * len(CHECKS)
     assert [line.split()[1:] for line in lines[head + 1 : head + 3]] == [ok, ok]
-    write("default_rng([seed, step])", "default_rng()")
+    write("default_rng([seed, step])", "default_rng([seed, step, next(calls)])")
     assert main(["check", "./sorting.py"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == (

@@ -12,7 +12,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import DataError, InputError
 from pe_bench.positions import Positions, State, random_ids
-from pe_bench.registry.plugins import EncodingSpec
+from pe_bench.registry.plugins import EncodingSpec, TaskSpec
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
@@ -100,6 +100,7 @@ __all__ = [
     "Status",
     "Task",
     "TaskContext",
+    "TaskSpec",
     "TokenIds",
     "Tokenizer",
     "TrainConfig",

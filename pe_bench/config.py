@@ -102,6 +102,9 @@ class TrainConfig:
     weight_decay: float = option(0.01, "on matrices only, not on norms and biases")
     beta2: float = option(0.999, "second moment decay of AdamW (the first is 0.9)")
     clip: float = option(1.0, "largest gradient norm; 0: no clipping")
+    recompute: bool = option(
+        False, "activation checkpointing: make a block's activations once more for the gradient"
+    )
     save_every: float = option(30.0, "seconds between resumable checkpoints")
 
     def __post_init__(self) -> None:

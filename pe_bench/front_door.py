@@ -61,7 +61,7 @@ def run(
     results: Path | str = "results",
     data: Path | str | Mapping[str, Path | str] | None = None,
     subsets: Iterable[str] | None = None,
-    tokenizer: str = "bytes",
+    tokenizer: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "fp32", "bf16"] = "auto",
     train: Mapping[str, Any] | None = None,

@@ -66,20 +66,22 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """One scale of a task: "quick" (2 CPU cores), "small" (one GPU), "paper" (as published).
+    """One scale of a task: "quick" (two CPU cores), "small", "mid" (one GPU), "paper" (published).
 
     Attributes:
         train: its training phase. `length` is None where the task's options decide it.
         model: the decoder's shape; None where the task starts from another task's model.
         options: values for the task's own options, which a spec may override.
         starts_from: spec of the task whose trained model this one fine-tunes; None: trained from
-            scratch.
+            scratch. An option of the type `TaskSpec` names another one.
+        tokenizer: spec of the tokenizer, for a task on text with a model of its own.
     """
 
     train: TrainConfig
     model: ModelConfig | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     starts_from: str | None = None
+    tokenizer: str = "bytes"
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ BAD_INPUT = [
     ([*NOPE, "--precision", "fp8"], "'fp8' (choose from"),
     (
         [*NOPE, "--preset", "quik"],
-        "no preset 'quik' (did you mean 'quick'?); there are quick, small",
+        "no preset 'quik' (did you mean 'quick'?); there are quick, small, mid, paper",
     ),
-    ([*NOPE, "--preset", "paper"], "give a folder of its text with --data perplexity=DIR"),
+    ([*NOPE, "--preset", "paper", "--tokenizer", "bytes"], "tokens of words' size"),
     (
         [*NOPE, "--protocol", "strickt"],
         "no protocol 'strickt' (did you mean 'strict'?); there is",

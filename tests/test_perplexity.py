@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import check_items
 from torch import Tensor
 
 from pe_bench.config import ModelConfig, TrainConfig
@@ -19,10 +20,12 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
-from pe_bench.results.items import Place, recompute
+from pe_bench.results.items import Items, Place, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.views import Headline
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import scored_windows, source
 from pe_bench.tasks.perplexity.task import Perplexity
@@ -113,7 +116,8 @@ def by_hand(
     ]
     windows = windows if chosen is None else [windows[i] for i in chosen]
     parts: dict[tuple[str, str, int], list[tuple[int, list[int], list[float]]]] = {}
-    for (document, window), keys in zip(windows, task.scored_windows.keys.tolist(), strict=True):
+    masks = task.scored_windows("test").keys.tolist()
+    for (document, window), keys in zip(windows, masks, strict=True):
         whole = token_losses(task, model, window)
         for length in LENGTHS:
             losses, rest = token_losses(task, model, window[:length]), window[-length:]
@@ -479,6 +483,85 @@ def test_ids_without_text(
     assert named.fingerprint == task.fingerprint and named.data_label.startswith("pg19-")
 
 
+def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_path: Path) -> None:
+    """Each as if it were the test part of what is trained on; the headline is their mean."""
+    root = tmp_path / "corpora"
+    root.mkdir()
+    (tmp_path / "tiny").rename(root / "pg19")
+    write(root / "code" / "test", [800, 600])  # has no other part
+    write(root / "proofpile" / "train", [1400])
+    write(root / "proofpile" / "test", [1100])
+    context = replace(context, data=root)
+    task = Perplexity(context, corpus="pg19", test="pg19+code+proofpile")
+    alone = Perplexity(context, corpus="pg19")
+    assert task.subsets == ("pg19", "code", "proofpile")
+    assert task.batch(None, 0, 3).tokens.equal(alone.batch(None, 0, 3).tokens)
+    assert task.data_label.startswith("pg19-") and task.data_label != alone.data_label
+    model = decoder(alone)
+    rows: list[Measurement] = []
+    items: list[Items] = []
+    for subset in task.subsets:
+        with torch.inference_mode():
+            found = task.evaluate(model, subset, 0, Journal(tmp_path / subset))
+        assert found.notes[0].startswith(f"{subset}: ")
+        rows += found.rows
+        items += found.items
+    summary = task.summarize(rows)
+    check_items([*rows, *summary], items, tmp_path)
+    own = evaluate(alone, model, tmp_path / "alone")
+    expected = numbers([*own, *alone.summarize(own)])
+    found_rows = numbers([*rows, *summary])
+    for (name, metric, length), number in expected.items():
+        assert found_rows[f"pg19-{name}", metric, length] == pytest.approx(number, nan_ok=True)
+    other = Perplexity(replace(context, data=root / "proofpile"))
+    there = numbers(evaluate(other, model, tmp_path / "other"))
+    key = ("context", "bits_per_byte", 64)
+    assert found_rows["proofpile-context", *key[1:]] == pytest.approx(there[key], nan_ok=True)
+    headline = [found_rows[f"{name}-4x-context", "bits_per_byte", None][1] for name in task.subsets]
+    assert found_rows[*HEADLINE, None][1] == pytest.approx(np.mean(headline))
+    shown = {(view.subset, view.metric) for view in task.views}
+    assert shown < {(row.subset, row.metric) for row in [*rows, *summary]}
+    references = task.references()["trigram table"]
+    assert {row.subset for row in references} >= {f"{name}-context" for name in task.subsets}
+    assert numbers(references)["code-context", *key[1:]][1] != pytest.approx(
+        numbers(alone.references()["trigram table"])[key][1]
+    )
+    partial = task.summarize([row for row in rows if not row.subset.startswith("code-")])
+    (mean,) = [row for row in partial if (row.subset, row.metric) == HEADLINE]
+    assert mean.status in ("partial", "not_learned")
+    tests = task.provenance()["tests"]
+    assert [tests[name]["documents"] for name in task.subsets] == [3, 2, 1]
+
+
+def test_a_test_part_of_ids(context: TaskContext, tmp_path: Path) -> None:
+    (tmp_path / "tiny").rename(tmp_path / "code")
+    place = tmp_path / "pg19"
+    place.mkdir()
+    ids = np.frombuffer((tmp_path / "code" / "test" / "0.txt").read_bytes(), np.uint8)
+    ids.astype("<u2").tofile(place / "test.bin")
+    task = Perplexity(replace(context, data=tmp_path), corpus="code", test="pg19")
+    assert len(task.windows_of("pg19")) == 500 // 64
+    assert task.provenance()["tests"]["pg19"]["documents"] is None
+    with (place / "test.bin").open("ab") as file:
+        file.write(b"a\0")
+    changed = Perplexity(replace(context, data=tmp_path), corpus="code", test="pg19")
+    assert changed.data_label != task.data_label
+
+
+@pytest.mark.parametrize(("preset", "corpus"), [("small", "pg19"), ("mid", "c4"), ("paper", "c4")])
+def test_presets_have_a_public_corpus_and_words(
+    context: TaskContext, monkeypatch: pytest.MonkeyPatch, preset: str, corpus: str
+) -> None:
+    fetch = Mock(return_value=folder_corpus(folder(context, "train").parent))
+    monkeypatch.setattr(source, "public_corpus", fetch)
+    files = Perplexity.presets[preset].options.get("train_files", 1)
+    options = RunOptions(preset=preset, cache=context.cache, train={"length": 16})
+    task = resolve(options, "perplexity")
+    fetch.assert_called_once_with(corpus, files, context.cache)
+    assert task.task.context.tokenizer == Perplexity.presets[preset].tokenizer
+    assert task.task.context.tokenizer.startswith("bpe:")
+
+
 def test_a_public_corpus_is_fetched_for_larger_presets(
     context: TaskContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -506,7 +589,17 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
         ({}, {"corpus": "stdlib"}, "stdlib comes with Python: leave out --data"),
         ({"data": None}, {"corpus": "pg19"}, "quick downloads nothing: give a folder .* of pg19"),
         ({"preset": "small", "data": None}, {"corpus": "code"}, "no download of code, .*: give a"),
-        ({"preset": "paper", "data": None}, {}, "preset paper .*: give a folder .* or write .*c4"),
+        ({"preset": "paper"}, {}, "preset paper counts in tokens of words' size.* bpe:32000"),
+        ({}, {"test": "pg19+cod"}, r"no corpus 'cod' \(did you mean 'code'\?\); .* joined by \+"),
+        ({}, {"test": "code+pg19+code"}, "names code twice"),
+        ({}, {"test": "pg19"}, "downloads nothing: give a folder with the text of pg19"),
+        ({"preset": "small"}, {"test": "code"}, "no download of code"),
+        ({"data": Path("PARENT")}, {"test": "code"}, "code to be measured on, so that what is"),
+        (
+            {"data": Path("PARENT")},
+            {"test": "code", "corpus": "pg19"},
+            "needs a folder of its own in it: one of pg19, .* named by perplexity:corpus",
+        ),
         ({"data": Path("x.bin")}, {}, "there is no file x.bin"),
         ({"data": Path("x.bin"), "tokenizer": "bpe:300"}, {}, "holds ids, .* give its tokenizer"),
     ],
@@ -514,6 +607,10 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
 def test_bad_input(
     context: TaskContext, changed: dict[str, Any], options: dict[str, Any], sentence: str
 ) -> None:
+    if changed.get("data") == Path("PARENT"):
+        place = folder(context, "test").parent
+        place.rename(place.with_name("code"))
+        changed = {"data": place.parent}
     if "1602" in sentence:
         (folder(context, "test") / "long.txt").write_text("long " * 1602)
     with pytest.raises(InputError, match=sentence):

@@ -65,6 +65,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def write_texts(folder: Path) -> Path:
+    """Write a corpus to pre-train on, with its splits."""
+    for split in ("train", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / "a.txt").write_text(f"{split}: {' and so on' * 500}")
+    return folder
+
+
 def untrained(stage: ResolvedTask) -> Decoder:
     return stage.make_model(plugins.load("encoding", "rope"), 0).eval()
 
@@ -271,6 +279,29 @@ def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         stage(preset="small")
 
 
+def test_the_start_has_options_of_its_own(stage: Stage, given: Path, tmp_path: Path) -> None:
+    """A label for each start, whatever the order of its options; what is measured is the same."""
+    (tmp_path / "texts").mkdir()
+    for name in ("pg19", "code"):
+        write_texts(tmp_path / "texts" / name)
+    data = {"": given, "perplexity": tmp_path / "texts"}
+    found = [
+        stage(f"scrolls:start={start},items=4", data=data)
+        for start in (
+            "perplexity:windows=3:corpus=pg19",
+            "perplexity:corpus=pg19:windows=3",
+            "perplexity:corpus=code:test=pg19+code",
+        )
+    ]
+    first, same, other = found
+    assert first.label == "scrolls:start=perplexity:corpus=pg19:windows=3,items=4"
+    assert first.digest() == same.digest() != other.digest()
+    assert first.start and first.start.label == "perplexity:corpus=pg19,windows=3"
+    assert other.start and other.start.task.subsets == ("pg19", "code")
+    assert first.task.fingerprint == other.task.fingerprint
+    assert first.settings["start"]["options"]["corpus"] == "pg19"
+
+
 def test_real_documents(stage: Stage, real_documents: Path) -> None:
     task = stage(data={"": real_documents / "scrolls"}).task
     assert set(task.unavailable) == {"summ_screen_fd"}
@@ -296,7 +327,9 @@ def test_other_presets_read_the_archives_of_the_hub(
         return tmp_path / name
 
     monkeypatch.setattr(splits, "hub_file", fetch)
-    task = stage(preset="small", cache=tmp_path / "cache").task
+    data = {"perplexity": write_texts(tmp_path / "texts")}
+    task = stage(preset="small", data=data, cache=tmp_path / "cache").task
+    assert task.tokenizer.name == "bpe:8192"
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
     assert task.fingerprint == stage(data={"": given}).task.fingerprint  # the same documents

@@ -182,7 +182,7 @@ def make_parser() -> Parser:
     run.add_argument(
         "--preset",
         default="quick",
-        help="quick (two CPU cores, minutes, no download; default), small (one GPU), paper",
+        help="quick (two CPU cores, minutes, no download; default), small, mid (one GPU), paper",
     )
     run.add_argument(
         "--protocol", default="strict", help="strict (default) or paper (as published)"
@@ -201,7 +201,7 @@ def make_parser() -> Parser:
         help="run these parts of the task only, as a run of its own",
     )
     run.add_argument(
-        "--tokenizer", default="bytes", help="bytes (default), bpe:8192, or a tokenizer.json"
+        "--tokenizer", help="bytes, bpe:8192, or a tokenizer.json; default: the preset's"
     )
     _device_option(run, "auto")
     run.add_argument(

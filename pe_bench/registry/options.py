@@ -12,11 +12,16 @@ from typing import Any, Literal
 from pe_bench.errors import InputError, suggest
 
 
-class EncodingSpec(str):
-    """Type of an option that names an encoding, for one that adds to another.
+class NestedSpec(str):
+    """A spec as the value of an option: colons are between its options, where a spec has commas."""
 
-    Colons are between its options, where a spec has commas: `abacus:base=rope:base=5e5:rotary=0.5`.
-    """
+
+class EncodingSpec(NestedSpec):
+    """Type of an option that names an encoding: `abacus:base=rope:base=5e5:rotary=0.5`."""
+
+
+class TaskSpec(NestedSpec):
+    """Type of an option that names a task: `scrolls:start=perplexity:corpus=pg19`."""
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
@@ -28,7 +33,7 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
     match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
     where, text = (match["where"], match["options"]) if match else (spec, None)
-    separator = ":" if isinstance(spec, EncodingSpec) else ","
+    separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}
     for pair in (text or "").split(separator):
         if not pair:
@@ -137,9 +142,8 @@ def show_type(annotation: Any) -> str:
         return " or ".join("none" if arg is type(None) else show_type(arg) for arg in args)
     if origin is Literal:
         return ", ".join(map(str, args))
-    if annotation is EncodingSpec:
-        return "an encoding"
     names = {bool: "true, false", int: "a whole number", float: "a number"}
+    names |= {EncodingSpec: "an encoding", TaskSpec: "a task"}
     return names.get(annotation, "a text")
 
 

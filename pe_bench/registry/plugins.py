@@ -21,6 +21,8 @@ from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import (
     EncodingSpec,
+    NestedSpec,
+    TaskSpec,
     convert_options,
     options_of,
     show,
@@ -31,6 +33,7 @@ __all__ = [
     "EncodingSpec",
     "Kind",
     "Plugin",
+    "TaskSpec",
     "describe",
     "kinds_of",
     "load",
@@ -160,12 +163,15 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     if preset in getattr(cls, "presets", {}):
         defaults |= cls.presets[preset].options
     changed = {}
+    shown = []
     for name, default in defaults.items():
-        if name in options and _canonical(options[name]) != _canonical(default):
+        value = _canonical(options.get(name, default), preset)
+        if value != _canonical(default, preset):
             changed[name] = options[name]
+            shown.append(f"{name}={show(value)}")
     label = _name(kind, where, cls)
-    if changed:
-        label += ":" + ",".join(f"{k}={show(_canonical(v))}" for k, v in changed.items())
+    if shown:
+        label += ":" + ",".join(shown)
     version = _version(cls, kind, where, options, defaults)
     return Plugin(kind, label, changed, cls, version, _file_of(cls), spec)
 
@@ -238,10 +244,11 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     return name
 
 
-def _canonical(value: Any) -> Any:
-    """Return a value of which there is one for each setting: a named encoding by its label."""
-    if isinstance(value, EncodingSpec):
-        return EncodingSpec(load("encoding", value).label.replace(",", ":"))
+def _canonical(value: Any, preset: str) -> Any:
+    """Return a value of which there is one for each setting: a named plugin by its label."""
+    if isinstance(value, NestedSpec):
+        kind: Kind = "task" if isinstance(value, TaskSpec) else "encoding"
+        return type(value)(load(kind, value, preset).label.replace(",", ":"))
     return value
 
 
@@ -264,8 +271,8 @@ def _version(
     own = sources.own
     parts = []
     for value in given.values():
-        if isinstance(value, EncodingSpec):
-            continue  # below
+        if isinstance(value, NestedSpec):
+            continue  # below, or among the settings of the task that it names
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
     if _is_path(where) and Path(where).is_dir():

@@ -16,9 +16,9 @@ class RunOptions:
     """The options of `pe-bench run` that apply to every run of a grid, with its defaults.
 
     Attributes:
-        preset: "quick", "small" or "paper".
+        preset: "quick", "small", "mid" or "paper".
         protocol: "strict" or "paper".
-        tokenizer: spec of the tokenizer, for tasks on text.
+        tokenizer: spec of the tokenizer, for tasks on text; None: the preset's.
         precision: "fp32" or "bf16".
         data: folder by name of a task; the key "" stands for every task that is named in the
             command.
@@ -38,7 +38,7 @@ class RunOptions:
 
     preset: str = "quick"
     protocol: str = "strict"
-    tokenizer: str = "bytes"
+    tokenizer: str | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     data: Mapping[str, Path] = field(default_factory=dict)
     subsets: tuple[str, ...] | None = None

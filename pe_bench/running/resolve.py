@@ -13,7 +13,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
-from pe_bench.registry.plugins import Plugin
+from pe_bench.registry.plugins import Plugin, TaskSpec
 from pe_bench.results.identity import digest_settings
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
@@ -21,8 +21,9 @@ from pe_bench.running.tuning import Tuning, default_rates
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 
-# How often a phase saves and how it slices a batch change no number beyond rounding.
-IRRELEVANT = ("save_every", "micro_batch")
+# How often a phase saves, how it slices a batch and whether it keeps activations change no number
+# beyond rounding.
+IRRELEVANT = ("save_every", "micro_batch", "recompute")
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,13 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = _preset(options, plugin, asked)
-    start = resolve(options, preset.starts_from, asked=False) if preset.starts_from else None
+    start = _start(options, plugin, preset)
     context = _context(options, plugin, preset, asked, start)
     task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
     model = start.model if start else _shape(options, preset, task)
+    # What a task starts from is in the settings under `start`.
+    own = {k: v for k, v in plugin.options.items() if not isinstance(v, TaskSpec)}
     settings = {
         "task": plugin.label,
         "versions": {
@@ -111,7 +114,7 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
             "decoder": decoder.VERSION,
             "training": training.VERSION,
         },
-        "options": {**preset.options, **plugin.options},
+        "options": {**preset.options, **own},
         "preset": context.preset,
         "protocol": context.protocol,
         "data": task.fingerprint,
@@ -124,6 +127,29 @@ def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTa
     if tuning:
         settings["tune"] = asdict(tuning)
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
+
+
+def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
+    """Return the task that a task starts from: that of its option, else that of its preset.
+
+    Raises:
+        InputError: the option has no effect, or nothing can start from that task.
+    """
+    given = [value for value in plugin.options.values() if isinstance(value, TaskSpec)]
+    if given and preset.starts_from is None:
+        raise InputError(
+            f"start={given[0]} has no effect: the preset {options.preset} trains from scratch"
+        )
+    spec = given[0] if given else preset.starts_from
+    if spec is None:
+        return None
+    start = resolve(options, spec, asked=False)
+    if start.task.trains_each_subset or not isinstance(start.task.vocabulary, Tokenizer):
+        raise InputError(
+            f"{start.label} is no language model to start from: name one such as "
+            "perplexity:corpus=pg19"
+        )
+    return start
 
 
 def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
@@ -145,7 +171,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     if unused and not any(_preset_of(task).train.steps for task in tasks):
         raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
     reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
-    if options.tokenizer != RunOptions.tokenizer and not reads_text:
+    if options.tokenizer is not None and not reads_text:
         raise InputError(f"--tokenizer has no effect: {labels} reads no text")
     names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
     for name in options.data:
@@ -227,7 +253,7 @@ def _context(
         protocol=options.protocol if asked else "strict",
         train=train,
         data=_data(options, plugin, asked),
-        tokenizer=options.tokenizer,
+        tokenizer=options.tokenizer or preset.tokenizer,
         cache=options.cache,
         subsets=options.subsets if asked else None,
         start=start.task if start else None,

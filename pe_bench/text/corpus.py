@@ -8,7 +8,7 @@ are the same.
 import hashlib
 import os
 import sysconfig
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -197,6 +197,11 @@ def folder_corpus(folder: Path) -> Corpus:
         if valid:
             parts["valid"] = _texts_in(folder, valid[0])
         parts["test"] = _texts_in(folder, test[0])
+    _check_sizes(folder, parts)
+    return _corpus(folder.resolve().name, parts)
+
+
+def _check_sizes(folder: Path, parts: Mapping[Split, Sequence[TextFile]]) -> None:
     for split, files in parts.items():
         size = sum(file.size for file in files)
         if size < MIN_BYTES:
@@ -204,7 +209,19 @@ def folder_corpus(folder: Path) -> Corpus:
                 f"the {split} part of {folder} has {size} bytes of UTF-8 text; "
                 f"at least {MIN_BYTES} are needed"
             )
-    return _corpus(folder.resolve().name, parts)
+
+
+def folder_test(folder: Path) -> Piece:
+    """Return what `folder_corpus` calls the test part, also of a folder that has no other one.
+
+    Raises:
+        DataError: there is too little text.
+    """
+    if _named(folder, "train") or not _named(folder, "test"):
+        return folder_corpus(folder).test
+    files = _texts_in(folder, _named(folder, "test")[0])
+    _check_sizes(folder, {"test": files})
+    return Piece(tuple(files))
 
 
 def _named(folder: Path, part: str) -> list[Path]:

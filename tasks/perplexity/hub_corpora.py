@@ -111,18 +111,27 @@ def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
     if source is None:
         return None
 
-    def find(files: Sequence[str]) -> list[Path]:
-        places = [[folder / file, folder / Path(file).name] for file in files]
-        found = [[path for path in pair if path.is_file()] for pair in places]
-        return [pair[0] for pair in found if pair]
-
-    train, test = find(source.train)[:train_files], find(source.test)
+    train, test = _find(folder, source.train)[:train_files], _find(folder, source.test)
     if bool(train) != bool(test):
         there, lacking = (train[0].name, source.test) if train else (test[0].name, source.train)
         raise DataError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
     if not train:
         return None
     return _in_pieces(name, read_files(folder, train), read_files(folder, test))
+
+
+def copied_test(name: str, folder: Path) -> Piece | None:
+    """Return the held-out text from a folder with copies of the hub's files; None: it has none."""
+    source = PUBLIC.get(name)
+    found = _find(folder, source.test) if source else []
+    return Piece(tuple(read_files(folder, found))) if found else None
+
+
+def _find(folder: Path, files: Sequence[str]) -> list[Path]:
+    """Return those files of which a folder has a copy, in its subfolders or in none."""
+    places = [[folder / file, folder / Path(file).name] for file in files]
+    found = [[path for path in pair if path.is_file()] for pair in places]
+    return [pair[0] for pair in found if pair]
 
 
 def _in_pieces(

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, ratio
+from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, mean_of, ratio
+from pe_bench.results.views import View
 from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
 from pe_bench.tasks.perplexity.tokenized_corpus import Places
 from pe_bench.tasks.perplexity.windows import Span
@@ -32,6 +33,56 @@ VIEWS = (
     ),
     Curve("position", "bits_per_byte", "by position in the longest windows"),
 )
+
+
+def corpus_views(names: Sequence[str]) -> tuple[View, ...]:
+    """Return columns and panels where several corpora are measured: of the mean and of each."""
+    columns: list[View] = [view for view in VIEWS if isinstance(view, Column)]
+    curves: list[View] = []
+    for name in names:
+        columns.append(Column(f"{name}-4x-context", "bits_per_byte"))
+        for view in VIEWS:
+            if isinstance(view, Curve):
+                title = f"{name}: {view.title}"
+                curves.append(replace(view, subset=f"{name}-{view.subset}", title=title))
+    return (*columns, *curves)
+
+
+def of_corpus(cell: Items, name: str) -> Items:
+    """Return a cell as that of one of several corpora, which counts in the mean over them too."""
+    groups: list[Place] = []
+    for place in cell.groups:
+        groups += [place._replace(subset=f"{name}-{place.subset}"), place]
+    return replace(cell, subset=f"{name}-{cell.subset}", groups=tuple(groups))
+
+
+def rows_of_corpus(measured: Sequence[Measurement], name: str) -> list[Measurement]:
+    """Return the rows of one of several corpora, its name left out of theirs."""
+    start = f"{name}-"
+    own = [row for row in measured if row.subset.startswith(start)]
+    return [replace(row, subset=row.subset.removeprefix(start)) for row in own]
+
+
+def mean_rows(summaries: Sequence[Measurement], names: Sequence[str]) -> list[Measurement]:
+    """Return the means over corpora of the rows that the table shows of each.
+
+    Args:
+        summaries: of each corpus, with its name.
+        names: of all corpora; where one is missing, means are "partial".
+    """
+    groups: dict[Place, list[Measurement]] = {}
+    there = set()
+    for name in names:
+        for row in rows_of_corpus(summaries, name):
+            there.add(name)
+            groups.setdefault(Place(row.subset, row.metric), []).append(row)
+    rows = []
+    for place, group in groups.items():
+        status: Status = "ranked" if len(there) == len(names) else "partial"
+        if any(row.status == "not_learned" for row in group):
+            status = "not_learned"
+        rows.append(mean_of(place.subset, group, status))
+    return rows
 
 
 def summary_names(trained: int, longest: int) -> dict[Place, str]:

@@ -13,13 +13,22 @@ from pe_bench.api import (
     load_tokenizer,
     stdlib_corpus,
 )
-from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, public_corpus
+from pe_bench.errors import suggest
+from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, copied_test, public_corpus
 from pe_bench.tasks.perplexity.tokenized_corpus import (
+    EvalText,
     Tokens,
     corpus_tokens,
+    file_test,
     file_tokens,
     is_token_text,
+    piece_test,
 )
+from pe_bench.text.corpus import Piece, folder_test
+
+CORPORA = ("stdlib", "pg19", "proofpile", "code", "c4")
+DEFAULT = {"small": "pg19", "mid": "c4", "paper": "c4"}
+"""The corpus of a preset; stdlib of others."""
 
 
 def open_source(
@@ -35,6 +44,11 @@ def open_source(
     Raises:
         DataError, InputError: there is no such text.
     """
+    if context.preset == "paper" and context.tokenizer == "bytes":
+        raise InputError(
+            "preset paper counts in tokens of words' size, of which bytes make four or five: give "
+            "a tokenizer.json as --tokenizer, or leave it out for bpe:32000"
+        )
     if context.data is None:
         text = _without_data(context, corpus, train_files)
     elif corpus == "stdlib":
@@ -54,20 +68,88 @@ def open_source(
 
 
 def _without_data(context: TaskContext, corpus: str | None, train_files: int) -> Corpus:
-    if corpus is None and context.preset == "paper":
-        raise DataError(
-            "preset paper trains on C4: give a folder of its text with --data perplexity=DIR, "
-            "or write perplexity:corpus=c4 to download files of 0.3 GB, 36 in all, as training "
-            "goes on"
-        )
-    if corpus in (None, "stdlib"):
+    corpus = corpus or DEFAULT.get(context.preset, "stdlib")
+    if corpus == "stdlib":
         return stdlib_corpus()
+    _check_download(context, corpus)
+    return public_corpus(corpus, train_files, context.cache)
+
+
+def _check_download(context: TaskContext, corpus: str) -> None:
+    """Refuse to download for preset quick.
+
+    Raises:
+        DataError: it would have to.
+    """
     if context.preset == "quick":
         raise DataError(
             f"preset quick downloads nothing: give a folder with the text of {corpus} with "
             "--data perplexity=DIR, or use --preset small"
         )
-    return public_corpus(corpus, train_files, context.cache)
+
+
+def open_tests(
+    context: TaskContext, corpus: str | None, test: str, tokenizer: Tokenizer, tokens: Tokens
+) -> dict[str, EvalText]:
+    """Return the texts to measure on, by the names of their corpora.
+
+    Args:
+        context: what the run decides.
+        corpus: name of the corpus that is trained on, or None.
+        test: names joined by +.
+        tokenizer: of the run.
+        tokens: what is trained on.
+
+    Raises:
+        DataError, InputError: there is no such text.
+    """
+    data = context.data
+    found = {}
+    for name in test.split("+"):
+        if name == corpus or name == tokens.name:
+            found[name] = EvalText(name, tokens.fingerprint, tokens.test)
+        elif data is not None and is_token_text(data / name, "test"):
+            found[name] = file_test(name, data / name, tokenizer)
+        else:
+            piece = _test_piece(context, name)
+            found[name] = piece_test(name, piece, tokenizer, context.cache)
+    return found
+
+
+def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
+    """Check the names of the corpora to measure on, and that none of them would be trained on.
+
+    Raises:
+        InputError: one is unknown, named twice, or part of what is trained on.
+    """
+    names = test.split("+")
+    for name in names:
+        if name not in CORPORA:
+            raise InputError(
+                f"perplexity:test has no corpus '{name}'{suggest(name, list(CORPORA))}; there are "
+                f"{', '.join(CORPORA)}, joined by +"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"perplexity:test names {name} twice: leave one of them out")
+    if context.data is None:
+        return
+    inside = [name for name in names if (context.data / name).exists()]
+    if inside and not (corpus and (context.data / corpus).exists()):
+        raise InputError(
+            f"{context.data} has {inside[0]} to be measured on, so that what is trained on needs a "
+            f"folder of its own in it: one of {', '.join(CORPORA[1:])}, named by perplexity:corpus"
+        )
+
+
+def _test_piece(context: TaskContext, name: str) -> Piece:
+    """Return the test part of a corpus: of a folder in --data, of Python, or a download."""
+    folder = context.data / name if context.data is not None else None
+    if folder is not None and folder.exists():
+        return copied_test(name, folder) or folder_test(folder)
+    if name == "stdlib":
+        return stdlib_corpus().test
+    _check_download(context, name)
+    return public_corpus(name, 0, context.cache).test
 
 
 def _open_ids(context: TaskContext, path: Path, corpus: str | None) -> tuple[Tokenizer, Tokens]:

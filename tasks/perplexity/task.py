@@ -1,7 +1,8 @@
 """Bits per byte and perplexity up to 4 times the training length, on any text (default: Python)."""
 
 import hashlib
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     InputError,
+    Items,
     Journal,
     Measurement,
     Metric,
@@ -26,20 +28,27 @@ from pe_bench.api import (
     TrainConfig,
     progress,
 )
+from pe_bench.results.views import View
 from pe_bench.tasks.perplexity.ngram_tables import MAX_TOKENS, NAMES, NgramTables
 from pe_bench.tasks.perplexity.rows import (
     VIEWS,
     context_curve,
+    corpus_views,
     make_items,
+    mean_rows,
+    of_corpus,
     row_of,
+    rows_of_corpus,
     summary_rows,
 )
-from pe_bench.tasks.perplexity.scored_windows import ScoredWindows
-from pe_bench.tasks.perplexity.source import open_source
+from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
+from pe_bench.tasks.perplexity.source import check_tests, open_source, open_tests
+from pe_bench.tasks.perplexity.tokenized_corpus import EvalText
 from pe_bench.tasks.perplexity.training_text import TrainingText
 from pe_bench.tasks.perplexity.windows import Windows, find_windows, make_spans
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
+TEST = "test"  # the subset where what is measured is the test part of what is trained on
 
 
 class Perplexity(Task):
@@ -69,6 +78,9 @@ class Perplexity(Task):
     Standard errors and intervals are over documents, not over windows. Bits per byte compare across
     tokenizers, perplexities do not.
 
+    With `test=pg19+code` each of these corpora is a subset: its rows begin with its name
+    (`pg19-context`), references are of that corpus, and rows without a name are means over corpora.
+
     | TAPE's and LongLoRA's evaluation | protocol strict | protocol paper |
     |---|---|---|
     | a window starts every 256 tokens | windows do not overlap | every `stride` tokens |
@@ -79,27 +91,39 @@ class Perplexity(Task):
     | means of the means of batches | a ratio of sums | as strict |
     | half precision | float32 unless asked for | as strict |
 
-    Published numbers (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are of fine-tuned
-    pre-trained models; nothing here is trained like that.
+    | the TAPE paper's training on C4 | preset paper |
+    |---|---|
+    | Llama 2's 32,000 tokens | `bpe:32000`, fitted to the first file; Llama's as `--tokenizer` |
+    | 512 rows of 1024 tokens, 10,000 steps, AdamW, 1e-4 to 0, warm-up 2 % | the same |
+    | beta2 0.999, eps 1e-8, decay 0.01, clip 1 | the same; no decay of norms |
+    | RMSNorm, eps 1e-5, before each part; SwiGLU | the same |
+    | mean loss of each micro-batch, then of these | mean over all targets of a step |
+    | documents begin with BOS, no EOS | a row begins with BOS, documents end with EOS |
+    | a random tenth of the files, shuffled in a buffer | 35 files, windows at random places |
+
+    Published perplexities (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are of
+    fine-tuned pre-trained models; nothing here is trained like that.
 
     Args:
-        corpus: what to train and score on. With --data it names what is there: DIR/NAME or DIR, a
-            folder of text, of JSON lines, of copies of the hub's files, or .bin files of ids.
-            Without --data pg19, proofpile and c4 are downloaded, not for preset quick. None: what
-            --data has, else stdlib.
-        windows: number of test windows, spread evenly over all; 0: all.
+        corpus: what to train on. With --data it names what is there: DIR/NAME or DIR, a folder of
+            text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data
+            pg19, proofpile and c4 are downloaded, not for preset quick. None: what --data has,
+            else stdlib for preset quick, pg19 for small, c4 for mid and paper.
+        test: corpora to measure on, joined by +: pg19+proofpile+code. Each is DIR/NAME of --data,
+            or a download. None: the test part of what is trained on.
+        windows: number of test windows of each corpus, spread evenly over all; 0: all.
         stride: tokens of a tail; None: those of the shortest windows.
         train_files: number of files of a public corpus' train split, used one after the other.
     """
 
     version = 3
     headline = Headline("bits_per_byte", "4x-context")
-    all_subsets = ("test",)
+    all_subsets: tuple[str, ...] = (TEST,)
     metrics = {
         "context_gain": Metric("gain over 1x-context, bits per byte", higher_is_better=True),
         "effective_length": Metric("effective length", "tokens", higher_is_better=True),
     }
-    views = VIEWS
+    views: tuple[View, ...] = VIEWS
     axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")
     check_options = {"windows": 8}
@@ -113,6 +137,21 @@ class Perplexity(Task):
             TrainConfig(steps=1000, batch_size=64, length=1024, lr=6e-4, warmup=0.05),
             BASE.changed(layers=8),
             {"windows": 256},
+            tokenizer="bpe:8192",
+        ),
+        "mid": Preset(
+            TrainConfig(
+                steps=8000,
+                batch_size=256,
+                micro_batch=64,
+                length=1024,
+                lr=6e-4,
+                warmup=0.02,
+                beta2=0.95,
+            ),
+            BASE,
+            {"windows": 256, "train_files": 14},  # of C4: none of 2.1 billion tokens twice
+            tokenizer="bpe:16384",
         ),
         "paper": Preset(
             TrainConfig(
@@ -126,6 +165,7 @@ class Perplexity(Task):
             ),
             LARGE,
             {"train_files": 35},  # of C4: 5.2 billion Llama tokens, none of them twice
+            tokenizer="bpe:32000",
         ),
     }
 
@@ -134,6 +174,7 @@ class Perplexity(Task):
         context: TaskContext,
         *,
         corpus: Literal["stdlib", "pg19", "proofpile", "code", "c4"] | None = None,
+        test: str | None = None,
         windows: int = 0,
         stride: int | None = None,
         train_files: int = 1,
@@ -152,17 +193,32 @@ class Perplexity(Task):
                 f"not {stride}"
             )
         self.windows = windows
+        if test is not None:
+            check_tests(context, corpus, test)
         self.tokenizer, self.tokens = open_source(context, corpus, train_files)
         self.vocabulary = self.tokenizer
-        self.data_label = f"{self.tokens.name}-{self.tokens.fingerprint[:8]}"
-        self.fingerprint = f"{self.tokens.fingerprint}+{self.tokenizer.fingerprint}"
+        self.texts = {TEST: EvalText(self.tokens.name, "", self.tokens.test)}
+        content = self.tokens.fingerprint
+        if test is not None:
+            self.texts = open_tests(context, corpus, test, self.tokenizer, self.tokens)
+            self.all_subsets = tuple(self.texts)
+            self.views = corpus_views(self.all_subsets)
+            parts = [content, *(text.fingerprint for text in self.texts.values())]
+            content = hashlib.sha256("+".join(parts).encode()).hexdigest()
+        self.by_corpus = test is not None
+        self.data_label = f"{self.tokens.name}-{content[:8]}"
+        self.fingerprint = f"{content}+{self.tokenizer.fingerprint}"
+        self.windows_of = lru_cache(maxsize=None)(self._find_windows)
+        self.scored_windows = lru_cache(maxsize=None)(self._score_windows)
+        self._references_of = lru_cache(maxsize=None)(self._measure_tables)
         self.training = TrainingText(
             self.tokens, self.tokenizer.bos, self.train, self.length, context.hold_out
         )
 
     def skip(self, encoding: Encoding) -> str | None:
         """Return why the task cannot be run, also where no test document is long enough."""
-        return super().skip(encoding) or self._too_short()
+        reasons = [super().skip(encoding), *map(self._too_short, self.subsets)]
+        return next(filter(None, reasons), None)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         return self.training.batch(seed, step)
@@ -171,10 +227,10 @@ class Perplexity(Task):
         return self.training.held_out_batch(step)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
-        too_short = self._too_short()
+        too_short = self._too_short(subset)
         if too_short:
             raise InputError(too_short)
-        scored = self.scored_windows
+        scored = self.scored_windows(subset)
         count = len(scored.windows)
         device = model.lm_head.weight.device
 
@@ -183,94 +239,133 @@ class Perplexity(Task):
 
         encoding = model.encoding
         consistent = encoding.prefix_consistent and not encoding.needs_final_length
-        with progress(f"{self.data_label} · evaluate", count, unit="window") as bar:
+        title = f"{subset if self.by_corpus else self.data_label} · evaluate"
+        with progress(title, count, unit="window") as bar:
             for first, stop in scored.slices():
                 if str(stop - 1) not in journal.items:
                     nats = scored.nats(losses, first, stop, consistent=consistent)
                     journal.add({str(first + i): row for i, row in enumerate(nats.tolist())})
                 bar.update(stop - first)
         nats = np.array([journal.items[str(i)] for i in range(count)])  # (N, spans)
-        items = make_items(scored, nats)
-        return Evaluation([row_of(cell) for cell in items], (self._definitions(),), items)
+        items = self._items(subset, nats)
+        return Evaluation([row_of(cell) for cell in items], (self._definitions(subset),), items)
 
     def references(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""
-        tables = self._references.items()
-        return {name: [*rows, *self.summarize(rows)] for name, rows in tables}
+        found = {}
+        for name in NAMES:
+            rows: list[Measurement] = []
+            for subset in self.subsets:
+                rows += self._references_of(subset)[name]
+            found[name] = [*rows, *self.summarize(rows)]
+        return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         """Return what the table shows; only what is better than a trigram table is ranked."""
         if not measured:
             return []
-        trigrams = context_curve(self._references[NAMES[-1]])
-        threshold = trigrams[self.length].value
+        if not self.by_corpus:
+            return self._summarize(TEST, measured)
+        rows: list[Measurement] = []
+        for name in self.subsets:
+            own = rows_of_corpus(measured, name)
+            if own:
+                summary = self._summarize(name, own)
+                rows += [replace(row, subset=f"{name}-{row.subset}") for row in summary]
+        return [*rows, *mean_rows(rows, self.all_subsets)]
+
+    def _summarize(self, subset: str, measured: list[Measurement]) -> list[Measurement]:
+        """Return the summary of one text, from its rows without its name."""
+        trigrams = self._references_of(subset)[NAMES[-1]]
+        if self.by_corpus:
+            trigrams = rows_of_corpus(trigrams, subset)
+        threshold = context_curve(trigrams)[self.length].value
         return summary_rows(measured, self.length, self.max_eval_tokens, threshold)
 
     def provenance(self) -> dict[str, Any]:
-        windows = self.test_windows
-        places = np.concatenate([[self.max_eval_tokens, self.stride], windows.starts]).astype("<i8")
-        return {
+        found = {
             "label": self.data_label,
             "corpus": self.tokens.name,
             "fingerprint": self.tokens.fingerprint,
             "tokenizer": self.tokenizer.name,
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
+        }
+        if not self.by_corpus:
+            return {**found, **self._provenance(TEST)}
+        tests = {}
+        for name in self.subsets:
+            tests[name] = {"fingerprint": self.texts[name].fingerprint, **self._provenance(name)}
+        return {**found, "tests": tests}
+
+    def _provenance(self, subset: str) -> dict[str, Any]:
+        """Return which stretches of a text are measured."""
+        windows = self.windows_of(subset)
+        places = np.concatenate([[self.max_eval_tokens, self.stride], windows.starts]).astype("<i8")
+        return {
             "windows": len(windows),
             "documents": len(np.unique(windows.clusters)) if windows.text.bounded else None,
             # Which stretches of the text with that fingerprint.
             "windows_sha256": hashlib.sha256(places.tobytes()).hexdigest(),
         }
 
-    @cached_property
-    def test_windows(self) -> Windows:
-        """Windows of the test documents."""
+    def _find_windows(self, subset: str) -> Windows:
+        """Return the windows of a text's documents."""
         step = self.max_eval_tokens if self.context.protocol == "strict" else self.stride
-        return find_windows(self.tokens.test(), self.max_eval_tokens, step, self.windows)
+        return find_windows(self.texts[subset].open(), self.max_eval_tokens, step, self.windows)
 
     @cached_property
-    def scored_windows(self) -> ScoredWindows:
-        """The test windows with the tokens that count in each."""
+    def tables(self) -> NgramTables:
+        """Tables of n-grams, counted in the training text."""
         text = self.training.at_step(0)
         ids = text.read(0, min(self.training.border(text), MAX_TOKENS))
+        return NgramTables(ids, self.tokenizer.vocab_size)
+
+    def _score_windows(self, subset: str) -> ScoredWindows:
+        """Return the windows of a text with the tokens that count in each."""
         return ScoredWindows(
-            self.test_windows,
+            self.windows_of(subset),
             make_spans(self.lengths, self.stride),
             self.tokenizer,
-            NgramTables(ids, self.tokenizer.vocab_size),
+            self.tables,
             tail=self.stride,
             trained=self.length,
         )
 
-    @cached_property
-    def _references(self) -> dict[str, list[Measurement]]:
-        """The rows of each table of n-grams, without a summary."""
-        scored = self.scored_windows
+    def _items(self, subset: str, nats: Nats) -> list[Items]:
+        """Return the losses (N, spans) of a text's windows as items."""
+        items = make_items(self.scored_windows(subset), nats)
+        return [of_corpus(cell, subset) for cell in items] if self.by_corpus else items
+
+    def _measure_tables(self, subset: str) -> dict[str, list[Measurement]]:
+        """Return the rows of each table of n-grams, without a summary."""
+        scored = self.scored_windows(subset)
         found = {}
         for order, name in enumerate(NAMES, start=1):
-            losses = partial(scored.tables.token_losses, order=order)
+            losses = partial(self.tables.token_losses, order=order)
             nats = [scored.nats(losses, *part, consistent=True) for part in scored.slices()]
-            found[name] = [row_of(cell) for cell in make_items(scored, np.concatenate(nats))]
+            found[name] = [row_of(cell) for cell in self._items(subset, np.concatenate(nats))]
         return found
 
-    def _too_short(self) -> str | None:
-        if len(self.test_windows):
+    def _too_short(self, subset: str) -> str | None:
+        if len(self.windows_of(subset)):
             return None
         return (
-            f"no test document of {self.tokens.name} has {self.max_eval_tokens} tokens, four times "
-            "the training length: use longer documents or a smaller --train.length"
+            f"no test document of {self.texts[subset].name} has {self.max_eval_tokens} tokens, "
+            "four times the training length: use longer documents or a smaller --train.length"
         )
 
-    def _definitions(self) -> str:
-        windows = self.test_windows
-        keys = self.scored_windows.keys
+    def _definitions(self, subset: str) -> str:
+        windows = self.windows_of(subset)
+        keys = self.scored_windows(subset).keys
         documents = len(np.unique(windows.clusters))
         source = (
             f"{documents} documents"
             if windows.text.bounded
             else "a file that does not tell where documents begin, so they may cross documents"
         )
+        name = f"{subset}: " if self.by_corpus else ""
         return (
-            f"{len(windows)} windows of {source}: the headline is the loss of the last "
+            f"{name}{len(windows)} windows of {source}: the headline is the loss of the last "
             f"{self.stride} tokens of each after all others, {self.max_eval_tokens} in all; "
             f"{keys.sum()} of these {keys.size} are key tokens, which can be copied "
             f"from the window but not from its last {self.length} tokens"

@@ -64,14 +64,35 @@ class Tokens:
     test: Callable[[], TokenText]
 
 
+@dataclass(frozen=True)
+class EvalText:
+    """A text to measure on.
+
+    Attributes:
+        name: of its corpus.
+        fingerprint: SHA-256 (hex) of what it is taken from.
+        open: opens it.
+    """
+
+    name: str
+    fingerprint: str
+    open: Callable[[], TokenText]
+
+
 def corpus_tokens(corpus: Corpus, tokenizer: Tokenizer, cache: Path) -> Tokens:
     """Return a corpus as ids, each document followed by EOS, kept in subfolders of a cache."""
+    train = [_opening(piece, tokenizer, cache) for piece in corpus.train]
+    test = _opening(corpus.test, tokenizer, cache)
+    return Tokens(corpus.name, corpus.fingerprint, train, test)
 
-    def opening(piece: Piece) -> Callable[[], TokenText]:
-        return remembered(partial(_tokenized, piece, tokenizer, cache))
 
-    train = [opening(piece) for piece in corpus.train]
-    return Tokens(corpus.name, corpus.fingerprint, train, opening(corpus.test))
+def piece_test(name: str, piece: Piece, tokenizer: Tokenizer, cache: Path) -> EvalText:
+    """Return a piece as a text to measure on."""
+    return EvalText(name, piece.fingerprint, _opening(piece, tokenizer, cache))
+
+
+def _opening(piece: Piece, tokenizer: Tokenizer, cache: Path) -> Callable[[], TokenText]:
+    return remembered(partial(_tokenized, piece, tokenizer, cache))
 
 
 def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
@@ -126,9 +147,17 @@ def _encode(
     return {"ids": [ids.astype(width) for ids in encoded]}
 
 
-def is_token_text(path: Path) -> bool:
-    """Whether a path is a .bin file or a folder with one for each part."""
-    return path.suffix == SUFFIX or (path / f"train{SUFFIX}").is_file()
+def is_token_text(path: Path, part: str = "train") -> bool:
+    """Whether a path is a .bin file or a folder with one for a part."""
+    return path.suffix == SUFFIX or (path / f"{part}{SUFFIX}").is_file()
+
+
+def file_test(name: str, folder: Path, tokenizer: Tokenizer) -> EvalText:
+    """Return the file `test.bin` of a folder as a text to measure on, see `file_tokens`."""
+    _check_narrow(tokenizer)
+    file = folder / f"test{SUFFIX}"
+    ids = _read(file, tokenizer)
+    return EvalText(name, _digest([file]), partial(_unbounded, ids))
 
 
 def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
@@ -146,11 +175,7 @@ def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
     Raises:
         InputError: no such file, or it cannot be what this says.
     """
-    if tokenizer.vocab_size > MAX_NARROW:
-        raise InputError(
-            f"ids in {SUFFIX} files are below {MAX_NARROW} and the vocabulary of {tokenizer.name} "
-            f"has {tokenizer.vocab_size}: give the tokenizer that the file was made with"
-        )
+    _check_narrow(tokenizer)
     if path.is_dir():
         files = [path / f"{part}{SUFFIX}" for part in ("train", "test")]
         train, test = (_read(file, tokenizer) for file in files)
@@ -159,12 +184,24 @@ def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
         whole = _read(path, tokenizer)
         border = len(whole) - int(TEST_FRACTION * len(whole))
         train, test = whole[:border], whole[border:]
+    opening = [partial(_unbounded, ids) for ids in (train, test)]
+    return Tokens(path.resolve().stem, _digest(files), opening[:1], opening[1])
+
+
+def _check_narrow(tokenizer: Tokenizer) -> None:
+    if tokenizer.vocab_size > MAX_NARROW:
+        raise InputError(
+            f"ids in {SUFFIX} files are below {MAX_NARROW} and the vocabulary of {tokenizer.name} "
+            f"has {tokenizer.vocab_size}: give the tokenizer that the file was made with"
+        )
+
+
+def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
-    opening = [partial(_unbounded, ids) for ids in (train, test)]
-    return Tokens(path.resolve().stem, digest.hexdigest(), opening[:1], opening[1])
+    return digest.hexdigest()
 
 
 def _unbounded(ids: TokenIds) -> TokenText:

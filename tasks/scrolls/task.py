@@ -22,6 +22,7 @@ from pe_bench.api import (
     Preset,
     Task,
     TaskContext,
+    TaskSpec,
     Tokenizer,
     TrainConfig,
 )
@@ -79,7 +80,18 @@ class Scrolls(Task):
     | decoding | greedy | summaries are sampled, with a seed (published: without) |
     | precision | the same for all | as strict (published: baselines had another one) |
 
+    | the TAPE paper's fine-tuning | preset paper |
+    |---|---|
+    | a model trained on C4 with rows of 1024 | the same: `perplexity`, preset paper |
+    | 64 rows of 8192 tokens, 1000 steps, AdamW, 1e-5 to 0, warm-up 10 % | the same |
+    | beta2 0.999, eps 1e-8, decay 0.01, clip 1, activation checkpointing | the same |
+    | outputs of 200 tokens, summaries of 1000, of Llama 2 | as many of `--tokenizer` |
+    | a row of each reference: two a question in narrative_qa | one of each question, in turn |
+    | mean of the means of micro-batches of 2 | mean over all output tokens of a step |
+
     Args:
+        start: language model to go on from; None: `perplexity` of the same preset. With options,
+            colons between them: perplexity:corpus=pg19.
         answer_tokens: longest answer; 0: as the training references need, but at most a quarter of
             `train.length`.
         summary_tokens: longest summary; 0: likewise.
@@ -106,6 +118,11 @@ class Scrolls(Task):
             options={"answer_tokens": 0, "summary_tokens": 0, "items": 200},
             starts_from="perplexity",
         ),
+        "mid": Preset(
+            TrainConfig(steps=500, batch_size=32, length=4096, lr=1e-4, warmup=0.1, micro_batch=8),
+            options={"answer_tokens": 0, "summary_tokens": 0, "items": 500},
+            starts_from="perplexity",
+        ),
         "paper": Preset(
             TrainConfig(
                 steps=1000,
@@ -115,6 +132,7 @@ class Scrolls(Task):
                 lr=1e-5,
                 schedule="linear",
                 warmup=0.1,
+                recompute=True,
             ),
             options={"answer_tokens": 200, "summary_tokens": 1000},
             starts_from="perplexity",
@@ -132,6 +150,7 @@ class Scrolls(Task):
         self,
         context: TaskContext,
         *,
+        start: TaskSpec | None = None,
         answer_tokens: int = 200,
         summary_tokens: int = 1000,
         items: int = 0,

@@ -75,6 +75,10 @@ class Positions:
             _kept={},
         )
 
+    def alone(self) -> "Positions":
+        """Return the same positions without what `once` has kept of them."""
+        return replace(self, _kept={})
+
     def once(self, compute: Callable[..., Result], *args: Any) -> Result:
         """Return compute(*args), computed in the first layer of a forward pass, kept for the rest.
 

@@ -1,6 +1,7 @@
 """Training: schedule, slices of a batch, and resuming as if nothing had happened."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 from pe_bench.running.training import Trained, scale, train
 from pe_bench.task import Batch
@@ -194,3 +197,63 @@ def test_the_schedule() -> None:
     linear = TrainConfig(steps=100, warmup=0.1, schedule="linear")
     assert scale(55, linear) == pytest.approx(0.5)
     assert scale(77, TrainConfig(steps=100, schedule="constant")) == 1
+
+
+def gradients(model: Decoder, *, recompute: bool) -> tuple[dict[str, Tensor], int]:
+    """Return the gradient of each parameter, and the numbers that were kept for it."""
+    kept = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel()
+        return tensor
+
+    model.recompute = recompute
+    model.zero_grad()
+    torch.manual_seed(7)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = model.token_losses(*batch(0)).sum()
+    loss.backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {name: grad.clone() for name, grad in found.items()}, kept
+
+
+@pytest.mark.parametrize("name", some_slow(plugins.names("encoding")))
+def test_recomputed_activations_give_the_same_gradients(name: str) -> None:
+    model = make_model(name).train()
+    whole, much = gradients(model, recompute=False)
+    again, little = gradients(model, recompute=True)
+    assert again.keys() == whole.keys() and little < much
+    # Gradients of weights that layers share are summed in another order.
+    shared = model.encoding.shared and any(True for _ in model.encoding.parameters())
+    for key, grad in whole.items():
+        if shared:
+            assert torch.allclose(again[key], grad, rtol=1e-4, atol=1e-6), key
+        else:
+            assert torch.equal(again[key], grad), key
+
+
+def test_recomputed_blocks_draw_the_same_random_numbers() -> None:
+    class Noisy(Encoding):
+        def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+            calls.append(positions.layer)
+            return q + torch.randn_like(q), k
+
+    calls: list[int] = []
+    torch.manual_seed(3)
+    model = Decoder(SHAPE, Noisy).train()
+    whole, _ = gradients(model, recompute=False)
+    assert calls == [0, 1]
+    again, _ = gradients(model, recompute=True)
+    assert calls == [0, 1, 0, 1, 1, 0]
+    assert all(torch.equal(again[key], grad) for key, grad in whole.items())
+    model.eval()
+    gradients(model, recompute=True)
+    assert len(calls) == 8  # in evaluation each block is computed once
+
+
+def test_training_with_recomputed_activations(tmp_path: Path) -> None:
+    plain, again = make_model(), make_model()
+    run(plain, tmp_path / "plain")
+    run(again, tmp_path / "again", replace(CONFIG, recompute=True))
+    assert torch.equal(weights(plain), weights(again)) and not again.recompute

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
@@ -122,3 +123,29 @@ class Block(nn.Module):
         mlp_in = self.post_attention_layernorm(x)  # (B, T, C)
         mlp_out = self.mlp(mlp_in)  # (B, T, C)
         return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
+
+
+def run_once(
+    block: Block, x: Tensor, encoding: Encoding, state: State, context: Context
+) -> tuple[Tensor, State]:
+    """Return what a block returns."""
+    output: tuple[Tensor, State] = block(x, encoding, state, context)
+    return output
+
+
+def run_again(
+    block: Block, x: Tensor, encoding: Encoding, state: State, context: Context
+) -> tuple[Tensor, State]:
+    """Return what a block returns, with nothing but its inputs kept for the gradient.
+
+    It is computed once more for that, under the same random numbers (Chen et al. 2016, arXiv
+    1604.06174). Tables that layers share are then made in each block.
+    """
+
+    def compute(x: Tensor, state: State) -> tuple[Tensor, State]:
+        own = replace(context, positions=context.positions.alone())
+        output: tuple[Tensor, State] = block(x, encoding, state, own)
+        return output
+
+    found: tuple[Tensor, State] = checkpoint(compute, x, state, use_reentrant=False)
+    return found

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.block import Block, Context
+from pe_bench.decoder.block import Block, Context, run_again, run_once
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.halves import in_halves
@@ -62,6 +62,8 @@ class Decoder(nn.Module):
         self.encodings = nn.ModuleList([first, *rest])
         self.group_length: int | None = None
         """Tokens of a group of shifted sparse attention in training; None: attention is full."""
+        self.recompute = False
+        """Activation checkpointing in training: blocks are computed again for the gradient."""
 
     @property
     def encoding(self) -> Encoding:
@@ -168,8 +170,10 @@ class Decoder(nn.Module):
         state = hooks.prepare(self.encoding, x, where)
         group = self.group_length if self.training else None
         context = Context(where, cache, backend, trace, group)
+        recompute = self.recompute and self.training and torch.is_grad_enabled()
+        run = run_again if recompute and cache is None and trace is None else run_once
         for layer, block in enumerate(self.layers):
-            x, state = block(x, self.encoding_of(layer), state, context)
+            x, state = run(cast(Block, block), x, self.encoding_of(layer), state, context)
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from pe_bench.results.identity import digest
 from pe_bench.results.labels import ARROW
 from pe_bench.running.methods import check_libraries
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.resolve import IRRELEVANT, ResolvedTask
 from pe_bench.running.tuning import default_rates
 from pe_bench.task import Task
 
@@ -45,7 +46,7 @@ def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
     assert isinstance(config, AdaptConfig)
     version = f"{encoding.version}<{origin.version}"
     if config.steps:
-        version += f"<{digest(asdict(config))}"
+        version += f"<{digest(_deciding(config))}"
     return Adapted(
         kind=encoding.kind,
         label=f"{origin.label}{ARROW}{encoding.label}{_bracket(config, task)}",
@@ -134,6 +135,11 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
     return made
 
 
+def _deciding(config: AdaptConfig) -> dict[str, Any]:
+    """Return what decides the numbers of a training phase, and what results have among it."""
+    return {name: value for name, value in asdict(config).items() if name != "recompute"}
+
+
 def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
     """Return what is trained, in brackets: method, steps, and what the task would do otherwise."""
     if not config.steps:
@@ -143,7 +149,7 @@ def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
     parts: list[str] = [] if config.method == "full" else [config.method]
     parts.append(f"{config.steps} steps")
     for name, value in asdict(config).items():
-        if name in ("method", "steps", "save_every", "micro_batch") or value == usual[name]:
+        if name in ("method", "steps", *IRRELEVANT) or value == usual[name]:
             continue
         parts.append(f"{name} {show_rate(value) if name == 'lr' else value}")
     return f" [{', '.join(parts)}]"

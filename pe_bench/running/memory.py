@@ -78,7 +78,10 @@ def batch_bytes(task: ResolvedTask, device: str, precision: str) -> int:
     model = task.model
     rows = 1 if device == "cuda" else min(train.micro_batch or train.batch_size, train.batch_size)
     saved = 4 * model.width + 2 * model.mlp_width  # numbers a token that backward needs, at least
-    activations = rows * model.train_length * model.layers * saved
+    of_blocks = model.layers * saved
+    if train.recompute:  # the input of each, and one of them at a time
+        of_blocks = model.layers * model.width + saved
+    activations = rows * model.train_length * of_blocks
     ids = train.batch_size * model.train_length * BYTES_PER_TOKEN
     return ids + activations * (2 if precision == "bf16" else 4)
 

@@ -104,11 +104,13 @@ def train(
         return _Module(model, config, seed).trained()
     folder.mkdir(parents=True, exist_ok=True)
     methods.prepare(model, config, seed)
+    model.recompute = config.recompute
     module = _Module(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
     _fit(module, batch, config, resume, of, title, device, precision)
     trained = module.trained()
     methods.finish(model, config)
+    model.recompute = False
     content = {"weights": model.state_dict(), "trained": vars(trained)}
     write_checkpoint(final, content, of=of)
     resume.unlink(missing_ok=True)

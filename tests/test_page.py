@@ -15,6 +15,7 @@ from test_report import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
+from pe_bench.reporting.across import find_blocks
 from pe_bench.reporting.page import prose, provenance
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
@@ -68,7 +69,8 @@ def make_page(root: Path) -> Path:
     """Write the page of a results folder."""
     records = read_records(root)
     tables = make_tables(records)
-    return write_page(root, tables, [paired.compare_table(table) for table in tables], records)
+    compared = [paired.compare_table(table) for table in tables]
+    return write_page(root, tables, compared, records, find_blocks(tables))
 
 
 def read_page(root: Path) -> Reader:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +36,22 @@ class NumberColumn:
     heading: str
     numbers: pd.DataFrame
     percent: bool
+
+    @cached_property
+    def of(self) -> dict[str, dict[Any, Any]]:
+        """The number of each encoding."""
+        rows = self.numbers.drop_duplicates("encoding").to_dict("records")
+        return {row["encoding"]: row for row in rows}
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimals of all numbers of the column."""
+        return 2 if self.percent or self.numbers["mean"].abs().max() >= 10 else 3
+
+    @cached_property
+    def is_of_one_seed(self) -> bool:
+        """Whether no encoding has a second seed."""
+        return bool(self.numbers["seeds"].max() == 1)
 
 
 def summarize(
@@ -200,32 +218,26 @@ def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
 
 def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
     """Return a mean over seeds with its deviation, or one seed's number with its interval."""
-    found = column.numbers[column.numbers["encoding"] == encoding]
-    if found.empty:
+    number = column.of.get(encoding)
+    if number is None:
         return ABSENT
-    number = found.iloc[0]
-    digits = _digits(column)
+    digits = column.digits
     text = f"{number['mean']:.{digits}f}"
     if number["seeds"] > 1:
         text += f" ± {number['sd']:.{digits}f}"
-    elif column.numbers["seeds"].max() == 1 and pd.notna(number["ci_low"]):
+    elif column.is_of_one_seed and pd.notna(number["ci_low"]):
         text += f" ({number['ci_low']:.{digits}f} to {number['ci_high']:.{digits}f})"
     return text if number["seeds"] == seeds else f"{text} ({number['seeds']} of {seeds})"
 
 
-def _digits(column: NumberColumn) -> int:
-    return 2 if column.percent or column.numbers["mean"].abs().max() >= 10 else 3
-
-
 def _learned_mean(column: NumberColumn, encoding: str) -> str:
     """Return the mean over the seeds that learned."""
-    found = column.numbers[column.numbers["encoding"] == encoding]
-    if found.empty or not found.iloc[0]["learned_seeds"]:
+    number = column.of.get(encoding)
+    if number is None or not number["learned_seeds"]:
         return ABSENT
-    number = found.iloc[0]
-    text = f"{number['learned_mean']:.{_digits(column)}f}"
+    text = f"{number['learned_mean']:.{column.digits}f}"
     return (
-        f"{text} ± {number['learned_sd']:.{_digits(column)}f}"
+        f"{text} ± {number['learned_sd']:.{column.digits}f}"
         if number["learned_seeds"] > 1
         else text
     )
@@ -250,17 +262,13 @@ def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
     if table.references is None:
         return []
     columns = {c.heading: c for c in list_columns(replace(table, scores=table.references))}
-    digits = {column.heading: _digits(column) for column in list_columns(table)}
+    digits = {column.heading: column.digits for column in list_columns(table)}
     rows = []
     for name in table.reference_names:
         row = [name]
         for heading in header[1:]:
             column = columns.get(heading)
-            found = None if column is None else column.numbers
-            own = None if found is None else found[found["encoding"] == name]
-            if column is None or own is None or own.empty:
-                row.append(ABSENT)
-            else:
-                row.append(f"{own.iloc[0]['mean']:.{digits[heading]}f}")
+            number = None if column is None else column.of.get(name)
+            row.append(ABSENT if number is None else f"{number['mean']:.{digits[heading]}f}")
         rows.append(row)
     return rows

@@ -13,7 +13,6 @@ from pe_bench.results import comparison, significance
 from pe_bench.results.comparison import Difference, Scores
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
-from pe_bench.results.reading import read_run_items
 
 DEFAULT_REFERENCE = "rope"
 
@@ -167,14 +166,14 @@ def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
     values = np.full((len(encodings), len(seeds)), np.nan)
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []
-    for record in table.records:
+    for record, items in zip(table.records, table.items, strict=True):
         own = rows[(rows["encoding"] == record.encoding) & (rows["seed"] == record.seed)]
         if record.encoding in encodings and not own.empty:
             place = (encodings.index(record.encoding), seeds.index(record.seed))
             means = own[own["length"].isna()]  # where there are points of a curve too
             values[place] = (own if means.empty else means)["value"].iloc[0]
             places.append(place)
-            runs.append(_headline_cells(table, read_run_items(record)))
+            runs.append(_headline_cells(table, items))
     found = comparison.resample_items(runs)
     if found is None:
         return Scores(list(encodings), values, seeds=seeds)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.reporting import paired, published
-from pe_bench.reporting.across import describe_block, find_blocks
+from pe_bench.reporting.across import Block, describe_block, find_blocks
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
@@ -69,6 +69,7 @@ def write_report(
         due = (lambda path: True) if ran is None else find_due(table, ran)
         pictures.append(save_pictures(table, plots, tables, compared_with, due))
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
+    blocks = find_blocks(tables)
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"
@@ -78,9 +79,9 @@ def write_report(
     pairs = [paired.flatten(table, found) for table, found in zip(tables, comparisons, strict=True)]
     differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
     write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
-    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records))
+    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records, blocks))
 
-    page = write_page(target, tables, comparisons, records)
+    page = write_page(target, tables, comparisons, records, blocks)
     drawn = [path for one in pictures for path in one.all_files()]
     exported = [] if export is None else write_export(export, finished_runs(records))
     damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
@@ -94,10 +95,11 @@ def compose(
     comparisons: Sequence[Comparison],
     pictures: Sequence[Pictures],
     records: Sequence[RunRecord],
+    blocks: Sequence[Block],
 ) -> str:
     """Return leaderboard.md: a section for each table, and the runs that are in none."""
     last = {table.task_name: table for table in tables}
-    sections = ["# Leaderboard", *map(describe_block, find_blocks(tables))]
+    sections = ["# Leaderboard", *map(describe_block, blocks)]
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]

@@ -12,8 +12,9 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
+from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
-from pe_bench.results.reading import read_records
+from pe_bench.results.reading import read_records, read_run_items
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
@@ -157,6 +158,11 @@ class Table:
         means = scores[scores["length"].isna()]
         return scores if means.empty else means
 
+    @cached_property
+    def items(self) -> list[list[Items]]:
+        """The scores of single items of each record."""
+        return [read_run_items(record) for record in self.records]
+
     @property
     def higher_is_better(self) -> bool:
         """Direction of the headline."""
@@ -192,9 +198,14 @@ class Table:
 
     def learned(self, encoding: str) -> int:
         """Return with how many seeds an encoding learned what was trained."""
+        return self.seeds(encoding) - self._failures.get(encoding, 0)
+
+    @cached_property
+    def _failures(self) -> dict[str, int]:
+        """How many seeds of each encoding have not learned what was trained."""
         scores = self.headline_scores()
-        own = scores[scores["encoding"] == encoding]
-        return self.seeds(encoding) - int((own["seeds"] - own["learned_seeds"]).sum())
+        missing = (scores["seeds"] - scores["learned_seeds"]).groupby(scores["encoding"]).sum()
+        return {str(encoding): int(count) for encoding, count in missing.items()}
 
     @property
     def is_gated(self) -> bool:

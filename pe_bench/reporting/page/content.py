@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import paired, published
-from pe_bench.reporting.across import find_blocks
+from pe_bench.reporting.across import Block
 from pe_bench.reporting.leaderboard import list_columns, ranked
 from pe_bench.reporting.notes import BELOW, write_notes
 from pe_bench.reporting.page import prose
@@ -18,7 +18,10 @@ from pe_bench.results.record import RunRecord
 
 
 def gather(
-    tables: Sequence[Table], comparisons: Sequence[Comparison], records: Sequence[RunRecord]
+    tables: Sequence[Table],
+    comparisons: Sequence[Comparison],
+    records: Sequence[RunRecord],
+    blocks: Sequence[Block],
 ) -> Content:
     """Return what the page shows.
 
@@ -26,10 +29,10 @@ def gather(
         tables: of a results folder.
         comparisons: one for each table.
         records: of all runs, also of those that are in no table.
+        blocks: means over tasks.
     """
     pairs = enumerate(zip(tables, comparisons, strict=True))
     sections = [_table_section(f"table-{n}", table, found) for n, (table, found) in pairs]
-    blocks = find_blocks(tables)
     done = [record for table in tables for record in table.records]
     said = describe_labels("task", done)
     tasks = []

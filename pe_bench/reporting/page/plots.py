@@ -41,10 +41,9 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Chart]]
 def _curve(table: Table, view: Curve) -> Chart:
     numbers = table.numbers(view.subset, view.metric)
     numbers = numbers[numbers["length"].notna()].sort_values("length")
-    series = {
-        str(encoding): [_point(table, row["length"], row) for row in part.to_dict("records")]
-        for encoding, part in numbers.groupby("encoding", sort=False)
-    }
+    series: dict[str, list[Any]] = {}
+    for row in numbers.to_dict("records"):
+        series.setdefault(row["encoding"], []).append(_point(table, row["length"], row))
     references = []
     for name, line in best_reference(table, view).items():
         places = zip(line["length"], line["mean"], strict=True)

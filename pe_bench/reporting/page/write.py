@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pe_bench.reporting.across import Block
 from pe_bench.reporting.leaderboard import NumberColumn
 from pe_bench.reporting.page import prose, provenance
 from pe_bench.reporting.page.colours import dark
@@ -30,6 +31,7 @@ def write_page(
     tables: Sequence[Table],
     comparisons: Sequence[Comparison],
     records: Sequence[RunRecord],
+    blocks: Sequence[Block],
 ) -> Path:
     """Write index.html into a folder and return its path.
 
@@ -38,12 +40,13 @@ def write_page(
         tables: of what is reported on.
         comparisons: one for each table.
         records: of all runs, also of those that are in no table.
+        blocks: means over tasks.
 
     Raises:
         SavingError: it could not be saved.
     """
     path = folder / NAME
-    write_atomic(path, render(gather(tables, comparisons, records), tables))
+    write_atomic(path, render(gather(tables, comparisons, records, blocks), tables))
     return path
 
 

@@ -1,0 +1,191 @@
+"""index.html in a real browser: it runs, sorts, filters, answers a pointer, and loads nothing."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_page import EVIL, make_page
+from test_report import CURVE, SCORE, put
+
+from pe_bench.reporting import paired
+from pe_bench.reporting.across import find_blocks
+from pe_bench.reporting.page.write import write_page
+from pe_bench.reporting.tables import make_tables
+from pe_bench.results.reading import read_records
+from pe_bench.results.views import Column, Curve
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+RESULTS = Path(__file__).parents[1] / "results" / "quick-tuned"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SIZES = {"desk": (1440, 900), "phone": (390, 844)}
+Page = Any  # playwright need not be installed where types are checked
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"there is no browser: none of {', '.join(BROWSERS)}")
+    with sync_api.sync_playwright() as started:
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        opened = started.chromium.launch(executable_path=path, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the results that are committed."""
+    records = read_records(RESULTS)
+    tables = make_tables(records)
+    compared = [paired.compare_table(table) for table in tables]
+    return write_page(
+        tmp_path_factory.mktemp("page"), tables, compared, records, find_blocks(tables)
+    )
+
+
+def visit(browser: Any, path: Path, size: str = "desk", scheme: str = "light") -> Page:
+    """Open a page that fails the test where it complains or loads anything."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context.set_offline(True)
+    page = context.new_page()
+    page.complaints = []
+    page.requests = []
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.goto(path.as_uri())
+    return page
+
+
+def close(page: Page) -> None:
+    """Check that nothing was complained about, and nothing asked of a network or a disk."""
+    others = [url for url in page.requests if not url.startswith("data:")]
+    assert len(others) == 1 and others[0].startswith("file:") and others[0].endswith("index.html")
+    assert page.complaints == []
+    page.context.close()
+
+
+def shown(page: Page, table: str) -> list[str]:
+    """Return the encodings of a table as they stand on the screen."""
+    rows = page.locator(f"table[data-table='{table}'] tbody tr[data-e]:visible th")
+    found: list[str] = rows.all_inner_texts()
+    return [text.strip() for text in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", list(SIZES))
+def test_it_fits_and_all_charts_are_drawn(browser: Any, file: Path, size: str, scheme: str) -> None:
+    page = visit(browser, file, size, scheme)
+    width = SIZES[size][0]
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": width, "height": height})  # all of it comes into sight
+    sync_api.expect(page.locator(".canvas:empty")).to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".canvas svg").count() == 12 + 7 + 3  # curves, maps, costs
+    outside = """() => [...document.querySelectorAll('.canvas svg')].filter(svg => {
+        const box = svg.closest('.panel').getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].some(text => {
+            const own = text.getBoundingClientRect();
+            return own.width && (own.left < box.left || own.right > box.right);
+        });
+    }).length"""
+    assert page.evaluate(outside) == 0
+    close(page)
+
+
+def test_headings_sort(browser: Any, file: Path) -> None:
+    page = visit(browser, file)
+    before = shown(page, "table-0")
+    heading = page.locator("table[data-table='table-0'] thead th").nth(2)
+    assert heading.get_attribute("aria-sort") == "descending"
+    heading.click()
+    assert shown(page, "table-0") == before[::-1]
+    assert heading.get_attribute("aria-sort") == "ascending"
+    page.locator("table[data-table='table-0'] thead th").first.click()
+    assert shown(page, "table-0") == sorted(before)
+    assert heading.get_attribute("aria-sort") is None
+    close(page)
+
+
+def test_filters_hide_rows_curves_and_sections(browser: Any, file: Path) -> None:
+    page = visit(browser, file)
+    page.locator("#search").fill("ro")
+    assert shown(page, "table-0") == ["rope"]
+    assert page.locator("#shown").inner_text() == "1 of 7 encodings"
+    assert page.locator("details.encoding:visible").count() == 1
+    chart = page.locator("[data-charts='table-1'] .canvas").first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()
+    assert chart.locator("g.curve[aria-label=dot]").count() == 1
+    page.locator("#search").fill("")
+    page.get_by_role("button", name="bias", exact=True).click()
+    assert sorted(shown(page, "table-0")) == ["nope", "randpe", "rope", "tape"]
+    page.get_by_role("button", name="bias", exact=True).click()
+    page.locator("#learned").check()
+    assert "nope" in shown(page, "table-0") and "nope" not in shown(page, "table-1")
+    close(page)
+
+
+def test_curves_answer_a_pointer_and_can_be_switched_off(browser: Any, file: Path) -> None:
+    page = visit(browser, file)
+    charts = page.locator("[data-charts='table-1']")
+    chart = charts.locator(".canvas").first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()
+    assert chart.locator("g.curve[aria-label=dot]").count() == 7
+    point = chart.locator("g.curve[aria-label=dot] path").last.bounding_box()
+    page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    words = chart.locator("g[aria-label=tip] text").text_content()
+    assert re.search(r"256: \d+.*mean ± sd: .*5 seeds", " ".join(words.split()))
+    charts.get_by_role("button", name="tape", exact=True).click()
+    assert chart.locator("g.curve[aria-label=dot]").count() == 6
+    charts.get_by_role("button", name="none", exact=True).click()
+    assert chart.locator("g.curve[aria-label=dot]").count() == 0
+    heat = charts.locator(".small .canvas").first
+    heat.scroll_into_view_if_needed()
+    heat.locator("svg").wait_for()
+    cell = heat.locator("g[aria-label=rect] rect").first.bounding_box()
+    page.mouse.move(cell["x"] + cell["width"] / 2, cell["y"] + cell["height"] / 2)
+    assert "pairs" in heat.locator("g[aria-label=tip] text").text_content()
+    close(page)
+
+
+def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:
+    page = visit(browser, file)
+    page.locator("table[data-table='table-0'] tbody tr[data-e] td.n").first.click()
+    said = page.locator("dialog").inner_text()
+    assert "pe-bench run --encoding randpe --task flipflop" in said
+    assert all(words in said for words in ("c65d8204", "5c0364cfc8", "AMD", "pe-bench rerun"))
+    assert page.locator("dialog table tr").count() == 1 + 5
+    page.locator("dialog").get_by_role("link", name="all settings").click()
+    assert not page.locator("dialog").is_visible()
+    assert page.locator("#table-0-how").get_attribute("open") is not None
+    page.locator("#leaderboard td.n").first.focus()
+    page.keyboard.press("Enter")
+    assert "out-of-distribution" in page.locator("dialog").inner_text()
+    page.keyboard.press("Escape")
+    page.locator("#leaderboard tbody a").first.click()
+    assert page.locator("details.encoding[open]").count() == 1
+    close(page)
+
+
+def test_html_in_names_is_text(browser: Any, tmp_path: Path) -> None:
+    views = (Column("test", "bits_per_byte", EVIL), Curve("test", "bits_per_byte", EVIL, EVIL))
+    for encoding in ("<b>bold</b>", EVIL, "rope"):
+        put(tmp_path, encoding, [*CURVE, SCORE], task="<i>task</i>", views=views)
+    page = visit(browser, make_page(tmp_path))
+    assert {"<b>bold</b>", "rope"} < set(shown(page, "table-0"))
+    assert page.locator("main b:text('bold'), main i:text('task'), img").count() == 0
+    chart = page.locator(".canvas").first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()
+    page.locator("tr", has_text="<b>bold</b>").locator("td.n").first.click()
+    assert "<b>bold</b>" in page.locator("dialog").inner_text()
+    close(page)

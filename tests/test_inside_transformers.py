@@ -182,8 +182,10 @@ def test_a_model_that_the_decoder_cannot_be() -> None:
         put(transformers.GPT2LMHeadModel(config), "rope")
 
 
-def load(folder: Path) -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+def load(folder: Path, **options: Any) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, trust_remote_code=True, **options
+    ).eval()
 
 
 @pytest.mark.parametrize("spec", some_slow(PLAIN + OTHERS, ["rope", PLAIN[3], "tape"]))
@@ -192,7 +194,7 @@ def test_a_saved_model(spec: str, tmp_path: Path) -> None:
     """transformers gives its logits, and what is read again has its bits."""
     model = decoder(spec)
     save_checkpoint(model, tmp_path / "saved", spec)
-    theirs = load(tmp_path / "saved").eval()
+    theirs = load(tmp_path / "saved")
     kind = "LlamaForCausalLM" if spec in PLAIN else "PeBenchForCausalLM"
     assert type(theirs).__name__ == kind
     for length in (20, 60):
@@ -212,7 +214,7 @@ def test_a_saved_model(spec: str, tmp_path: Path) -> None:
 def test_saved_models_of_other_shapes(spec: str, shape: dict[str, Any], tmp_path: Path) -> None:
     model = decoder(spec, **shape)
     save_checkpoint(model, tmp_path / "saved", spec)
-    logits = load(tmp_path / "saved").eval()(tokens()).logits
+    logits = load(tmp_path / "saved")(tokens()).logits
     torch.testing.assert_close(logits, model(tokens()), rtol=0, atol=1e-5)
     assert torch.equal(open_checkpoint(tmp_path / "saved").load()(tokens()), model(tokens()))
 
@@ -224,7 +226,7 @@ def test_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(model, tmp_path / "saved", "rope")
     assert len(list((tmp_path / "saved").glob("model-*.safetensors"))) > 3
     assert torch.equal(open_checkpoint(tmp_path / "saved").load()(tokens()), model(tokens()))
-    logits = load(tmp_path / "saved").eval()(tokens()).logits
+    logits = load(tmp_path / "saved")(tokens()).logits
     torch.testing.assert_close(logits, model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -274,10 +276,24 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     model = decoder(spec)
     save_checkpoint(model, tmp_path / "saved", spec)
     checkpoint = open_checkpoint(tmp_path / "saved")
-    with pytest.raises(InputError, match=r"has the encoding mine.py of its author's own"):
+    with pytest.raises(InputError, match=r"has the encoding mine.py, of a file of its author's"):
         checkpoint.load()
+    with pytest.raises(InputError, match="which code is run is for you to say"):
+        load(tmp_path / "saved")
     given: Tensor = tokens()
     assert torch.equal(checkpoint.load(spec)(given), model(given))
+    theirs = load(tmp_path / "saved", encoding_spec=spec)
+    torch.testing.assert_close(theirs(given).logits, model(given))
+
+
+def test_a_folder_does_not_name_code_in_an_option(tmp_path: Path) -> None:
+    save_checkpoint(decoder("abacus:base=alibi"), tmp_path / "saved", "abacus:base=alibi")
+    path = tmp_path / "saved" / "config.json"
+    evil = tmp_path / "evil.py"
+    evil.write_text("raise SystemExit('was run')")
+    path.write_text(path.read_text().replace("base=alibi", f"base={evil}"))
+    with pytest.raises(InputError, match="of a file of its author's"):
+        open_checkpoint(tmp_path / "saved").load()
 
 
 def test_a_folder_that_is_not_empty(tmp_path: Path) -> None:

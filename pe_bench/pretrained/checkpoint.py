@@ -1,6 +1,7 @@
 """A checkpoint folder: what it says about its model, and the model with any encoding in it."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.options import show, split_spec
 from pe_bench.text.tokenizer import BpeTokenizer
 
+FILE = re.compile(r"[/\\]|\.py\b")
 OF_LLAMA = "rope"
 """The encoding of a plain Llama."""
 
@@ -44,14 +46,15 @@ class Checkpoint:
         """Spec of the encoding that the model was trained with.
 
         Raises:
-            InputError: it is of a file of its author's, which is not run.
+            InputError: it names a file, which may hold any code.
         """
         spec = self.config.encoding
         if not spec:
             return self.spec(OF_LLAMA)
-        if split_spec(spec)[0] not in plugins.names("encoding"):
+        if split_spec(spec)[0] not in plugins.names("encoding") or FILE.search(spec):
             raise InputError(
-                f"{self.folder} has the encoding {spec} of its author's own: give its file as spec"
+                f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
+                "is run is for you to say: give the spec yourself"
             )
         return spec
 
@@ -66,7 +69,7 @@ class Checkpoint:
         """Return the spec of an encoding with the rotation of this checkpoint.
 
         The base is the checkpoint's where the encoding has one and the spec does not name it; so
-        is the scaling with all of its options.
+        is the scaling with all of its options. An encoding inside another one is left as it is.
         """
         return with_rotation(spec, self.config)
 
@@ -76,6 +79,7 @@ class Checkpoint:
         *,
         dtype: torch.dtype | None = torch.float32,
         model: ModelConfig | None = None,
+        device: str = "cpu",
     ) -> Decoder:
         """Return the model, in evaluation mode.
 
@@ -87,6 +91,7 @@ class Checkpoint:
             dtype: of the weights; None: as in the files.
             model: shape with other facts for encodings, such as the training length; None: the
                 checkpoint's.
+            device: where the weights are put, each as soon as it is read.
 
         Raises:
             InputError: an encoding that does not fit, files that are missing or damaged.
@@ -94,7 +99,8 @@ class Checkpoint:
         wanted = plugins.load("encoding", spec or self.encoding)
         decoder = make_empty(model or self.model, wanted.make)
         stored = wanted.label == self.config.encoding
-        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored)
+        decoder.encodings.to(device)
+        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored, device=device)
         return decoder.eval()
 
     def tokenizer(self) -> BpeTokenizer:

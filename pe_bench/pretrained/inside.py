@@ -41,9 +41,14 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
 
 
 class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has no types
-    """config.json of a decoder with an encoding of this suite; fields are named as Llama's are."""
+    """config.json of a decoder with an encoding of this suite; fields are named as Llama's are.
+
+    Attributes:
+        encoding_spec: the encoding where it is one of your own file; None: that of the config.
+    """
 
     model_type = OWN
+    encoding_spec: str | None = None
 
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "") -> None:
@@ -69,7 +74,8 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         super().__init__(config)
         if decoder is None:
             parsed = parse_config(config.to_dict())
-            plugin = plugins.load("encoding", Checkpoint(Path(), parsed).encoding)
+            spec = config.encoding_spec or Checkpoint(Path(), parsed).encoding
+            plugin = plugins.load("encoding", spec)
             decoder = make_empty(parsed.model, plugin.make)
             if torch.get_default_device().type != "meta":
                 decoder = Decoder(parsed.model, plugin.make)

@@ -62,7 +62,12 @@ def make_empty(config: ModelConfig, make_encoding: MakeEncoding) -> Decoder:
 
 
 def load_files(
-    model: Decoder, folder: Path, *, dtype: torch.dtype | None, with_encoding: bool = False
+    model: Decoder,
+    folder: Path,
+    *,
+    dtype: torch.dtype | None,
+    with_encoding: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Load the safetensors files of a folder, one tensor after the other, each read once.
 
@@ -71,6 +76,7 @@ def load_files(
         folder: has `model.safetensors`, or several files and their index.
         dtype: of the weights, but not of an encoding's; None: that of the file.
         with_encoding: load the encoding's own parameters too; False: they stay as they are.
+        device: where weights go that take no memory yet.
 
     Raises:
         InputError: a file is missing or damaged; weights are missing, left over, of another
@@ -91,7 +97,7 @@ def load_files(
         for name, tensor in _read(path, inside):
             if not math.isfinite(float(tensor.sum(dtype=torch.float32))):
                 raise InputError(f"{path.name} has numbers in {name} that are not finite: {AGAIN}")
-            _put(model, names[name], tensor, dtype)
+            _put(model, names[name], tensor, dtype, device)
     if model.config.tied_embeddings:
         model.lm_head.weight = model.embed_tokens.weight
 
@@ -223,12 +229,19 @@ def _read(path: Path, names: list[str]) -> Iterator[tuple[str, Tensor]]:
 
 
 @torch.no_grad()
-def _put(model: Decoder, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
+def _put(
+    model: Decoder,
+    name: str,
+    tensor: Tensor,
+    dtype: torch.dtype | None = None,
+    device: str = "cpu",
+) -> None:
     """Copy a tensor into a parameter, which is made where it takes no memory yet."""
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
     place = getattr(module, leaf)
     if place.is_meta:
-        setattr(module, leaf, nn.Parameter(torch.empty(place.shape, dtype=dtype or tensor.dtype)))
-        place = getattr(module, leaf)
+        empty = torch.empty(place.shape, dtype=dtype or tensor.dtype, device=device)
+        place = nn.Parameter(empty)
+        setattr(module, leaf, place)
     place.copy_(tensor)

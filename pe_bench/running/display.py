@@ -17,7 +17,7 @@ class Display:
 
     Attributes:
         running: when each cell that runs has begun, by title.
-        failed: titles of cells that have failed.
+        failed: titles of cells that have failed, each with the cause.
     """
 
     def __init__(self, estimates: Mapping[str, float | None], lanes: int = 1) -> None:
@@ -55,15 +55,15 @@ class Display:
         self.ended += 1
         self.waiting.pop(run.title, None)
         began = self.running.pop(run.title, None)
-        if outcome.status == "failed":
-            self.failed.append(run.title)
-        if began is None:
-            self.say(f"{run.title}: {outcome.status} by another process")
-            return
-        seconds = time.monotonic() - began
-        self._took.append(seconds)
-        if outcome.status == "done":
-            self.say(f"{run.title}: done in {show_clock(seconds)}")
+        if outcome.status == "failed":  # which the run has said already
+            self.failed.append(f"{run.title}: {outcome.cause or ' '.join(outcome.complaints)}")
+        elif began is None:
+            self.say(f"{run.title}: done by another process")
+        if began is not None:
+            seconds = time.monotonic() - began
+            self._took.append(seconds)
+            if outcome.status == "done":
+                self.say(f"{run.title}: done in {show_clock(seconds)}")
 
     def pass_over(self, run: Run) -> None:
         """Say that another process works on a cell, which is looked at again later."""

@@ -95,8 +95,8 @@ class LiveDisplay(Display):
             parts.append(self._cells())
         if self.waits:
             parts.append(Text(self.waits, overflow="ellipsis", no_wrap=True))
-        for title in self.failed[-SHOWN:]:
-            parts.append(Text(f"failed: {title}", style="red", overflow="ellipsis", no_wrap=True))
+        for failure in self.failed[-SHOWN:]:
+            parts.append(Text(f"failed: {failure}", style="red", overflow="ellipsis", no_wrap=True))
         return Group(*parts)
 
     def _overall(self) -> RenderableType:

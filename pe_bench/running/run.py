@@ -159,6 +159,7 @@ class Run:
         record = self.files.read() if since else None
         if since and record and record.status == "failed" and record.finished > as_text(since):
             cause = (record.reason or "").partition("\n")[0]
+            info(f"{self.title}: failed in another process, {cause}")
             return Outcome(self.title, "failed", (), self.folder, cause)
         return None
 

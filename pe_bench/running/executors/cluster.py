@@ -72,13 +72,16 @@ class Cluster(Executor):
             self.ray.shutdown()
 
     def _outcome(self, reference: Any, cell: PlannedRun) -> Outcome | None:
+        errors = self.ray.exceptions
         try:
             answer: Answer = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
-            first = str(error).strip().partition("\n")[0]
+        except errors.RayTaskError as error:  # such as of a machine without this package
+            last = str(error).strip().splitlines()[-1]
+            return cell.run.record_death(f"the Ray cluster cannot run it: {last}")
+        except errors.RayError as error:
             return cell.run.record_death(
-                f"its worker on the Ray cluster has died {RETRIES + 1} times, "
-                f"{type(error).__name__}: {first}"
+                f"its worker on the Ray cluster has died {RETRIES + 1} times "
+                f"({type(error).__name__})"
             )
         if isinstance(answer, Unsaved):
             raise SavingError(answer.sentence)

@@ -22,7 +22,8 @@ from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
 from pe_bench.running import methods
-from pe_bench.running.adaptation import Adapted, take_over
+from pe_bench.running.adaptation import take_over
+from pe_bench.running.origin import Adapted
 from pe_bench.system.files import cache_folder
 
 TASK = '''

@@ -1,7 +1,7 @@
 """Going on from a trained model under another encoding: what is taken over, and by which name."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import Tensor
@@ -14,30 +14,10 @@ from pe_bench.results.identity import digest
 from pe_bench.results.labels import ARROW
 from pe_bench.running.methods import check_libraries
 from pe_bench.running.options import RunOptions
+from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import IRRELEVANT, ResolvedTask
 from pe_bench.running.tuning import default_rates
 from pe_bench.task import Task
-
-
-@dataclass(frozen=True)
-class Adapted(Plugin):
-    """An encoding that is put into a model that was trained with another one.
-
-    Attributes:
-        encoding: the encoding, as it is by itself.
-        origin: the one that the model was trained with.
-        config: what is trained under the new one.
-        label: "origin -> encoding", and in brackets what is trained.
-    """
-
-    encoding: Plugin
-    origin: Plugin
-    config: AdaptConfig
-
-    @property
-    def spec(self) -> str:
-        """The canonical spec of the encoding by itself."""
-        return self.encoding.spec
 
 
 def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
@@ -70,7 +50,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     Raises:
         InputError: an option of `options.adapt` that the task cannot do.
     """
-    if not task.train.steps:
+    if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
         raise InputError("--from has no effect: the task trains nothing")
     kept = asdict(task.train)
     config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})

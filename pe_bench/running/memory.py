@@ -12,6 +12,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
+from pe_bench.running.methods import trains_all
 from pe_bench.running.resolve import ResolvedTask
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments of AdamW, each in float32
@@ -29,14 +30,15 @@ def check_task_fits(task: ResolvedTask, device: str, precision: str) -> None:
         check_task_fits(task.start, device, precision)
     available = memory_of(device)
     model = task.model
-    weights = BYTES_PER_PARAMETER * decoder_parameters(model)
+    weights = _bytes_per_parameter(task, precision) * decoder_parameters(model)
     if weights > available:
+        parts = "weights, gradients and optimizer" if trains_all(task.train) else "weights"
         raise InputError(
             f"a model of {model.layers:,} layers and width {model.width:,} needs "
-            f"{_size(weights)} for weights, gradients and optimizer, and this machine has "
+            f"{_size(weights)} for {parts}, and this machine has "
             f"{_size(available)}: use a smaller --model.width or fewer --model.layers"
         )
-    batch = batch_bytes(task, device, precision)
+    batch = batch_bytes(task, device, precision) if task.train.steps else 0
     if weights + batch > available:
         raise InputError(
             f"a batch of {task.train.batch_size:,} sequences of {model.train_length:,} tokens "
@@ -59,6 +61,12 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
             f"{encoding.label} needs {_size(needed)} for its own weights, and this machine has "
             f"{_size(available)}: use smaller options"
         )
+
+
+def _bytes_per_parameter(task: ResolvedTask, precision: str) -> int:
+    if trains_all(task.train):
+        return BYTES_PER_PARAMETER
+    return 2 if precision == "bf16" else 4
 
 
 def decoder_parameters(model: ModelConfig) -> int:

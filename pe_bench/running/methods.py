@@ -13,6 +13,12 @@ GROUPS = 4
 """LongLoRA: attention within a quarter of a training row."""
 
 
+def trains_all(config: TrainConfig) -> bool:
+    """Tell whether a phase trains all weights, and not a few or none."""
+    few = isinstance(config, AdaptConfig) and config.method != "full"
+    return bool(config.steps) and not few
+
+
 def check_method(encoding: Encoding, config: TrainConfig) -> None:
     """Check that a method can train an encoding.
 

@@ -16,8 +16,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
-from pe_bench.running.adaptation import Adapted, take_over
+from pe_bench.running.adaptation import take_over
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
+from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
 from pe_bench.running.training import Trained, train
@@ -94,7 +95,7 @@ class Phases:
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
-                    start=start if task.start else None,
+                    start=start if task.start and not self.is_loaded else None,
                 )
             except (SavingError, SharedFailure):
                 raise
@@ -112,6 +113,12 @@ class Phases:
         if isinstance(self.encoding, Adapted):
             return replace(self, encoding=self.encoding.origin)
         return self
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether models begin with the weights of a checkpoint."""
+        encoding = self.encoding
+        return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
 
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder

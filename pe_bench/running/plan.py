@@ -1,12 +1,13 @@
 """From a command to runs: whatever cannot end well is refused before anything is trained."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from pe_bench.checks.depth import describe_missing_layers
+from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
@@ -16,6 +17,7 @@ from pe_bench.running.conditions import find_conditions
 from pe_bench.running.memory import check_encoding_fits, check_task_fits
 from pe_bench.running.methods import check_method
 from pe_bench.running.options import RunOptions
+from pe_bench.running.origin import Pretrained, load_origin, options_from
 from pe_bench.running.resolve import ResolvedTask, check_used, resolve
 from pe_bench.running.run import Outcome, Run
 from pe_bench.system.console import warn
@@ -102,10 +104,19 @@ def make_plan(
             options.tune.check_reported(seeds)
     except InputError as error:
         problems.add("", error)
-    loaded = _load(encodings, problems)
     origin = _load_origin(options.origin, problems)
+    shape = None
+    complete: Callable[[str], str] | None = None
+    if isinstance(origin, Pretrained):
+        shape = origin.checkpoint.model
+        complete = origin.checkpoint.spec
+        try:
+            options = options_from(options, origin.checkpoint)
+        except InputError as error:
+            problems.add("", error)
+    loaded = _load(encodings, problems, complete)
     conditions = find_conditions(device)
-    resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan)]
+    resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan, shape)]
     if origin:
         resolved = _go_on(resolved, origin, options, problems)
     for task in resolved:
@@ -142,12 +153,20 @@ def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
             problems.add("", error)
 
 
-def _load(specs: Sequence[str], problems: _Problems) -> list[Plugin]:
-    """Return the encodings of the specs, one for each label."""
+def _load(
+    specs: Sequence[str], problems: _Problems, complete: Callable[[str], str] | None
+) -> list[Plugin]:
+    """Return the encodings of the specs, one for each label.
+
+    Args:
+        specs: of the command.
+        problems: what is wrong is added to them.
+        complete: spec -> the spec with what a checkpoint adds, None where there is none.
+    """
     loaded: dict[str, Plugin] = {}
     for spec in _expand(specs, "encoding"):
         try:
-            plugin = plugins.load("encoding", spec)
+            plugin = _load_one(spec, complete)
             _check_label(plugin, loaded)
         except InputError as error:
             problems.add("", error)
@@ -161,7 +180,7 @@ def _load_origin(spec: str | None, problems: _Problems) -> Plugin | None:
     if spec is None:
         return None
     try:
-        return plugins.load("encoding", spec)
+        return load_origin(spec)
     except InputError as error:
         problems.add("--from", error)
         return None
@@ -175,7 +194,7 @@ def _go_on(
     for task in tasks:
         try:
             reason = _reason_to_skip(origin, task, fits=True)
-            if reason:
+            if reason and not isinstance(origin, Pretrained):
                 raise InputError(f"{origin.label} cannot be trained there: {reason}")
             found.append(go_on(task, origin, options))
         except InputError as error:
@@ -184,9 +203,13 @@ def _go_on(
 
 
 def _resolve(
-    options: RunOptions, specs: Sequence[str], problems: _Problems, plan: Plan
+    options: RunOptions,
+    specs: Sequence[str],
+    problems: _Problems,
+    plan: Plan,
+    shape: ModelConfig | None,
 ) -> list[ResolvedTask]:
-    """Return the tasks of the specs whose data are there."""
+    """Return the tasks of the specs whose data are there; `shape` as in `resolve`."""
     loaded: dict[str, Plugin] = {}
     resolved: list[ResolvedTask] = []
     missing: list[tuple[str, DataError]] = []
@@ -201,7 +224,7 @@ def _resolve(
             continue
         loaded[plugin.label] = plugin
         try:
-            resolved.append(resolve(options, spec))
+            resolved.append(resolve(options, spec, shape=shape))
         except DataError as error:
             missing.append((plugin.label, error))
         except InputError as error:
@@ -257,6 +280,18 @@ def _expand(specs: Sequence[str], kind: plugins.Kind) -> list[str]:
     for spec in specs:
         found |= dict.fromkeys(plugins.names_of_all(kind) if spec == "all" else [spec])
     return list(found)
+
+
+def _load_one(spec: str, complete: Callable[[str], str] | None) -> Plugin:
+    """Return an encoding with what a checkpoint adds, under a label that says what the user did."""
+    if complete is None:
+        return plugins.load("encoding", spec)
+    full = plugins.load("encoding", complete(spec))
+    short = plugins.load("encoding", spec).label
+    shipped = short.partition(":")[0] in plugins.names("encoding")
+    if not shipped or plugins.load("encoding", complete(short)).label == full.label:
+        return replace(full, label=short)
+    return replace(full, label=spec)  # a default of the encoding, where the checkpoint has another
 
 
 def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:

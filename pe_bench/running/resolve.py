@@ -12,11 +12,13 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
+from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
 from pe_bench.results.identity import digest_settings
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
+from pe_bench.running.origin import Adapted, Pretrained, load_pretrained
 from pe_bench.running.tuning import Tuning, default_rates
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
@@ -24,6 +26,8 @@ from pe_bench.text.tokenizer import Tokenizer
 # How often a phase saves, how it slices a batch and whether it keeps activations change no number
 # beyond rounding.
 IRRELEVANT = ("save_every", "micro_batch", "recompute")
+
+NO_CHECKPOINT = "it has tokens of its own, and a checkpoint has those of its tokenizer"
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,18 @@ class ResolvedTask:
         return made
 
     def make_model(self, encoding: Plugin, seed: int) -> Decoder:
-        """Return an untrained decoder; all but the encoding depends on the seed alone."""
+        """Return the decoder that a training phase begins with, or a checkpoint's.
+
+        All but the encoding depends on the seed alone.
+        """
+        if isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained):
+            return load_pretrained(encoding, self.model, seed, self.settings["precision"])
         torch.manual_seed(seed)
         return Decoder(self.model, encoding.make)
+
+    def make_empty(self, encoding: Plugin) -> Decoder:
+        """Return a decoder whose weights take no memory, but for those of the encoding."""
+        return make_empty(self.model, encoding.make)
 
     def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
         """Return the task with what times depend on among its settings, if it measures time.
@@ -87,24 +100,31 @@ class ResolvedTask:
         return digest_settings(self.settings, *more)
 
 
-def resolve(options: RunOptions, spec: str, *, asked: bool = True) -> ResolvedTask:
+def resolve(
+    options: RunOptions, spec: str, *, asked: bool = True, shape: ModelConfig | None = None
+) -> ResolvedTask:
     """Return the task of a spec with its data opened, and the task that it starts from.
 
     Args:
         options: those of the command.
         spec: name or file of the task, with options.
         asked: False for a task that only provides the start of another one.
+        shape: of a checkpoint that models begin with; None: they are trained here.
 
     Raises:
         InputError: anything that the user can mend.
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = _preset(options, plugin, asked)
-    start = _start(options, plugin, preset)
+    if shape and preset.train.length is None:
+        raise InputError(NO_CHECKPOINT)
+    start = None if shape else _start(options, plugin, preset)
     context = _context(options, plugin, preset, asked, start)
     task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
-    model = start.model if start else _shape(options, preset, task)
+    if shape and not isinstance(task.vocabulary, Tokenizer):
+        raise InputError(NO_CHECKPOINT)
+    model = start.model if start else _shape(options, preset, task, shape)
     # What a task starts from is in the settings under `start`.
     own = {k: v for k, v in plugin.options.items() if not isinstance(v, TaskSpec)}
     settings = {
@@ -261,8 +281,19 @@ def _context(
     )
 
 
-def _shape(options: RunOptions, preset: Preset, task: Task) -> ModelConfig:
-    """Return the decoder's shape: preset, overrides, then facts of the task's data."""
+def _shape(
+    options: RunOptions, preset: Preset, task: Task, given: ModelConfig | None
+) -> ModelConfig:
+    """Return the decoder's shape: preset, overrides, then facts of the task's data.
+
+    Args:
+        given: that of a checkpoint, which has its own facts but for what tokens mean.
+    """
+    if given:
+        vocabulary = task.vocabulary
+        return replace(
+            given, digit_ids=vocabulary.digit_ids, separator_ids=vocabulary.separator_ids
+        )
     shape = (preset.model or ModelConfig()).changed(**options.model)
     return replace(
         shape,

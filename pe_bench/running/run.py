@@ -227,7 +227,7 @@ class Run:
     def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
         self._keep_models()
         self.files.remove_work()
-        model = self.resolved.make_model(self.encoding, self.seed)
+        model = self.resolved.make_empty(self.encoding)
         self._record(
             "done",
             found,

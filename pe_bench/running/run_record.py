@@ -7,8 +7,8 @@ from typing import Any
 
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord, Status
-from pe_bench.running.adaptation import Adapted
 from pe_bench.running.describe import describe_encoding, describe_task
+from pe_bench.running.origin import Adapted
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.sources import find_sources
@@ -101,6 +101,8 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     """Return the cost of the phase that the task starts from."""
     start = resolved.start
     if start is None:
+        return None
+    if phases.is_loaded:
         return None
     phases = phases.before
     identity = phases.identity(start, None, seed)

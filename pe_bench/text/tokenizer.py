@@ -203,7 +203,8 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
     Args:
         spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ones included; fewer
             where the text runs out of repeated pairs) fitted to the first piece of the corpus'
-            train split, mostly all of it; or the path of a tokenizer.json.
+            train split, mostly all of it; the path of a tokenizer.json; or the folder of a
+            checkpoint, which has one, and whose config.json says how many ids the model knows.
         corpus: The text in use.
         cache: Folder whose subfolder `tokenizers` keeps fitted vocabularies, `datasets` the text.
 
@@ -218,6 +219,11 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
             raise InputError(f"a vocabulary of {size} is too small; give at least {MIN_VOCAB}")
         return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus.train[0], cache))
     path = Path(spec)
+    if (path / "config.json").is_file():
+        size = json.loads((path / "config.json").read_bytes())["vocab_size"]
+        path /= "tokenizer.json"
+        name = f"{path.resolve().parent.name}/{path.name}"
+        return BpeTokenizer(name, path.read_bytes(), model_size=size)
     if not path.is_file():
         raise InputError(
             f"no tokenizer '{spec}'; give bytes, bpe:SIZE such as bpe:8192, "

@@ -1,0 +1,112 @@
+"""Going on from a checkpoint of somebody else's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import pe_bench
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError, InputErrors
+from pe_bench.pretrained.checkpoint import open_checkpoint
+from pe_bench.pretrained.saving import save_checkpoint
+from pe_bench.registry import plugins
+from pe_bench.running.options import RunOptions
+from pe_bench.running.origin import load_origin, options_from
+from pe_bench.running.resolve import resolve
+from pe_bench.text.tokenizer import ByteTokenizer
+
+SHAPE = ModelConfig(
+    layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3
+)
+SMALL = "perplexity:windows=4"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of random weights with a base of its own."""
+    torch.manual_seed(0)
+    spec = "rope:base=300"
+    model = Decoder(SHAPE, plugins.load("encoding", spec).make)
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny, of ours"
+    save_checkpoint(model, folder, spec, tokenizer=ByteTokenizer())
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, checkpoint: Path) -> Callable[..., pd.DataFrame]:
+    def run(*encodings: str, task: str = SMALL, **options: Any) -> pd.DataFrame:
+        options = {"train": {"length": 32}, "origin": str(checkpoint), **options}
+        frame = pe_bench.run(encodings, task, results=tmp_path / "results", **options)
+        of_context = (frame["subset"] == "4x-context") & (frame["metric"] == "bits_per_byte")
+        return frame[of_context]
+
+    return run
+
+
+def scores(frame: pd.DataFrame) -> dict[str, float]:
+    return dict(zip(frame["encoding"], frame["value"], strict=True))
+
+
+def test_encodings_go_on_with_its_rotation(run: Any) -> None:
+    found = scores(run("rope", "tape", "rope:base=300", "rope:base=10000", "nope"))
+    name = "tiny-of-ours"
+    specs = ("rope", "tape", "rope:base=300", "rope:base=10000", "nope")
+    assert set(found) == {f"{name} -> {spec}" for spec in specs}
+    assert found[f"{name} -> rope:base=10000"] != found[f"{name} -> rope"]
+    assert found[f"{name} -> tape"] == pytest.approx(found[f"{name} -> rope"], rel=1e-6)
+    assert found[f"{name} -> rope:base=300"] == found[f"{name} -> rope"]
+    assert found[f"{name} -> nope"] != found[f"{name} -> rope"]
+
+
+def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) -> None:
+    origin = load_origin(str(checkpoint))
+    options = RunOptions(train={"length": 32}, cache=tmp_path)
+    options = options_from(options, open_checkpoint(checkpoint))
+    task = resolve(options, SMALL, shape=open_checkpoint(checkpoint).model)
+    assert task.train.steps == 0 and task.start is None
+    assert task.model.width == 16 and task.model.digit_ids
+    assert origin.label == "tiny-of-ours"
+    assert open_checkpoint(checkpoint).fingerprint.startswith(origin.version)
+
+
+def test_low_rank_goes_on_from_it(run: Any) -> None:
+    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    before = scores(run("tape"))["tiny-of-ours -> tape"]
+    adapt = {"steps": 2, "method": "encoding+lora", "lr": 0.05, "batch_size": 2}
+    first = scores(run("tape", adapt=adapt))
+    label = "tiny-of-ours -> tape [encoding+lora, 2 steps, batch_size 2, lr 5e-2]"
+    assert set(first) == {label} and first[label] != before
+    assert scores(run("tape", adapt=adapt)) == first
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"task": "mqar"}, "it has tokens of its own"),
+        ({"task": "passkey"}, "write passkey:vocabulary=tokenizer"),
+        ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a model that is"),
+        ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint says"),
+        ({"tokenizer": "bpe:300"}, "--tokenizer has no effect: the checkpoint has its own"),
+        ({"tune": True}, "--tune has no effect without --adapt.steps"),
+        ({"origin": "/no/such/folder"}, "there is no"),
+    ],
+)
+def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((InputError, InputErrors)) as caught:
+        run("rope", **options)
+    assert sentence in str(caught.value)
+
+
+def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: Any) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises((InputError, InputErrors), match=r"has no tokenizer\.json"):
+        run("rope", origin=str(copy))

@@ -71,6 +71,7 @@ def load_origin(spec: str) -> Plugin:
         cls=own.cls,
         version=checkpoint.fingerprint[:12],
         file=own.file,
+        given=spec,
         checkpoint=checkpoint,
     )
 

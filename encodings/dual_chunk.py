@@ -24,7 +24,7 @@ class DualChunk(Remap):
 
     | published code | here |
     |---|---|
-    | chunk = 3/4 of L0, local = L0/8 | the same; the paper's text: chunk = L0 - 1, c = 3/4 of L0 |
+    | chunk = 3/4 of L0, local = L0/8; the paper, as remembered: L0 - 1, L0/4 - 1 | as the code |
     | cos and sin times 1 + 0.05 ln(S/L0), without which the paper was measured | left out |
 
     Args:

@@ -18,7 +18,7 @@ class StreamingLLM(LMInfinite):
     | published code | here |
     |---|---|
     | a cache of sinks + `recent_size` keys, and the query behind it | w = recent_size + 1 |
-    | sizes that users give, such as 4 + 2044 of 2048 tokens | as many places as in training |
+    | 4 first tokens, 255 or 2000 recent ones | as many places in all as in training |
     | other keys are thrown away | they are not seen, but the cache keeps them |
 
     Args:

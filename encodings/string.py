@@ -16,7 +16,7 @@ class STRING(Remap):
 
     | published code | here |
     |---|---|
-    | W = 128, of 131 072 tokens or of 2048 | 128, but at most L0/16 |
+    | W = 128 of 131 072 tokens | 128, but at most L0/16 |
     | cos and sin times 1 + 0.1 ln 2, at all lengths | times `gain`, 1 by default |
     | a prompt counts the key at distance N twice, decoding once | once |
 

@@ -8,7 +8,7 @@ else: it trains, checkpoints, resumes, writes rows. Tasks that make their own se
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -178,6 +178,9 @@ class Task:
     gate: float | None = None
     """Per cent in distribution from which on what was trained counts as learned; None: no gate."""
 
+    options: Mapping[str, Any] = {}
+    """What the constructor was given, the preset's values included."""
+
     def __init__(self, context: TaskContext) -> None:
         self.context = context
         # `SelectiveCopy` is selective-copy, in labels and messages.
@@ -206,7 +209,18 @@ class Task:
         """
         context = context or TaskContext()
         preset = cls.preset(context.preset, context.data)
-        return cls(context, **{**preset.options, **options})
+        given = {**preset.options, **options}
+        made = cls(context, **given)
+        made.options = given
+        return made
+
+    def going_on(self, train: TrainConfig) -> Self:
+        """Return the task with another training phase: rows of another length, more of them.
+
+        Vocabulary and options stay.
+        """
+        context = replace(self.context, train=train, extends=self)
+        return type(self).make(context, **self.options)
 
     def check_range(self, **ranges: tuple[int, int, int]) -> None:
         """Check options.

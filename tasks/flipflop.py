@@ -72,6 +72,11 @@ class Flipflop(LengthGeneralizationTask):
             SMALL,
             {"pairs": 256, "times": 4, "samples": 500},
         ),
+        "mid": Preset(
+            TrainConfig(steps=25_000, batch_size=64, lr=4e-4, warmup=0.02),
+            BASE.changed(layers=4),
+            {"pairs": 256, "times": 4, "samples": 500},
+        ),
         "paper": Preset(
             TrainConfig(steps=50_000, batch_size=32, lr=3e-4, warmup=0.02),
             BASE.changed(mlp_width=1408),

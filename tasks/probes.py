@@ -77,6 +77,11 @@ class Probes(LengthGeneralizationTask):
             SMALL.changed(heads=4, width=128, mlp_width=384),
             {"max_train_symbols": 64, "samples": 1000},
         ),
+        "mid": Preset(
+            TrainConfig(steps=15_000, batch_size=128, lr=7e-4),
+            SMALL,
+            {"max_train_symbols": 64, "samples": 1000},
+        ),
         "paper": Preset(
             TrainConfig(steps=20_000, batch_size=256, lr=5e-4),
             SMALL.changed(layers=6),

@@ -69,7 +69,7 @@ class Properties(Task):
             TrainConfig(steps=0, length=length),
             ModelConfig(layers=2, heads=8, width=256, mlp_width=512),
         )
-        for name, length in (("quick", 64), ("small", 256), ("paper", 1024))
+        for name, length in (("quick", 64), ("small", 256), ("mid", 512), ("paper", 1024))
     }
 
     def __init__(self, context: TaskContext) -> None:

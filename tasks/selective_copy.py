@@ -88,6 +88,11 @@ class SelectiveCopy(LengthGeneralizationTask):
             SMALL,
             {"blanks": 64, "tokens": 64, "samples": 200},
         ),
+        "mid": Preset(
+            TrainConfig(steps=30_000, batch_size=64, lr=4e-4),
+            SMALL.changed(layers=6),
+            {"blanks": 96, "tokens": 96, "samples": 300},
+        ),
         "paper": Preset(
             TrainConfig(steps=50_000, batch_size=64, lr=3e-4),
             BASE.changed(layers=4),

@@ -1,6 +1,7 @@
 """Passkey: what is trained on, what is evaluated, and what the means are of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,13 @@ import torch
 from helpers import Oracle, answer_after, make_task, means, measure
 
 from pe_bench.config import IGNORE
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
 from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, Heatmap
+from pe_bench.running.options import RunOptions
+from pe_bench.running.phases import Phases
+from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
@@ -153,12 +159,12 @@ def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path)
 
 
 def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: Path) -> None:
-    words = make(tmp_path, "paper", "paper", vocabulary="words", kinds="all")
+    words = make(tmp_path, "mid", "paper", vocabulary="words", kinds="all")
     assert words.subsets == ("passkey",) and words.max_train_axis == 1024
     assert words.lengths == [1000 * (i + 1) for i in range(8)]
     quick = make(tmp_path, protocol="paper")
     assert (quick.lengths, quick.max_train_axis) == ([1000], 128)
-    in_bytes = make(tmp_path, "paper", "paper")
+    in_bytes = make(tmp_path, "mid", "paper", vocabulary="tokenizer")
     assert (in_bytes.lengths, in_bytes.max_train_axis) == ([1000, 2000], 273)
     (longest,) = [in_bytes.items("passkey", c) for c in in_bytes.cells("passkey")[1:]]
     assert in_bytes.max_eval_tokens == longest.lengths.max() > 7168 and len(longest) == 20
@@ -183,6 +189,87 @@ def test_the_published_protocol_has_no_gate_where_nothing_is_trained(tmp_path: P
     found = {row.subset: row for row in task.summarize(rows)}
     assert found[OOD].value == pytest.approx(15) and found[OOD].status == "ranked"
     assert set(found) == {OOD, f"passkey-{OOD}"}
+
+
+@pytest.fixture
+def zero_shot(tmp_path: Path) -> Callable[..., ResolvedTask]:
+    """Make the preset paper with tiny text."""
+    for split in ("train", "test"):
+        (tmp_path / "text" / split).mkdir(parents=True)
+        words = " ".join(f"{split}{i * i}" for i in range(9000))
+        (tmp_path / "text" / split / "a.txt").write_text(words)
+
+    def resolved(spec: str = "passkey", **changes: Any) -> ResolvedTask:
+        options = RunOptions(
+            preset="paper",
+            data={"perplexity": tmp_path / "text"},
+            tokenizer="bpe:300",
+            train={"length": 512, "batch_size": 2, "steps": 3},
+            pretrain={"length": 64, "batch_size": 4, "steps": 5},
+            model={"layers": 1, "width": 16, "heads": 2, "mlp_width": 16},
+            cache=tmp_path / "cache",
+        )
+        return resolve(replace(options, **changes), spec)
+
+    return resolved
+
+
+def test_preset_paper_trains_on_text_and_never_on_a_prompt(
+    zero_shot: Callable[..., ResolvedTask],
+) -> None:
+    made = zero_shot()
+    task = made.task
+    assert isinstance(task, Passkey) and made.start is not None
+    tokens, targets = task.batch(None, 0, 0)
+    assert tokens.shape == (2, 512) and task.train_length == 512
+    assert (targets != IGNORE).all() and (tokens[:, 0] == task.tokenizer.bos).all()
+    for row in tokens:
+        assert "train" in task.tokenizer.decode(row) and "key" not in task.tokenizer.decode(row)
+    # After the five batches that the language model was trained on before.
+    longer = made.start.task.going_on(made.train)
+    assert tokens.equal(longer.batch(None, 0, 5).tokens)
+    assert made.train.recompute and made.train.weight_decay == 0
+    assert made.model == made.start.model and made.model.train_length == 64
+
+
+def test_preset_paper_says_that_it_is_zero_shot(zero_shot: Callable[..., ResolvedTask]) -> None:
+    task = zero_shot().task
+    assert isinstance(task, Passkey)
+    assert task.data_label.endswith("bpe:300-zero-shot") and task.gate is None
+    assert task.subsets == ("passkey",) and task.lengths[-1] == 1024
+    assert {cell.split for cell in task.cells("passkey")} == {OOD}
+    rows = []
+    for cell in task.cells("passkey"):
+        row = Measurement("passkey", "exact_match", 5.0, 20, length=cell.length)
+        rows.append(replace(row, second_axis=cell.second_axis))
+    found = {row.subset: row for row in task.summarize(rows) if row.length is None}
+    assert found[OOD].status == "ranked" and ID not in found
+    assert task.references() == {}
+    paper = zero_shot(protocol="paper").task
+    assert isinstance(paper, Passkey) and paper.lengths == [1000]
+
+
+def test_what_a_language_model_has_is_not_given_again(
+    zero_shot: Callable[..., ResolvedTask], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="starts from a language model here"):
+        zero_shot("passkey:vocabulary=words")
+    data = {"": tmp_path / "text", "perplexity": tmp_path / "text"}
+    with pytest.raises(InputError, match="give text as --data perplexity=DIR"):
+        zero_shot(data=data)
+
+
+def test_preset_paper_goes_on_from_the_language_model(
+    zero_shot: Callable[..., ResolvedTask], tmp_path: Path
+) -> None:
+    made = zero_shot()
+    phases = Phases(plugins.load("encoding", "rope"), tmp_path / "results", "cpu", "fp32")
+    assert made.start is not None
+    before, first = phases.trained(made.start, None, 0)
+    after, second = phases.trained(made, None, 0)
+    assert (first.steps, second.steps) == (5, 3) and second.tokens == 3 * 2 * 512
+    change = (before.lm_head.weight - after.lm_head.weight).abs().max()
+    assert 0 < change < 1e-3  # from its weights, with three small steps
 
 
 def test_views(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _presets(cls: type[Any], where: str) -> str:
     rows = [["preset", *TRAIN, *MODEL, "parameters", "options"]]
     for name, preset in cls.presets.items():
         # Others may have to download something first.
-        makes_its_data = issubclass(cls, LengthGeneralizationTask)
+        makes_its_data = issubclass(cls, LengthGeneralizationTask) and not preset.starts_from
         task = _resolved(where, name) if makes_its_data else None
         model = task.model if task else _model(cls, name, quick)
         train = task.train if task else preset.train
@@ -114,13 +114,25 @@ def _presets(cls: type[Any], where: str) -> str:
             ]
         )
     lines = ["Presets:", align(rows)]
-    for name, preset in cls.presets.items():
-        if preset.starts_from:
-            lines.append(f"{name} starts from the model of the task {preset.starts_from}.")
+    lines += _facts_of_presets(cls)
     lines.append(f"Protocols: {', '.join(cls.protocols)}.")
     if quick:
         lines.append(f"Subsets: {', '.join(quick.task.all_subsets)}.")
     return "\n".join(lines)
+
+
+def _facts_of_presets(cls: type[Any]) -> list[str]:
+    """Return a sentence for each start and each tokenizer, with the presets that have it."""
+    sentences: dict[str, list[str]] = {}
+    for name, preset in cls.presets.items():
+        if preset.starts_from:
+            start = f"from the model of the task {preset.starts_from} under the same preset"
+            sentences.setdefault(start, []).append(name)
+        elif preset.tokenizer != "bytes":
+            sentences.setdefault(f"with the tokenizer {preset.tokenizer}", []).append(name)
+        if preset.train.recompute:
+            sentences.setdefault("with activation checkpointing", []).append(name)
+    return [f"Trained {what}: {', '.join(names)}." for what, names in sentences.items()]
 
 
 def _resolved(where: str, preset: str) -> ResolvedTask | None:
@@ -132,8 +144,11 @@ def _resolved(where: str, preset: str) -> ResolvedTask | None:
 
 
 def _model(cls: type[Any], preset: str, quick: ResolvedTask | None) -> ModelConfig:
-    """Return a preset's shape with the vocabulary of preset quick."""
+    """Return a preset's shape with the vocabulary of its tokenizer, or that of preset quick."""
     base = cls.presets[preset].starts_from
     start = plugins.load("task", base).cls if base else cls
     model: ModelConfig = start.presets[preset].model or ModelConfig()
+    _, _, size = start.presets[preset].tokenizer.partition("bpe:")
+    if size:
+        return replace(model, vocab_size=int(size))
     return replace(model, vocab_size=quick.model.vocab_size) if quick else model

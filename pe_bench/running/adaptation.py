@@ -108,8 +108,7 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
         raise InputError(
             "--adapt.length has no effect: the task's own options say how long its rows are"
         )
-    context = replace(task.task.context, train=train, extends=task.task)
-    made: Task = type(task.task).make(context, **task.settings["options"])
+    made = task.task.going_on(train)
     if made.vocabulary.vocab_size != task.task.vocabulary.vocab_size:
         raise InputError("--adapt.length has no effect: longer rows would have other tokens")
     return made

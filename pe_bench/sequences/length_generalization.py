@@ -67,7 +67,6 @@ class LengthGeneralizationTask(Task):
     cell_metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
     """Metrics of every cell and mean, see `item_scores`; the gate is on the first."""
 
-    gate: float
     all_subsets: tuple[str, ...] = ("cells",)
     version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
@@ -224,7 +223,7 @@ class LengthGeneralizationTask(Task):
             self._cells,
             self.group_names,
             self.mean,
-            self.gate,
+            self.gate or 0.0,
             self.averages_each_subset,
             expected,
         )

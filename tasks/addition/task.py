@@ -48,6 +48,18 @@ class Addition(LengthGeneralizationTask):
     | items of small cells drawn with replacement | strict: every pair once; paper: as published |
     | rotation thrown away, random positions plain, a smaller grid | as the paper says |
 
+    | published code | preset paper, after the paper's Table 5 |
+    |---|---|
+    | 16 layers of width 1024, 16 heads, gated MLP 1024 wide | the same |
+    | GELU-GLU, norms after each part (eps 1e-12), deepnorm's first weights | SwiGLU, before, 0.02 |
+    | a norm of the embeddings, an MLP before the head | neither |
+    | first states drawn at random, in evaluation too | none |
+    | AdamW: beta2 0.98, eps 1e-12, clip 0.5, decay 0.01 | 0.999, 1e-8, 1.0, 0.01 |
+    | 1e-4 with a trapezoid by wall-clock time; batch grows to 8192 | cosine, 20,000 steps of 512 |
+    | half precision with scaled gradients | bf16 on a GPU |
+    | mean loss over the tokens of a micro-batch | over those of a step |
+    | 20 million sums, 12,500 of each pair of lengths | drawn for every step |
+
     Args:
         digits: longest operand in training.
     """
@@ -66,6 +78,11 @@ class Addition(LengthGeneralizationTask):
             {"digits": 4, "gate": 95.0},
         ),
         "small": Preset(TrainConfig(steps=10_000, batch_size=512, lr=5e-4), BASE, {"digits": 20}),
+        "mid": Preset(
+            TrainConfig(steps=15_000, batch_size=512, micro_batch=256, lr=2e-4),
+            LARGE.changed(layers=8, mlp_width=2048),
+            {"digits": 30},
+        ),
         "paper": Preset(
             TrainConfig(steps=20_000, batch_size=512, micro_batch=128, lr=1e-4),
             LARGE.changed(layers=16, heads=16, width=1024, mlp_width=1024),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pe_bench.api import (
+    BASE,
     HELD_OUT_SEED,
     ID,
     LARGE,
@@ -53,6 +54,13 @@ class Copying(LengthGeneralizationTask):
     | test items drawn with replacement | each once where there are few | as published |
     | `rsc`, `rsc2x` of 6,800 symbols, `rdc` of 82 | `symbols` for all | `symbols` for all |
 
+    | published | preset paper |
+    |---|---|
+    | 12 layers, 768 wide, T5's MLP of two matrices of 3072, ReLU | three of 2048, SwiGLU |
+    | AdamW, 3e-5, linear, warm-up 6 %, decay 0.05, 40,000 steps of 64 | the same |
+    | prompts in T5's vocabulary | a token for each symbol |
+    | greedy decoding | one forward pass where that is the same |
+
     Args:
         min_symbols: symbols of the shortest sequence.
         max_train_symbols: symbols of the longest sequence in training.
@@ -78,6 +86,11 @@ class Copying(LengthGeneralizationTask):
             TrainConfig(steps=5000, batch_size=64, lr=5e-4),
             SMALL.changed(layers=6),
             {"samples": 200},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=64, lr=2e-4, warmup=0.06),
+            BASE,
+            {"samples": 300},
         ),
         "paper": Preset(
             TrainConfig(

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from pe_bench.api import (
+    BASE,
     LARGE,
     Batch,
     Column,
@@ -154,6 +155,19 @@ class Efficiency(Task):
                 "new_tokens": 64,
                 "repeats": 20,
                 "seconds": 10.0,
+                "memory": 64.0,
+            },
+        ),
+        "mid": Preset(  # the model and rows of the task `perplexity`, longer inputs
+            TrainConfig(steps=0, batch_size=64, length=1024),
+            BASE,
+            {
+                "longest": 16_384,
+                "models": "all",
+                "batch": 64,
+                "new_tokens": 64,
+                "repeats": 20,
+                "seconds": 20.0,
                 "memory": 64.0,
             },
         ),

@@ -60,6 +60,7 @@ class MQAR(LengthGeneralizationTask):
     | the earlier a pair, the sooner it tends to be asked for | any order |
     | a convolution beside each attention, no MLP | this suite's decoder |
     | 32 epochs of 180,000 rows | as many steps on fresh rows (preset paper) |
+    | best rate of 1e-3 to 3e-2, decay 0.1, stops at 99 % | 1e-3 (or `--tune`), 0.01, all steps |
     | tests: T/4 tokens with T/64, T/32, T/16 pairs, T/2 to 4 T with a quarter | among others |
 
     Args:
@@ -84,6 +85,11 @@ class MQAR(LengthGeneralizationTask):
             TrainConfig(steps=10_000, batch_size=256, lr=1e-3),
             SMALL.changed(layers=3, heads=4),
             {"length": 256, "vocabulary": 8192},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=256, lr=1e-3),
+            SMALL,
+            {"length": 256, "vocabulary": 8192, "samples": 500},
         ),
         "paper": Preset(
             TrainConfig(steps=22_500, batch_size=256, lr=1e-3, warmup=0.1),

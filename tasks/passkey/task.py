@@ -1,7 +1,8 @@
 """Finding five digits hidden in a text up to 8 times as long as in training (exact match)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from pe_bench.api import (
     BASE,
     ID,
-    LARGE,
     OOD,
     TINY,
     Batch,
@@ -24,7 +24,9 @@ from pe_bench.api import (
     Preset,
     Scores,
     Sequences,
+    Task,
     TaskContext,
+    TaskSpec,
     Tokenizer,
     TrainConfig,
     WordTokenizer,
@@ -36,6 +38,7 @@ from pe_bench.api import (
 from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_names
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
+ZERO_SHOT_FACTORS = (0.125, 0.25, 0.5, 0.75, 1, 1.5, 2)  # of a language model's long rows
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVAL_SEED = 20_250_301
 
@@ -68,7 +71,24 @@ class Passkey(LengthGeneralizationTask):
 
     Preset quick trains on `passkey` alone; `passkey:kinds=all` adds the others.
 
+    Preset paper is zero-shot, as published: a language model goes on with rows of text of
+    `train.length` tokens and never sees a prompt before it is measured, up to twice that length. So
+    all cells are out of distribution, there is neither gate nor effective length, and the data are
+    called `zero-shot`.
+
+    | published (Zhu et al. 2025) | preset paper |
+    |---|---|
+    | Llama 2 7B | `perplexity`, preset paper: 162 million parameters, C4, rows of 1024 |
+    | goes on with RedPajama's sample | with C4 |
+    | 64 rows of 8192 tokens, 1000 steps, AdamW, 2e-5, warm-up of 50 steps, no decay | the same |
+    | documents joined by EOS, filled up with pads | windows at random places, a BOS before each |
+    | positions scaled to half for all methods | as the encoding's own options say |
+    | LoRA, LongLoRA, theta, TAPE's own parameters | everything (others: `--from`, `--adapt.*`) |
+    | half precision, `generate` | float32 logits, greedy |
+
     Args:
+        start: language model to go on from, in presets that are zero-shot; None: `perplexity` of
+            the same preset. With options, colons between them: perplexity:corpus=pg19.
         kinds: `passkey`, or `all` three.
         vocabulary: `words`, a token for each word and digit of these texts, which small models
             learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
@@ -92,18 +112,25 @@ class Passkey(LengthGeneralizationTask):
             BASE,
             {"vocabulary": "words", "samples": 20},
         ),
+        "mid": Preset(
+            TrainConfig(steps=15_000, batch_size=64, length=1024, lr=4e-4),
+            BASE.changed(layers=8),
+            {"vocabulary": "words", "samples": 20},
+        ),
         "paper": Preset(
             TrainConfig(
-                steps=10_000,
-                batch_size=128,
-                micro_batch=16,
-                length=1024,
-                lr=1e-4,
-                schedule="linear",
-                warmup=0.02,
+                steps=1000,
+                batch_size=64,
+                micro_batch=2,
+                length=8192,
+                lr=2e-5,
+                schedule="constant",
+                warmup=0.05,
+                weight_decay=0.0,
+                recompute=True,
             ),
-            LARGE,
-            {"samples": 20},
+            options={"kinds": "passkey", "samples": 20},
+            starts_from="perplexity",
         ),
     }
 
@@ -111,21 +138,28 @@ class Passkey(LengthGeneralizationTask):
         self,
         context: TaskContext,
         *,
+        start: TaskSpec | None = None,
         kinds: Literal["passkey", "all"] = "all",
         vocabulary: Literal["words", "tokenizer"] = "tokenizer",
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
+        self.zero_shot = context.start is not None
+        self.factors = ZERO_SHOT_FACTORS if self.zero_shot else EVAL_LENGTH_FACTORS
         # A vocabulary has as many names as the longest prompt of the first training needs.
         first = context.extends or self
-        max_length = int(EVAL_LENGTH_FACTORS[-1] * first.length)
+        max_length = int(self.factors[-1] * first.length)
         # Where each name is a token of its own, no more than the longest list has entries.
         names = nonsense_names(max_length // 9 if vocabulary == "words" else None)
         self.tokenizer = self._tokenizer(vocabulary, names)
         self.vocabulary = self.tokenizer
         self.data_label = f"passkey-v{self.version}-{self.tokenizer.name}"
         self.fingerprint = f"passkey-v{self.version}+{self.tokenizer.fingerprint}"
+        if self.zero_shot:
+            self.data_label += "-zero-shot"
+            self.fingerprint += "+zero-shot"
+            self.gate = None
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
         self.prompts = Prompts(self.tokenizer, max_length, names, numbers)
         self.all_subsets = tuple(FORMATS) if self.strict and kinds == "all" else ("passkey",)
@@ -136,7 +170,7 @@ class Passkey(LengthGeneralizationTask):
                 f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "
                 f"text: give --train.length {needed} or more"
             )
-        self.train_length = self.length + self.prompts.max_number
+        self.train_length = self.length + (0 if self.zero_shot else self.prompts.max_number)
         self._plan_evaluation()
         self._length_items = lru_cache(maxsize=2)(self._make_items)
 
@@ -144,12 +178,13 @@ class Passkey(LengthGeneralizationTask):
         """Decide on lengths and depths."""
         if self.strict:
             self.max_train_axis = self.length
-            self.lengths = sorted({int(factor * self.length) for factor in EVAL_LENGTH_FACTORS})
+            lengths = {int(factor * self.length) for factor in self.factors}
+            self.lengths = sorted(lengths)
             self.depths = [f"{depth:.1f}" for depth in DEPTHS]
             self.max_eval_tokens = self.lengths[-1] + self.prompts.max_number
         else:
             self.max_train_axis = self.prompts.nominal_length(self.length)
-            intervals = int(EVAL_LENGTH_FACTORS[-1] * self.max_train_axis) // INTERVAL
+            intervals = int(self.factors[-1] * self.max_train_axis) // INTERVAL
             intervals = min(MAX_INTERVALS, max(1, intervals))
             self.lengths = [INTERVAL * (i + 1) for i in range(intervals)]
             self.depths = [""]
@@ -160,7 +195,8 @@ class Passkey(LengthGeneralizationTask):
         cells = []
         for length in self.lengths:
             if length >= self.min_lengths[subset][0] or not self.strict:
-                split = ID if length <= self.max_train_axis else OOD
+                trained = length <= self.max_train_axis and not self.zero_shot
+                split = ID if trained else OOD
                 curve = f"{subset}-length" if self.strict else ""
                 cells += [Cell(length, depth, split, curve=curve) for depth in self.depths]
         return cells
@@ -179,6 +215,8 @@ class Passkey(LengthGeneralizationTask):
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        if self.context.start is not None:
+            return self.text.batch(None, seed, self.context.start.train.steps + step)
         rng = np.random.default_rng([seed, step])
         samples = []
         n_kinds = len(self.min_lengths)
@@ -189,6 +227,22 @@ class Passkey(LengthGeneralizationTask):
                 lengths = rng.integers(min_lengths[questions - 1], self.length + 1, rows)
                 samples += self.prompts.samples(kind, rng, lengths, questions=questions)
         return collate(samples).batch()
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return fresh prompts; where none are trained, windows of held-out text."""
+        if self.zero_shot:
+            return self.text.held_out_batch(None, step)
+        return super().held_out_batch(subset, step)
+
+    @cached_property
+    def text(self) -> Task:
+        """The language model's task with rows of `train.length` tokens."""
+        assert self.context.start is not None
+        return self.context.start.going_on(self.train)
+
+    def references(self) -> Mapping[str, list[Measurement]]:
+        """Return none where no prompt is trained: they would know more than a model."""
+        return {} if self.zero_shot else super().references()
 
     def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
         found = super().measure(subset, cell, scores)
@@ -221,6 +275,14 @@ class Passkey(LengthGeneralizationTask):
     def _tokenizer(self, vocabulary: str, names: list[str]) -> Tokenizer:
         spec = self.context.tokenizer
         data = self.context.data
+        if self.context.start is not None:
+            if data is not None or vocabulary == "words":
+                raise InputError(
+                    f"{self.name} starts from a language model here, whose text and tokens it has: "
+                    "leave out vocabulary=words, and give text as --data perplexity=DIR"
+                )
+            assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
+            return self.context.start.vocabulary
         if data is not None and (vocabulary == "words" or not spec.startswith("bpe:")):
             raise InputError(
                 "passkey makes its own prompts: leave out --data (only a tokenizer bpe:N with "

@@ -43,11 +43,12 @@ class TrainingText:
         """Return the text of a step.
 
         All of it, or one piece of a large corpus after the other, so that the first step waits
-        for the first piece only and a resumed run sees the same batches.
+        for the first piece only and a resumed run sees the same batches. Steps after the planned
+        ones, of a training that goes on, begin with the first piece again.
         """
         pieces = self.tokens.train
-        turn = min(step * len(pieces) // max(1, self.train.steps), len(pieces) - 1)
-        text = pieces[turn]()
+        turn = step * len(pieces) // max(1, self.train.steps)
+        text = pieces[turn % len(pieces)]()
         if len(text.ids) <= self.length:
             raise InputError(
                 f"{self.tokens.name} has {len(text.ids)} tokens to train on, one window "

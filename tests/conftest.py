@@ -19,6 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from pe_bench.checks.subject import Subject
 from pe_bench.reporting import charts, pictures
 from pe_bench.system import environment
 
@@ -32,6 +33,12 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PE_BENCH_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture
+def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of encodings run with four layers, not with nine: most encodings need no more."""
+    monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4))
 
 
 @pytest.fixture

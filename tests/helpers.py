@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pe_bench.config import ModelConfig
+from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
-from pe_bench.task import Task, TaskContext
+from pe_bench.running.training import Trained, train
+from pe_bench.task import Batch, Task, TaskContext
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
@@ -63,6 +64,32 @@ def make_task(
         subsets=subsets,
     )
     return cls.make(context, **options)
+
+
+def train_model(
+    model: Decoder,
+    batch: Callable[[int], Batch],
+    config: TrainConfig,
+    folder: Path,
+    precision: str = "fp32",
+) -> Trained:
+    """Train a model in float32 on the CPU, with a folder for what is kept."""
+    return train(
+        model,
+        batch,
+        config,
+        folder=folder,
+        of="test",
+        title="test",
+        seed=5,
+        device="cpu",
+        precision=precision,
+    )
+
+
+def weights(model: Decoder) -> Tensor:
+    """Return all parameters, one after the other: (N,)."""
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 class Oracle(Decoder):

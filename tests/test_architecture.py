@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import some_slow
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pe_bench"
@@ -94,10 +95,10 @@ def test_reporting_never_imports_torch() -> None:
 
 
 QUICK = ["list", "list tasks", "run --help", "report --results {0}", "export {0}/a.csv"]
-QUICK += ["merge results/quick-tuned --results {0}"]
+MERGE = "merge results/quick-tuned --results {0}"  # reads more than a hundred runs
 
 
-@pytest.mark.parametrize("command", QUICK)
+@pytest.mark.parametrize("command", some_slow([*QUICK, MERGE], everyday=QUICK))
 def test_quick_commands_import_neither_torch_nor_datasets(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path).split()
     program = (

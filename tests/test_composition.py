@@ -24,6 +24,7 @@ CLASSES = {name: plugins.load("encoding", name).cls for name in plugins.names("e
 WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, Wrapper)]
 BASES = [name for name in CLASSES if name not in WRAPPERS]
 INTERFACE = vars(Encoding) | vars(StatefulEncoding)
+pytestmark = pytest.mark.usefixtures("four_layers")
 HOOKS = [name for name, value in INTERFACE.items() if inspect.isfunction(value)]
 
 

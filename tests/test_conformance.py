@@ -297,10 +297,7 @@ def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: finding.reason for name, finding in found.items() if finding.bad}
 
 
-@pytest.fixture(autouse=True)
-def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No encoding here needs more."""
-    monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4))
+pytestmark = pytest.mark.usefixtures("four_layers")
 
 
 @pytest.fixture

@@ -37,12 +37,20 @@ def everyday(spec: str, check: str) -> bool:
         for check in CHECKS
     ],
 )
+@pytest.mark.usefixtures("four_layers")  # test_conformance.py: none needs more
 def test_shipped_encodings(spec: str, check: str) -> None:
     subject = Subject(plugins.load("encoding", spec).make)
     try:
         assert CHECKS[check](subject) is None
     except NotApplicable as claim:
         assert str(claim)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_nine_layers_in_bfloat16(name: str) -> None:
+    """Errors add up from layer to layer."""
+    assert CHECKS["bfloat16"](Subject(plugins.load("encoding", name).make)) is None
 
 
 def test_what_shipped_encodings_claim() -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import itertools
 import json
 import os
 from collections.abc import Hashable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import some_slow, train_model, weights
 from torch import Tensor
 from torch._dynamo import config
 from torch._dynamo.utils import counters
@@ -31,7 +32,7 @@ from pe_bench.registry import plugins
 from pe_bench.running import memory
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
-from pe_bench.running.training import Trained, train
+from pe_bench.running.training import Trained
 from pe_bench.system import environment
 from pe_bench.task import Batch
 
@@ -154,33 +155,19 @@ def batch(step: int) -> Batch:
     return Batch(tokens, tokens.roll(-1, 1))
 
 
-def train_model(model: Decoder, folder: Path, micro_batch: int | None = None) -> Trained:
+def three_steps(model: Decoder, folder: Path, micro_batch: int | None = None) -> Trained:
     config = TrainConfig(steps=3, batch_size=8, length=16, lr=1e-2, micro_batch=micro_batch)
-    return train(
-        model,
-        batch,
-        config,
-        folder=folder,
-        of="test",
-        title="test",
-        seed=5,
-        device="cpu",
-        precision="fp32",
-    )
-
-
-def weights(model: Decoder) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+    return train_model(model, batch, config, folder)
 
 
 def test_training_without_memory_goes_on_with_smaller_slices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plenty = make_model("tape").double()
-    assert train_model(plenty, tmp_path / "plenty").micro_batch is None
+    assert three_steps(plenty, tmp_path / "plenty").micro_batch is None
     model = make_model("tape").double()
     scarce = Scarce(model, 3)
-    assert train_model(model, tmp_path / "scarce").micro_batch == 2
+    assert three_steps(model, tmp_path / "scarce").micro_batch == 2
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
     assert scarce.seen == [8, 4] + [2] * 12
     assert "memory does not suffice for 4 rows at once: going on with 2" in capsys.readouterr().err
@@ -188,10 +175,10 @@ def test_training_without_memory_goes_on_with_smaller_slices(
 
 def test_gradients_of_a_step_that_ran_out_of_memory_do_not_count(tmp_path: Path) -> None:
     plenty = make_model("tape").double()
-    train_model(plenty, tmp_path / "plenty")
+    three_steps(plenty, tmp_path / "plenty")
     model = make_model("tape").double()
     scarce = Scarce(model, 3, after=3)
-    train_model(model, tmp_path / "scarce", micro_batch=4)
+    three_steps(model, tmp_path / "scarce", micro_batch=4)
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
     assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # it failed in the second half of a batch
 
@@ -200,7 +187,7 @@ def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
     model = make_model("nope")
     Scarce(model, 0)
     with pytest.raises(torch.OutOfMemoryError):
-        train_model(model, tmp_path)
+        three_steps(model, tmp_path)
 
 
 @torch.no_grad()
@@ -369,6 +356,7 @@ def test_parts_run_apart_within_their_time(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(pe_bench.__file__).parents[1]))
     bench = gpu_first.Bench("cpu", tiny=True)
+    monkeypatch.setitem(gpu_first.PARTS, "kernels", (gpu_first.kernels, 200))
     rows = list(gpu_first.run_apart("kernels", bench, tmp_path))
     assert len(rows) == 9 and rows[0].found == "flash"
     monkeypatch.setitem(gpu_first.PARTS, "kernels", (gpu_first.kernels, 0.1))
@@ -377,26 +365,32 @@ def test_parts_run_apart_within_their_time(
     assert not late.holds
 
 
+@pytest.fixture
+def fresh_limit() -> Iterator[None]:
+    """The number of graphs that torch keeps is its default, and is again afterwards."""
+    with config.patch(recompile_limit=8):
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_limit")
 def test_flex_attention_stays_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_ = functools.partial(torch.compile, backend="eager")
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(torch, "compile", compile_)
-    monkeypatch.setattr(config, "recompile_limit", 8)
     flex._compiled.cache_clear()
     compiled = flex._compiled()
     flex._compiled.cache_clear()
     monkeypatch.setattr(flex, "_uncompiled", lambda: compiled)
     counters.clear()
-    for length in (130, 150, 170):
+    for length, width in itertools.product((130, 150, 170), (16, 32)):
         table = torch.randn(2, length)
         c = torch.randn(2, 2, length)
         for terms in (LogitTerms(), LogitTerms(by_distance=table), LogitTerms(separable=c)):
-            for width in (16, 32):
-                q = torch.randn(2, 2, length, 16)
-                v = torch.randn(2, 2, length, width)
-                found = flex.flex_attention(q, q, v, terms)
-                torch.testing.assert_close(found, attend(q, q, v, terms, backend="eager"))
+            q = torch.randn(2, 2, length, 16)
+            v = torch.randn(2, 2, length, width)
+            found = flex.flex_attention(q, q, v, terms)
+            torch.testing.assert_close(found, attend(q, q, v, terms, backend="eager"))
     assert counters["stats"]["unique_graphs"] > 8
     assert not counters["unimplemented"]
 

@@ -44,6 +44,7 @@ def tokens(length: int = 20) -> Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("four_layers")
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("spec", SPECS)

@@ -185,6 +185,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
 
 
+@pytest.mark.slow
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0
     exported = {run.name: run for run in read_records(COMMITTED)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import some_slow, train_model, weights
 from torch import Tensor
 
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
@@ -14,7 +14,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
-from pe_bench.running.training import Trained, scale, train
+from pe_bench.running.training import Trained, scale
 from pe_bench.task import Batch
 
 SHAPE = ModelConfig(
@@ -50,21 +50,7 @@ def run(
     config: TrainConfig = CONFIG,
     data: Callable[[int], Batch] = batch,
 ) -> Trained:
-    return train(
-        model,
-        data,
-        config,
-        folder=folder,
-        of="test",
-        title="test",
-        seed=5,
-        device="cpu",
-        precision="fp32",
-    )
-
-
-def weights(model: Decoder) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+    return train_model(model, data, config, folder)
 
 
 @pytest.mark.parametrize(
@@ -147,17 +133,7 @@ def test_it_learns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", some_slow(plugins.names("encoding"), everyday=("rope", "tape")))
 def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
-    trained = train(
-        model,
-        batch,
-        CONFIG,
-        folder=tmp_path,
-        of="test",
-        title="t",
-        seed=5,
-        device="cpu",
-        precision="bf16",
-    )
+    trained = train_model(model, batch, CONFIG, tmp_path, "bf16")
     assert 0 < trained.loss < 4
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import some_slow, weights
 from safetensors.torch import load_file
-from test_training import batch, make_model, run, weights
+from test_training import batch, make_model, run
 from torch import Tensor
 
 from pe_bench.running.checkpoints import read_checkpoint, write_checkpoint

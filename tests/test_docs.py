@@ -2,11 +2,14 @@
 
 import ast
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.commands.parser import make_parser
 from pe_bench.results.reading import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -62,3 +65,28 @@ def test_the_readme_has_the_two_commands_that_set_everything_up() -> None:
     assert run and run[1].endswith("pe-bench run --encoding tape --task scrolls")
     assert tests and tests[1].endswith("pytest -n 2")
     assert all("-c constraints.txt" in found[1] for found in (run, tests))
+
+
+def commands(block: str) -> list[list[str]]:
+    """Return the words of each pe-bench command in a block, without the name."""
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    return [words[1:] for words in lines if words[:1] == ["pe-bench"]]
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    found = [words for block in blocks("README.md", "sh") for words in commands(block)]
+    assert len(found) > 15
+    for words in found:
+        if "grid.toml" not in words:  # a file of the reader's own
+            make_parser().parse(words)  # exits where one does not
+
+
+def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The block for one shell has nothing that a clone lacks."""
+    (block,) = (b for b in blocks("README.md", "sh") if b.startswith("source .venv/bin/activate"))
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    runs = [words for words in commands(block) if words[0] == "run"]
+    assert len(runs) == 2
+    for words in runs:
+        assert main([*words, "--dry-run"]) == 0

@@ -14,6 +14,7 @@ from pe_bench.commands import ending
 from pe_bench.errors import SavingError
 from pe_bench.reporting import report
 from pe_bench.reporting.report import write_report
+from pe_bench.system import environment
 from pe_bench.system.files import write_json
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ def test_a_run_ends_with_its_report_and_what_comes_next(
     assert run("--encoding", "nope") == 0
     out = capsys.readouterr().out
     assert "; rows are in results/runs\n" in out and "\ntook " in out
-    assert "tables and pictures are in results/leaderboard.md and results/plots (" in out
+    assert "tables and pictures are in results/leaderboard.md, index.html and plots (" in out
     assert "\nnext: pe-bench run --encoding rope --task flipflop:samples=2\n" in out
     assert "nope" in Path("results/leaderboard.md").read_text()
     assert list(Path("results/plots").glob("flipflop*.png"))
@@ -44,6 +45,29 @@ def test_a_run_ends_with_its_report_and_what_comes_next(
     out = capsys.readouterr().out
     assert "Measured before: nope." in " ".join(out.split())
     assert "\nnext: pe-bench compare alibi nope\n" in out
+
+
+def test_baselines_that_were_exported_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--encoding", "rope", "--no-report") == 0
+    assert main(["export", "results/baselines"]) == 0
+    shutil.rmtree("results/runs")
+    capsys.readouterr()
+    assert run("--encoding", "nope", "--no-report") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Measured before: rope." in out and "guessing" in out
+    assert "next: pe-bench compare nope rope" in out
+
+
+def test_memory_is_that_of_one_run() -> None:
+    """A large one before does not count, where the system can tell."""
+    large = bytearray(600 * 2**20)
+    large[:: 2**12] = b"1" * len(large[:: 2**12])
+    del large
+    before = environment.peak_memory("cpu")
+    environment.reset_peak_memory("cpu")
+    if not environment.PEAK_RESET.exists():
+        pytest.skip("this system keeps the peak of the process")
+    assert environment.peak_memory("cpu") < before - 500 * 2**20
 
 
 def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:

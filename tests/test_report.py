@@ -162,6 +162,23 @@ def test_the_training_loss_is_shown(tmp_path: Path) -> None:
     assert "median over seeds" in text
 
 
+def test_sizes_and_costs_are_shown(tmp_path: Path) -> None:
+    settings = {
+        "model": {"layers": 2, "width": 64, "heads": 4},
+        "train": {"steps": 1600, "batch_size": 32, "lr": 3e-3},
+    }
+    for seed, seconds in enumerate((90.0, 110.4)):
+        put(tmp_path, "rope", [SCORE], seed, settings=settings, seconds=seconds,
+            peak_memory_bytes=300 * 2**20)  # fmt: skip
+    put(tmp_path, "fire", [SCORE], settings=settings)
+    text, _ = report(tmp_path)
+    shown = {line["encoding"]: (line["seconds"], line["MiB"]) for line in cells(text)}
+    assert shown == {"rope": ("100", "300"), "fire": ("–", "–")}
+    assert "2 layers of width 64, 4 heads; training: 1,600 steps of 32 rows." in text
+    assert "Learning rate: 3e-3 for every encoding" in text
+    assert "Seconds: training and evaluation of a run" in text
+
+
 def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
     """Write runs whose headline is the mean of twenty items, a little easier or harder each."""
     for seed, value in enumerate(values):
@@ -363,7 +380,7 @@ def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: 
 
 def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
     folder = put(tmp_path, "rope", [SCORE], headline=None)
-    with pytest.raises(InputError, match="another version of pe-bench") as caught:
+    with pytest.raises(InputError, match="lacks a headline, as in an earlier") as caught:
         write_report(tmp_path)
     assert str(folder) in str(caught.value)
 

@@ -60,7 +60,7 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
         warn(f"no report, {describe_error(error)}: pe-bench report tries again")
     else:
         took = _show(time.monotonic() - started)
-        info(f"tables and pictures are in {results}/leaderboard.md and {results}/plots ({took})")
+        info(f"tables and pictures are in {results}/leaderboard.md, index.html and plots ({took})")
 
 
 def _suggest(encodings: Sequence[str], task: str) -> str:

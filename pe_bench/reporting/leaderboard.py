@@ -21,6 +21,7 @@ from pe_bench.results.views import Column
 
 UNLIMITED = 10_000  # characters of a line
 LEARNED = "seeds that learned"
+COSTS = {"seconds": ("seconds", 1), "peak_memory_bytes": ("MiB", 2**20)}  # heading, unit
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,10 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     compared = any(difference.seeds > 1 for difference in comparison.pairs)
     losses = {encoding: table.training_loss(encoding) for encoding in table.encodings}
     has_losses = any(loss == loss for loss in losses.values())
+    costs = {encoding: table.mean_costs(encoding) for encoding in table.encodings}
+    cost_columns = [n for n in COSTS if any(n in costs[name] for name in costs)]
+    if table.about.measures_time:
+        cost_columns = []
     rows = []
     for encoding in table.ranking():
         record = next(r for r in table.records if r.encoding == encoding)
@@ -132,6 +137,9 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
             row.append(ABSENT if loss != loss else f"{loss:.4f}")
         row.append(str(seeds))
         row.append(ABSENT if record.parameters is None else f"{record.parameters:,}")
+        for name in cost_columns:
+            found = costs[encoding].get(name)
+            row.append(ABSENT if found is None else f"{found / COSTS[name][1]:,.0f}")
         rows.append(row)
     header = ["encoding"]
     if compared:
@@ -143,7 +151,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     header += [column.heading for column in columns[1:]]
     if has_losses:
         header.append("training loss")
-    header += ["seeds", "parameters"]
+    header += ["seeds", "parameters", *(COSTS[name][0] for name in cost_columns)]
     for row in rows:
         if row[0] in below:
             row[0] = f"{row[0]} {BELOW}"

@@ -55,6 +55,7 @@ def write_notes(table: Table) -> str:
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _describe_references(table)
+    lines += _describe_sizes(table)
     lines += describe_tuning(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     lines += _describe_left_out(table)
@@ -64,6 +65,23 @@ def write_notes(table: Table) -> str:
     devices = ", ".join(sorted(names))
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
+
+
+def _describe_sizes(table: Table) -> list[str]:
+    """Return the size of the model and of its training, and what the columns of costs are."""
+    lines = []
+    model = table.about.settings.get("model", {})
+    train = table.about.settings.get("train", {})
+    if "layers" in model and train.get("steps"):
+        lines.append(
+            f"Model: {model['layers']} layers of width {model['width']}, {model['heads']} heads; "
+            f"training: {train['steps']:,} steps of {train['batch_size']} rows."
+        )
+    costs = set().union(*(table.mean_costs(encoding) for encoding in table.encodings))
+    if costs and not table.about.measures_time:
+        memory = " MiB: the most memory that a run had in use." if len(costs) > 1 else ""
+        lines.append(f"Seconds: training and evaluation of a run, in the mean.{memory}")
+    return lines
 
 
 def _describe_spread(table: Table) -> str:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from pe_bench.errors import InputError
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
@@ -225,6 +224,16 @@ class Table:
                 losses += [statistics.fmean(known)] if known else []
         return statistics.median(losses) if losses else math.nan
 
+    def mean_costs(self, encoding: str) -> dict[str, float]:
+        """Return seconds and peak memory of a run of an encoding, means of those that know it."""
+        found: dict[str, list[float]] = {}
+        for record in self.records:
+            own = {"seconds": record.seconds, "peak_memory_bytes": record.peak_memory_bytes}
+            for name, value in own.items():
+                if record.encoding == encoding and value is not None:
+                    found.setdefault(name, []).append(value)
+        return {name: statistics.fmean(values) for name, values in found.items()}
+
     def describe(self, encoding: str) -> str:
         """Return the label of an encoding, and in words if not all of its seeds learned."""
         learned, seeds = self.learned(encoding), self.seeds(encoding)
@@ -251,11 +260,6 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     """
     groups: dict[str, list[RunRecord]] = {}
     for record in finished_runs(records):
-        if record.headline is None:
-            raise InputError(
-                f"{record.folder} was written by another version of pe-bench: measure it again, "
-                "or remove that folder"
-            )
         groups.setdefault(record.settings_digest, []).append(record)
     tables = []
     for group in groups.values():

@@ -27,7 +27,7 @@ from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
-DROPPED = ("traceback", "pretraining", "peak_memory_bytes", "notes", "sources")
+DROPPED = ("traceback", "pretraining", "notes", "sources")
 
 
 def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:

@@ -71,6 +71,7 @@ def run(
     adapt: Mapping[str, Any] | None = None,
     tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
     keep: bool = False,
+    jobs: int | None = None,
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
@@ -87,6 +88,7 @@ def run(
         tune: choose the learning rate of every encoding; `{"lr": [1e-3, 3e-3], "seeds": [1000]}`:
             from these, with models of these seeds.
         keep: leave the trained models in the folders of their runs.
+        jobs: runs at once, in processes with one thread each; None: one after the other, here.
         train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
         origin: encoding whose trained models the others go on from, `--from` on the command line.
         adapt: how they go on: `adapt={"steps": 100, "method": "lora"}`; None: not at all.
@@ -101,7 +103,7 @@ def run(
 
     from pe_bench.commands.device import find_device, find_precision
     from pe_bench.reporting.frames import read_results
-    from pe_bench.running.grid import run_grid
+    from pe_bench.running.grid import How, run_grid
     from pe_bench.running.options import RunOptions
 
     device_type = find_device(device, preset)
@@ -128,6 +130,7 @@ def run(
         [seeds] if isinstance(seeds, int) else list(seeds),
         results=Path(results),
         device=device_type,
+        how=How(jobs=jobs),
     )
     for outcome in outcomes:
         if outcome.status == "failed":

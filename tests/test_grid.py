@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from pe_bench.errors import InputError
 from pe_bench.running import grid
 from pe_bench.running.display import Display, show_duration
 from pe_bench.running.estimate import Estimates, find_records
+from pe_bench.running.executors.job import Job, JobRunner
 from pe_bench.running.grid import How
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun, make_plan
@@ -244,6 +247,23 @@ def test_threads_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads_of_run("quick", "cuda", alone=True) == 8
 
 
+def test_a_job_is_the_run_that_it_was_made_of(toy: Toy, tmp_path: Path) -> None:
+    origins: list[dict[str, Any]] = [{}, {"origin": "rope", "adapt": {"steps": 2}}]
+    for more in origins:
+        options = RunOptions(keep=True, train={"steps": 3}, cache=tmp_path / "cache", **more)
+        plan = make_plan(
+            options, ["nope"], ["./toy.py"], [4], results=tmp_path / "results", device="cpu"
+        )
+        run = plan.runs[0].run
+        job = pickle.loads(pickle.dumps(Job.of(run, options, 1, datetime.now(UTC))))
+        same = JobRunner(lambda answer: None).prepare(job)
+        for field in fields(run):
+            if field.name != "resolved":
+                assert getattr(same, field.name) == getattr(run, field.name)
+        assert same.resolved.settings == run.resolved.settings and same.folder == run.folder
+        assert same.resolved.first_step == run.resolved.first_step
+
+
 EDITS = """
 import os
 from pathlib import Path
@@ -285,9 +305,16 @@ LONG = TASK.replace("steps=2", "steps=1000000")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
-def test_ctrl_c_ends_a_grid_and_its_workers(
-    toy: Toy, tmp_path: Path, jobs: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("jobs", "number"),
+    [
+        ((), signal.SIGINT),
+        (("--jobs", "2"), signal.SIGINT),
+        (("--jobs", "2"), signal.SIGKILL),
+    ],
+)
+def test_a_grid_that_is_stopped_leaves_no_worker(
+    toy: Toy, tmp_path: Path, jobs: tuple[str, ...], number: signal.Signals
 ) -> None:
     (tmp_path / "toy.py").write_text(LONG)
     command = [sys.executable, "-m", "pe_bench", "run", "--encoding", "nope", "rope"]
@@ -306,14 +333,22 @@ def test_ctrl_c_ends_a_grid_and_its_workers(
         log = tmp_path / "log"
         while not log.exists() or "batch" not in log.read_text():
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(60) == 130
+        if number == signal.SIGKILL:
+            process.kill()
+        else:
+            os.killpg(process.pid, number)  # as a terminal does
+        code = process.wait(60)
+    with pytest.raises(ProcessLookupError):  # soon nobody is left of its session
+        for _ in range(200):
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+    if number == signal.SIGKILL:
+        return
+    assert code == 130
     said = (tmp_path / "out").read_text()
     assert "0 of 2 cells have ended" in said
     assert "pe-bench: stopped; the same command goes on from here" in said
     assert "Traceback" not in said and "failed" not in said
-    with pytest.raises(ProcessLookupError):  # nobody is left of its session
-        os.killpg(process.pid, 0)
 
 
 # Two commands.

@@ -127,7 +127,8 @@ class LiveDisplay(Display):
             clock = "" if left is None else show_clock(left)
             labels = (run.encoding.label, run.resolved.label, f"seed {run.seed}")
             table.add_row(*map(Text, (*labels, steps, loss, clock)))
-        return table
+        more = len(self.running) - SHOWN
+        return Group(table, Text(f"and {more} more")) if more > 0 else table
 
 
 class _Above(View):

@@ -126,7 +126,7 @@ def make_plan(
             plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
-                run = Run(task, encoding, seed, results, device, options.precision, options.keep)
+                run = make_run(options, task, encoding, seed, results, device)
                 named = "all" not in encodings or encoding.spec in encodings
                 plan.runs.append(PlannedRun(run, skip, named))
     if problems.titles:
@@ -140,6 +140,18 @@ def make_plan(
             asked = subset in (options.subsets or ())
             plan.outcomes.append(Outcome(title, "skipped", (sentence,) if asked else ()))
     return plan
+
+
+def make_run(
+    options: RunOptions,
+    task: ResolvedTask,
+    encoding: Plugin,
+    seed: int,
+    results: Path,
+    device: str,
+) -> Run:
+    """Return one run of a command."""
+    return Run(task, encoding, seed, results, device, options.precision, options.keep)
 
 
 def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:

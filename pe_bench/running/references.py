@@ -1,8 +1,11 @@
 """Rows of references, written once for each combination of settings."""
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from pe_bench.errors import CRASHES, describe_error
 from pe_bench.results.reading import references_path, write_rows
@@ -15,7 +18,8 @@ from pe_bench.system.sealed import read_sealed, recall, write_sealed
 def write_references(resolved: ResolvedTask, results: Path) -> None:
     """Write the references of a task under its settings, unless they are there.
 
-    A failure is a warning: the runs themselves lose nothing.
+    Nor where another process is writing them. A failure is a warning: the runs themselves lose
+    nothing.
 
     Args:
         resolved: the task.
@@ -26,24 +30,29 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
     if recall(lambda: read_sealed(record, of=path.stem)) is not None:
         return
     try:
-        references = resolved.task.references()
-        context = resolved.task.context
-        rows: list[dict[str, Any]] = []
-        for name, measured in references.items():
-            identity = {
-                "task": resolved.label,
-                "encoding": name,
-                "seed": 0,
-                "preset": context.preset,
-                "protocol": context.protocol,
-                "data": resolved.task.data_label,
-                "run": path.stem,
-            }
-            rows += [identity | asdict(row) for row in measured]
-        if rows:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_rows(path, rows, CSV_COLUMNS)
-            write_sealed(record, {"references": list(references)}, of=path.stem, files=[path])
-            info(f"{resolved.label}: references ({', '.join(references)}) in {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(Timeout), FileLock(path.with_suffix(".lock"), timeout=0):
+            _write(resolved, path, record)
     except CRASHES as error:
         warn(f"no references of {resolved.label}: {describe_error(error)}")
+
+
+def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
+    references = resolved.task.references()
+    context = resolved.task.context
+    rows: list[dict[str, Any]] = []
+    for name, measured in references.items():
+        identity = {
+            "task": resolved.label,
+            "encoding": name,
+            "seed": 0,
+            "preset": context.preset,
+            "protocol": context.protocol,
+            "data": resolved.task.data_label,
+            "run": path.stem,
+        }
+        rows += [identity | asdict(row) for row in measured]
+    if rows:
+        write_rows(path, rows, CSV_COLUMNS)
+        write_sealed(record, {"references": list(references)}, of=path.stem, files=[path])
+        info(f"{resolved.label}: references ({', '.join(references)}) in {path}")

@@ -16,6 +16,7 @@ from pe_bench.running.adaptation import adapt, go_on
 from pe_bench.running.conditions import find_conditions
 from pe_bench.running.executors.serial import execute
 from pe_bench.running.options import RunOptions
+from pe_bench.running.plan import make_run
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.running.run import Busy, Outcome, Run
 from pe_bench.running.threads import using_threads
@@ -107,7 +108,7 @@ class JobRunner:
         title = f"{job.encoding} · {job.task} · seed {job.seed}"
         try:
             with showing(_Silent()):  # the command has said it already
-                run = self._prepare(job)
+                run = self.prepare(job)
             title = run.title
             with showing(view), using_threads(job.threads):
                 return execute(run, lambda: self.tell("begins"), job.since)
@@ -120,7 +121,7 @@ class JobRunner:
         except CRASHES as error:
             return Outcome(title, "failed", cause=describe_error(error))
 
-    def _prepare(self, job: Job) -> Run:
+    def prepare(self, job: Job) -> Run:
         """Return the run of a job.
 
         Raises:
@@ -143,8 +144,8 @@ class JobRunner:
             self.tasks[key] = go_on(resolved, origin, job.options) if origin else resolved
         if origin:
             encoding = adapt(encoding, origin, self.tasks[key])
-        precision = job.options.precision
-        run = Run(self.tasks[key], encoding, job.seed, job.results, job.device, precision)
+        options = job.options
+        run = make_run(options, self.tasks[key], encoding, job.seed, job.results, job.device)
         if run.folder.name != job.identity:
             raise InputError(
                 "code or data have changed since the command was started: run it again"

@@ -227,6 +227,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"num_key_value_heads": 4}, "model.kv_heads must divide model.heads"),
     ({"hidden_size": "wide"}, "hidden_size is 'wide', and it should be a number"),
     ({"num_key_value_heads": "few"}, "has a value of the wrong type"),
+    ({"hidden_size": 48.5}, "hidden_size is '48.5', and it should be a number"),
+    ({"rope_parameters": "default"}, "has a value of the wrong type"),
     ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
     ({"rope_parameters": {"rope_type": "linear", "turns": 3}}, "rope_parameters has 'turns'"),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ between layers"),

@@ -142,7 +142,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
 
 
 def with_rotation(spec: str, config: LlamaConfig) -> str:
-    """Return a spec with the base and the scaling of a Llama where it names none of its own.
+    """Return a spec with the base and the scaling of a Llama where it names none.
 
     Raises:
         InputError: the spec is wrong, or the encoding cannot rotate as the Llama does.

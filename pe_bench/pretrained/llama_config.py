@@ -74,7 +74,7 @@ def read_config(path: Path) -> LlamaConfig:
         return parse_config(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (TypeError, ValueError) as error:  # a text where a number should be, say
+    except (AttributeError, TypeError, ValueError) as error:  # a text for a number, say
         raise InputError(f"{path} has a value of the wrong type ({error})") from None
 
 
@@ -92,24 +92,25 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
     for field in (*NEEDED, "max_position_embeddings"):
         if content.get(field) is None:
             raise InputError(f"{field} is missing, which every Llama's config has")
-        if not isinstance(content[field], int | float):
+        kinds = int | float if field == "rms_norm_eps" else int
+        if not isinstance(content[field], kinds):
             raise InputError(f"{field} is '{content[field]}', and it should be a number")
+    _refuse_what_differs(kind, content)
     own = content.get(OWN) or {}
     rotation = _rotation(content) if kind != OWN else {}
-    _refuse_what_differs(kind, content)
-    length = int(content["max_position_embeddings"])
-    facts = {name: own[name] for name in FACTS if name in own}
-    for name in ("digit_ids", "separator_ids"):
-        facts[name] = tuple(facts.get(name, ()))
-    model = ModelConfig(
-        **{name: content[field] for field, name in NEEDED.items()},
-        kv_heads=content.get("num_key_value_heads") or 0,
-        init_std=content.get("initializer_range", 0.02),
-        tied_embeddings=bool(content.get("tie_word_embeddings", False)),
-        qkv_bias=kind == "qwen2" or bool(own.get("qkv_bias")),
-        **{"train_length": int(rotation.get(ORIGINAL, length)), **facts},
-    )
-    return LlamaConfig(model, rotation, length, own.get("encoding", "") if kind == OWN else "")
+    length = content["max_position_embeddings"]
+    shape: dict[str, Any] = {name: content[field] for field, name in NEEDED.items()}
+    shape |= {
+        "kv_heads": content.get("num_key_value_heads") or 0,
+        "init_std": content.get("initializer_range", 0.02),
+        "tied_embeddings": bool(content.get("tie_word_embeddings", False)),
+        "qkv_bias": kind == "qwen2" or bool(own.get("qkv_bias")),
+        "train_length": int(own.get("train_length") or rotation.get(ORIGINAL) or length),
+        "digit_ids": tuple(own.get("digit_ids", ())),
+        "separator_ids": tuple(own.get("separator_ids", ())),
+    }
+    encoding = own.get("encoding", "") if kind == OWN else ""
+    return LlamaConfig(ModelConfig(**shape), rotation, length, encoding)
 
 
 def make_config(
@@ -158,35 +159,42 @@ def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_what_differs(kind: str, content: Mapping[str, Any]) -> None:
     """Refuse fields whose value means another computation than the decoder's."""
-    heads, width = content["num_attention_heads"], content["hidden_size"]
+    heads = content["num_attention_heads"]
+    width = content["hidden_size"]
     head_dim = content.get("head_dim")
-    windows = {"mistral": content.get("sliding_window", 4096), "qwen2": None}
-    if content.get("use_sliding_window"):
-        windows["qwen2"] = content.get("sliding_window", 4096)
-    kinds = set(content.get("layer_types") or ()) - {"full_attention"}
-    problems = {
-        "hidden_act": content.get("hidden_act", "silu") not in ("silu", "swish"),
-        "attention_bias": kind == "llama" and content.get("attention_bias"),
-        "mlp_bias": content.get("mlp_bias"),
-        "head_dim": head_dim is not None and head_dim * heads != width,
-        "sliding_window": windows.get(kind) is not None,
-        "layer_types": bool(kinds),
-        "partial_rotary_factor": content.get("partial_rotary_factor", 1.0) not in (None, 1.0),
-        "quantization_config": content.get("quantization_config") is not None,
-        "num_key_value_heads": kind != "llama" and content.get("num_key_value_heads") is None,
-    }
-    right = {
-        "hidden_act": "the decoder's MLP has silu",
-        "attention_bias": "the decoder's attention has biases of q, k and v or none",
-        "mlp_bias": "the decoder's MLP has no biases",
-        "head_dim": f"the decoder has hidden_size / num_attention_heads, {width}/{heads}",
-        "sliding_window": "the decoder attends to all earlier tokens",
-        "layer_types": "the decoder has full_attention in all layers",
-        "partial_rotary_factor": "a Llama rotates all channels",
-        "quantization_config": "the decoder's weights are floating-point numbers",
-        "num_key_value_heads": "it is needed",
-    }
-    for field, wrong in problems.items():
+    window = content.get("sliding_window", 4096)  # transformers' default in Mistral and Qwen2
+    windowed = kind == "mistral" or (kind == "qwen2" and content.get("use_sliding_window"))
+    layers = set(content.get("layer_types") or ()) - {"full_attention"}
+    full = content.get("partial_rotary_factor") in (None, 1.0)
+    no_keys = kind != "llama" and content.get("num_key_value_heads") is None
+    differences: list[tuple[str, Any, str]] = [
+        ("hidden_act", content.get("hidden_act", "silu") != "silu", "the decoder's MLP has silu"),
+        (
+            "attention_bias",
+            kind == "llama" and content.get("attention_bias"),
+            "the decoder's attention has biases of q, k and v or none",
+        ),
+        ("mlp_bias", content.get("mlp_bias"), "the decoder's MLP has no biases"),
+        (
+            "head_dim",
+            head_dim is not None and head_dim * heads != width,
+            f"the decoder has hidden_size / num_attention_heads, {width}/{heads}",
+        ),
+        (
+            "sliding_window",
+            windowed and window is not None,
+            "the decoder attends to all earlier tokens",
+        ),
+        ("layer_types", layers, "the decoder has full_attention in all layers"),
+        ("partial_rotary_factor", not full, "a Llama rotates all channels"),
+        (
+            "quantization_config",
+            content.get("quantization_config") is not None,
+            "the decoder's weights are floating-point numbers",
+        ),
+        ("num_key_value_heads", no_keys, "it should be a number"),
+    ]
+    for field, wrong, right in differences:
         if wrong:
-            value = windows[kind] if field == "sliding_window" else content.get(field)
-            raise InputError(f"{field} is {value}, and {right[field]}")
+            value = window if field == "sliding_window" else content.get(field)
+            raise InputError(f"{field} is {value}, and {right}")

@@ -193,7 +193,7 @@ def check_shapes(
 
 
 def _own_name(name: str) -> str:
-    """Return the decoder's name of a weight, "" of what is no weight."""
+    """Return the decoder's name of a weight, "" of other tensors."""
     if name.endswith("rotary_emb.inv_freq"):
         return ""
     return name.removeprefix("model.")
@@ -222,7 +222,7 @@ def _files(folder: Path) -> list[Path]:
 def _read(path: Path, names: list[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors of a file, one at a time."""
     for name in names:
-        # Opened for each, as what is read stays in memory while a file is open.
+        # Opened for each: tensors read stay in memory while a file is open.
         with safetensors.safe_open(path, "pt") as file:
             tensor = file.get_tensor(name)
         yield name, tensor

@@ -33,7 +33,7 @@ class DualChunk(Remap):
     """
 
     shift_invariant = False
-    variants = ("chunk=9,local=3", "train_remapped=true")
+    variants = ("chunk=9,local=3",)
 
     def __init__(
         self,

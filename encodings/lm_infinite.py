@@ -26,7 +26,7 @@ class LMInfinite(Remap):
         window: w; None is the training length.
     """
 
-    variants = ("sinks=2,window=6,log_n=true", "train_remapped=true")
+    variants = ("sinks=2,window=6,log_n=true",)
 
     def __init__(
         self,

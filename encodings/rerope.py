@@ -25,7 +25,7 @@ class ReRoPE(Remap):
         leak: growth of f beyond the window; 0 is ReRoPE, above 0 Leaky ReRoPE, 1 RoPE.
     """
 
-    variants = ("window=5,leak=0.0625,log_n=true", "train_remapped=true")
+    variants = ("window=5,leak=0.0625,log_n=true,train_remapped=true",)
 
     def __init__(
         self,

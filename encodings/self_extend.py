@@ -27,7 +27,7 @@ class SelfExtend(Remap):
     """
 
     shift_invariant = False
-    variants = ("window=5,group=3", "train_remapped=true,log_n=true")
+    variants = ("window=5,group=3",)
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class StreamingLLM(LMInfinite):
         window: w, with the query itself; None: with the sinks the training length L0.
     """
 
-    variants = ("sinks=2,window=6", "train_remapped=true")
+    variants = ("sinks=2,window=6",)
 
     def __init__(
         self,

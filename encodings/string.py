@@ -26,7 +26,7 @@ class STRING(Remap):
         gain: factor of cos and sin, so logits are multiplied by its square.
     """
 
-    variants = ("offset=5,local=2,gain=1.07", "train_remapped=true")
+    variants = ("offset=5,local=2,gain=1.07",)
 
     def __init__(
         self,

@@ -228,6 +228,15 @@ def test_charts_have_the_numbers(tmp_path: Path) -> None:
     assert charts["costs"][0]["series"] == {"rope": [5, 1], "nope": [5, 2]}
 
 
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [("1 to 9 (abcdefghijkl)", "1 to 9 (abcdef…)"), ("abcdefghijkl", "abcdef…"), ("abc", "abc")],
+)
+def test_many_letters_are_cut(cell: str, shown: str) -> None:
+    assert prose.cut_letters(cell) == shown
+    assert prose.cut_letters("not told apart") == "not told apart"
+
+
 def test_seeds_in_commands_are_short() -> None:
     assert provenance.show_seeds([4, 0, 1, 2, 7]) == ["0-2", "4", "7"]
 

@@ -26,6 +26,8 @@ def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) ->
             groups.setdefault(key, []).append(section)
     found = []
     for (preset, protocol, tuned), own in groups.items():
+        if len(own) == 1:  # its own table says it all
+            continue
         tables = [section.table for section in own]
         block = next((b for b in blocks if any(b.tables[0] is table for table in tables)), None)
         title = " · ".join(filter(None, [preset, protocol, "tuned" if tuned else ""]))

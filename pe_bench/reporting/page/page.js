@@ -184,7 +184,7 @@ function charts(place) {
   const table = report.tables[place.dataset.charts];
   const kinds = table.charts;
   const many = table.ranking.length > FEW;
-  const first = many ? [...table.ranking.slice(0, FIRST), ...table.ranking.filter(label => label === "rope")] : table.ranking;
+  const first = many ? [...table.ranking.slice(0, FIRST), ...table.ranking.filter(label => label === table.reference)] : table.ranking;
   const state = {on: new Set(first), visible};
   tables.set(place.dataset.charts, state);
   if (kinds.curves || kinds.scores) place.append(legend(table, state, place));

@@ -85,7 +85,8 @@ def _scores(table: Table) -> list[Chart]:
     """Return the columns of a task side by side, those with the shortest inputs first."""
     places = [(length_of(table, view), view) for view in table.views(Column)]
     known = sorted(((n, v) for n, v in places if n is not None), key=lambda place: place[0])
-    if not known:
+    units = {table.metric(view.metric).unit for _, view in known}
+    if len(units) != 1:  # none, or numbers that have no axis in common
         return []
     series: dict[str, list[Any]] = {}
     ticks = []

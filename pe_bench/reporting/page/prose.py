@@ -4,6 +4,7 @@ import re
 
 from markupsafe import Markup, escape
 
+LETTERS = re.compile(r"((?:^|\()[a-z]{6})[a-z]{4,}(?=\)?$)")  # alone, or in brackets at the end
 CODE = re.compile(r"`([^`]+)`")
 ARGUMENT = re.compile(r"^ {0,4}([\w, *]+): (.*)$")
 SECTIONS = ("Args:", "Attributes:")
@@ -29,6 +30,11 @@ def render(text: str) -> Markup:
 def inline(text: str) -> Markup:
     """Return a sentence as HTML, with what stands between backticks as code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def cut_letters(text: str) -> str:
+    """Return a cell of a table without the letters of groups that nobody would compare by eye."""
+    return LETTERS.sub(r"\1…", text)
 
 
 def anchor_of(text: str) -> str:

@@ -61,6 +61,7 @@ def render(content: Content, tables: Sequence[Table]) -> str:
     )
     environment.filters["prose"] = prose.inline
     environment.filters["dark"] = dark
+    environment.filters["brief"] = prose.cut_letters
     environment.filters["thousands"] = "{:,}".format
     environment.globals["provenance"] = provenance
     template = environment.get_template("page.html")
@@ -108,6 +109,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "commands": {name: "\n".join(provenance.commands(table, name)) for name in runs},
         "runs": runs,
         "ranking": table.ranking(),
+        "reference": section.comparison.reference,
         "learned": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
         "measuresTime": about.measures_time,
         "spread": "seeds" if table.scores["seeds"].max() > 1 else "items",

@@ -39,6 +39,7 @@ def test_a_run_ends_with_its_report_and_what_comes_next(
     assert "tables and pictures are in results/leaderboard.md, index.html and plots (" in out
     assert "\nnext: pe-bench run --encoding rope --task flipflop:samples=2\n" in out
     assert "nope" in Path("results/leaderboard.md").read_text()
+    assert "nope" in Path("results/index.html").read_text(encoding="utf-8")
     assert list(Path("results/plots").glob("flipflop*.png"))
 
     assert run("--encoding", "alibi") == 0

@@ -16,7 +16,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
 from pe_bench.reporting.across import find_blocks
-from pe_bench.reporting.page import prose, provenance
+from pe_bench.reporting.page import prose, provenance, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
@@ -150,6 +150,16 @@ def test_json_in_a_script_has_no_tags() -> None:
     assert not set("<>&\u2028") & set(text) and json.loads(text) == [EVIL]
     with pytest.raises(ValueError, match="JSON"):
         embed(float("nan"))
+
+
+def test_licences_are_of_the_scripts_that_are_there() -> None:
+    vendor = Path(write.__file__).parent / "vendor"
+    licences = (vendor / "LICENSES.txt").read_text(encoding="utf-8")
+    for name, words in (("d3.min.js", "D3 {}"), ("plot.umd.min.js", "Observable Plot {}")):
+        first = (vendor / name).read_text(encoding="utf-8").partition("\n")[0]
+        (version,) = re.findall(r" v(\d+\.\d+\.\d+) ", first)
+        assert words.format(version) in licences
+    assert licences.count("Permission to use, copy, modify") == 2 and "*/" not in licences
 
 
 def test_docstrings_become_html() -> None:

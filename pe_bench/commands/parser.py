@@ -221,7 +221,7 @@ def make_parser() -> Parser:
         "--no-report",
         dest="report",
         action="store_false",
-        help="leave leaderboard.md and plots/ as they are; default: they show the new runs",
+        help="leave index.html, leaderboard.md, plots/ as they are; default: they show new runs",
     )
     grid = run.add_argument_group("the grid", "how it is worked through; no number depends on it")
     grid.add_argument(
@@ -290,7 +290,7 @@ def make_parser() -> Parser:
     report = commands.add_parser(
         "report",
         help="leaderboard and plots of what has been run",
-        description="Write leaderboard.csv, leaderboard.md and plots/ from the runs.",
+        description="Write index.html, leaderboard.md and .csv, and plots/ from the runs.",
     )
     report.add_argument(
         "folders",

@@ -128,7 +128,10 @@ function drawOne(canvas) {
   const width = Math.floor(canvas.clientWidth);
   if (!width) return;
   canvas.dataset.width = width;
-  canvas.replaceChildren(pending.get(canvas)(width));
+  const chart = pending.get(canvas)(width);
+  chart.setAttribute("role", "img");
+  chart.setAttribute("aria-label", canvas.closest("figure").querySelector("figcaption").textContent);
+  canvas.replaceChildren(chart);
 }
 
 function redraw(only) {

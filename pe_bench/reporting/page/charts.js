@@ -151,6 +151,9 @@ function scores(chart, width, shown, table) {
   });
 }
 
+// A label of an axis without what is in brackets.
+const brief = words => axisLabel(words.split(" (")[0], 180);
+
 function heatmap(chart, grid, width) {
   const [across, up] = [chart.xs.length, chart.ys.length];
   const cells = grid.flatMap((row, j) => row.map((value, i) => ({x1: i, x2: i + 1, y1: j, y2: j + 1, value, i, j}))).filter(cell => cell.value !== null);
@@ -170,7 +173,7 @@ function heatmap(chart, grid, width) {
   }
   marks.push(Plot.tip(cells, Plot.pointer({
     x: cell => cell.i + .5, y: cell => cell.j + .5, fontSize: 12, fill: "var(--panel)", stroke: "var(--line)",
-    title: cell => `${show(cell.value)}\n${axisLabel(chart.y, 180)}: ${whole(chart.ys[cell.j])}\n${axisLabel(chart.x, 180)}: ${whole(chart.xs[cell.i])}`,
+    title: cell => `${show(cell.value)}\n${brief(chart.y)}: ${whole(chart.ys[cell.j])}\n${brief(chart.x)}: ${whole(chart.xs[cell.i])}`,
   })));
   return draw({
     width, height: Math.round(width * .82), marginLeft: 34, marginRight: 4, marginTop: 6, marginBottom: 22,

@@ -10,6 +10,7 @@ import pytest
 import tokenizers
 
 from pe_bench.errors import InputError, SavingError
+from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
 from pe_bench.text.corpus import Corpus, folder_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 
@@ -274,6 +275,44 @@ def with_words(*words: str) -> Json:
 
 def texts(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[str]:
     return [tokenizer.decode([index]) for index in ids]
+
+
+SENTENCES = ["plain words", " words", "  w", "Yes", "é\n wo", "", "</s> w", "w" * 3]
+
+
+@pytest.mark.parametrize("layout", ["llama", "metaspace", "gpt"])
+def test_a_text_is_encoded_as_by_the_library(layout: str, corpus: Corpus, tmp_path: Path) -> None:
+    """With the space before it that Llama's files put there, which no text of theirs lacks."""
+    if layout == "gpt":
+        file = gpt_like(fitted_json(corpus, tmp_path / "other"))
+        file |= {"truncation": None, "padding": None}
+    else:
+        file = llama_like(metaspace=layout == "metaspace")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.encode_special_tokens = True
+    found = load_tokenizer(str(path), corpus, tmp_path)
+    for text in SENTENCES:
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert found.encode_text(text).tolist() == expected, text
+    alone = found.encode_text("words").tolist()
+    assert alone != found.encode("words").tolist()
+    if layout != "gpt":  # the word as it is inside a text
+        assert found.encode("plain words").tolist()[-len(alone) :] == alone
+
+
+def test_outputs_of_both_protocols_begin_as_the_library_writes_them(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(llama_like(metaspace=False)), encoding="utf-8")
+    found = load_tokenizer(str(path), corpus, tmp_path)
+    word = tokenizers.Tokenizer.from_file(str(path)).get_vocab()[f"{SPACE}wo"]
+    for form in (StrictFormat(found), PaperFormat(found)):
+        output = form.output("words", 9)
+        assert word in output[:2] and found.decode(output).strip() == "words"
+        assert word == form.prompt("words", 9, summary=False, training=True)[1]
 
 
 def test_digits_and_ends_of_every_tokenizer(tokenizer: Tokenizer) -> None:

@@ -80,6 +80,14 @@ class Tokenizer(ABC):
             InputError: The tokenizer needs UTF-8, and these bytes are not.
         """
 
+    def encode_text(self, text: str) -> TokenIds:
+        """Ids (T,) of a whole text as the vocabulary's own library makes them.
+
+        Some put a space before it, so that its first word is as any other; `encode`, whose ids
+        stand for exactly the bytes of a text or of a part of one, does not.
+        """
+        return self.encode(text)
+
     def decode(self, ids: npt.ArrayLike) -> str:
         """Text of ids (T,): special and unknown ids are dropped, invalid UTF-8 is replaced."""
         known = np.asarray(ids, dtype=np.int64)
@@ -112,9 +120,9 @@ class ByteTokenizer(Tokenizer):
 class BpeTokenizer(Tokenizer):
     """A vocabulary of the `tokenizers` library, as kept in a tokenizer.json.
 
-    What would add or change bytes is left out: a space put before the text, Unicode
-    normalisation, truncation, and special tokens found inside a text. Special tokens that the
-    vocabulary lacks get new ids after its last one.
+    What would add or change bytes is left out: a space put before the text and Unicode
+    normalisation (both are there in `encode_text`), truncation, and special tokens found inside a
+    text. Special tokens that the vocabulary lacks get new ids after its last one.
 
     Args:
         name: What tables call it.
@@ -137,11 +145,13 @@ class BpeTokenizer(Tokenizer):
             file = json.loads(content)
             file |= {part: _without_additions(file.get(part)) for part in _TEXT_PARTS}
             self._inner = tokenizers.Tokenizer.from_str(json.dumps(file))
+            self._unchanged = tokenizers.Tokenizer.from_str(content.decode())
         except Exception as error:  # the library raises nothing more specific
             raise InputError(f"{name} is not a usable tokenizer.json ({error})") from error
-        self._inner.no_truncation()
-        self._inner.no_padding()
-        self._inner.encode_special_tokens = True  # "</s>" inside a text is text
+        for inner in (self._inner, self._unchanged):
+            inner.no_truncation()
+            inner.no_padding()
+            inner.encode_special_tokens = True  # "</s>" inside a text is text
         vocab = self._inner.get_vocab()  # its ids count: the library closes gaps in the file's
         largest = max(vocab.values(), default=0)
         if largest >= MAX_IDS:
@@ -167,7 +177,10 @@ class BpeTokenizer(Tokenizer):
             )
         self.content = content
         lengths = np.pad(lengths, (0, model_size - len(lengths)))
-        super().__init__(name, hashlib.sha256(content).hexdigest(), lengths, special)
+        # Ids of whole texts have been those of the library since version 2.
+        changes = self._unchanged.encode("a").ids != self._inner.encode("a").ids
+        digest = hashlib.sha256(content + (b"v2" if changes else b""))
+        super().__init__(name, digest.hexdigest(), lengths, special)
         self._require_exact_bytes()
 
     def encode(self, text: str | bytes) -> TokenIds:
@@ -180,6 +193,11 @@ class BpeTokenizer(Tokenizer):
                 "the tokenizer bytes takes anything"
             ) from error
         encoding = self._inner.encode_batch_fast([decoded], add_special_tokens=False)[0]
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def encode_text(self, text: str) -> TokenIds:
+        valid = text.encode(errors="replace").decode()
+        encoding = self._unchanged.encode_batch_fast([valid], add_special_tokens=False)[0]
         return np.array(encoding.ids, dtype=np.int32)
 
     def _text(self, ids: npt.NDArray[np.int64]) -> str:

@@ -83,6 +83,7 @@ class Prompts:
         self.max_name, self.max_number, self.min_fact = bounds
         self.longest_fact: Fact = [0] * self.max_name, [0] * self.max_number
         self.encode = cache(lambda text: tokenizer.encode(text).tolist())
+        self.begin = cache(lambda text: [self.bos, *tokenizer.encode_text(text).tolist()])
         self.encode_name = cache(lambda index: self.encode(f" {names[index]}"))
         self.encode_number = cache(lambda number: self.encode(f" {number}"))
         copies = 2 + max_length // len(self.encode(FILLER))
@@ -142,7 +143,7 @@ class Prompts:
                 first, then a number for each fact, by which the others asked for are chosen.
             questions: number of questions.
         """
-        head = [self.bos, *self.encode(form.head)]
+        head = self.begin(form.head)
         if form.is_list:
             fixed = [self.encode(piece) for piece in re.split(BLANK, form.fact)[::2]]
             before, between, after = fixed
@@ -176,7 +177,7 @@ class Prompts:
         filler = " ".join([FILLER] * (characters // len(FILLER) + 1))
         key = KEY.replace("{number}", number)
         text = f"{HEAD}{filler[:cut]}\n{key}{filler[: characters - cut]}\n{QUESTION}"
-        return [Turn([self.bos, *self.encode(text)], self.encode(number))]
+        return [Turn(self.begin(text), self.encode(number))]
 
     def nominal_length(self, tokens: int) -> int:
         """Return what the published script takes this many tokens for."""
@@ -190,7 +191,7 @@ class Prompts:
         """
         form = FORMATS[kind]
         facts = form.facts * len(self._render(form.fact, self.longest_fact))
-        least = 1 + len(self.encode(form.head)) + facts  # with BOS
+        least = len(self.begin(form.head)) + facts
         least += MIN_LIST_FILLER if form.is_list else 0
         found = []
         for questions in range(1, form.facts + 1):

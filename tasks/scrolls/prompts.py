@@ -18,7 +18,7 @@ class StrictFormat:
 
     def output(self, text: str, limit: int) -> list[int]:
         """Return at most `limit` ids, the last one EOS."""
-        ids: list[int] = self.tokenizer.encode(text)[: limit - 1].tolist()
+        ids: list[int] = self.tokenizer.encode_text(text)[: limit - 1].tolist()
         return [*ids, self.tokenizer.eos]
 
 
@@ -35,11 +35,11 @@ class PaperFormat:
             return [self.tokenizer.bos, *first_tokens(self.tokenizer, text, room - 1)]
         tail = self.tokenizer.encode("\n Please summarize this report:").tolist()
         framed = f"Context:\n{text}\n Please summarize this report:"
-        ids: list[int] = [self.tokenizer.bos, *self.tokenizer.encode(framed).tolist()]
+        ids: list[int] = [self.tokenizer.bos, *self.tokenizer.encode_text(framed).tolist()]
         return [*ids[: room - len(tail)], *tail]
 
     def output(self, text: str, limit: int) -> list[int]:
-        ids = [self.tokenizer.bos, *self.tokenizer.encode(text).tolist()]
+        ids = [self.tokenizer.bos, *self.tokenizer.encode_text(text).tolist()]
         return [*ids[:limit], self.tokenizer.eos]
 
 
@@ -88,7 +88,7 @@ def first_words(text: str, count: int) -> str:
 def first_tokens(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
     """Return the first tokens of a text, without reading all of a long one where that is safe."""
     margin = 64  # where a text is cut changes only the last few tokens before the cut
-    some: list[int] = tokenizer.encode(text[: 8 * (count + margin)]).tolist()
+    some: list[int] = tokenizer.encode_text(text[: 8 * (count + margin)]).tolist()
     if len(some) < count + margin:
-        some = tokenizer.encode(text).tolist()
+        some = tokenizer.encode_text(text).tolist()
     return some[:count]

@@ -23,6 +23,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.running.sources import find_sources
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits
@@ -328,8 +329,10 @@ def test_other_presets_read_the_archives_of_the_hub(
 
     monkeypatch.setattr(splits, "hub_file", fetch)
     data = {"perplexity": write_texts(tmp_path / "texts")}
-    task = stage(preset="small", data=data, cache=tmp_path / "cache").task
+    made = stage(preset="small", data=data, cache=tmp_path / "cache")
+    task = made.task
     assert task.tokenizer.name == "bpe:8192"
+    assert find_sources(made, plugins.load("encoding", "rope"))["tokenizer"] == "bpe:8192"
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
     assert task.fingerprint == stage(data={"": given}).task.fingerprint  # the same documents

@@ -230,8 +230,9 @@ def _changes_of_start(
     pretrain: dict[str, Any] = {}
     shape = preset.model
     if preset.starts_from and record.settings["start"]:
-        cls: type[Task] = plugins.load("task", preset.starts_from, record.preset).cls
-        first = cls.preset(record.preset, data.get(preset.starts_from.partition(":")[0]))
+        start: str = record.settings["start"]["task"]
+        cls: type[Task] = plugins.load("task", start, record.preset).cls
+        first = cls.preset(record.preset, data.get(start.partition(":")[0]))
         pretrain = _changed(record.settings["start"]["train"], first.train)
         shape = first.model
     return pretrain, _changed(record.settings["model"], shape or ModelConfig())

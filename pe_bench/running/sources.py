@@ -17,7 +17,8 @@ def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
         "encoding" and "task": file or folder of a plugin of the user's; "data": folders by name of
         a task, "" for the run's own; "tokenizer": its spec.
     """
-    found: dict[str, Any] = {"tokenizer": task.task.context.tokenizer}
+    text = task.start or task
+    found: dict[str, Any] = {"tokenizer": text.task.context.tokenizer}
     file = Path(inspect.getsourcefile(type(task.task)) or "")
     for kind, path in (("encoding", encoding.file), ("task", file)):
         if not any(path.is_relative_to(plugins.PACKAGE / folder) for folder in FOLDERS):

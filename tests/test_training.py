@@ -56,7 +56,9 @@ def run(
 @pytest.mark.parametrize(
     "stop", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(11, marks=pytest.mark.slow)]
 )
-def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, stop: int) -> None:
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stop: int
+) -> None:
     whole, resumed = make_model(), make_model()
     expected = run(whole, tmp_path / "whole")
     seen: list[int] = []
@@ -74,7 +76,9 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path: Path,
         return batch(step)
 
     resumed = make_model()
+    capsys.readouterr()
     trained = run(resumed, tmp_path / "resumed", data=noted)
+    assert f": goes on from step {seen[0]} of 12\n" in capsys.readouterr().out
     assert seen[0] == stop - 1 or seen[0] == stop  # goes on, does not start anew
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
     assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)

@@ -27,7 +27,7 @@ from pe_bench.running.checkpoints import (
     write_checkpoint,
 )
 from pe_bench.system import environment
-from pe_bench.system.console import Bar, progress, warn
+from pe_bench.system.console import Bar, info, progress, warn
 from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
 
@@ -154,6 +154,8 @@ def _fit(
     precision: str,
 ) -> None:
     kept = recall(lambda: _read(resume, of, "state_dict", module))
+    if kept:
+        info(f"{title}: goes on from step {kept['global_step']} of {config.steps}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")

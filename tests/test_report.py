@@ -460,7 +460,9 @@ def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
 def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
     (axis,) = figure.axes
-    assert figure.get_suptitle() == "lm · quick · strict · data=builtin"
+    message, heading = figure.get_suptitle().splitlines()
+    assert message == "lm: within what was trained, and what is left beyond it"
+    assert heading == "lm · quick · strict · data=builtin"
     assert set(legend_of(figure)) == {*LONG, "partly"}
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits per byte ↓")
     assert labels_of(axis) == ["8", "16", "32"] and axis.get_xscale() == "log"

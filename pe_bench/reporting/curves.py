@@ -71,7 +71,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     for alike in logarithmic.values():
         _share_range(alike)
     _add_legend(figure, table, handles)
-    charts.set_title(figure, table.heading, beside=_legend_width(table))
+    charts.set_title(figure, _say(table), table.heading, beside=_legend_width(table))
     return figure
 
 
@@ -115,7 +115,8 @@ def draw_scores(table: Table) -> Figure:
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, trained_lengths(table))
     _add_legend(figure, table, handles)
-    charts.set_title(figure, table.heading, beside=_legend_width(table))
+    message = f"{table.task_name}: one part after the other"
+    charts.set_title(figure, message, table.heading, beside=_legend_width(table))
     return figure
 
 
@@ -131,6 +132,14 @@ def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame
         return {}
     best = means.idxmax() if table.metric(view.metric).higher_is_better else means.idxmin()
     return {str(best): scores[scores["encoding"] == best]}
+
+
+def _say(table: Table) -> str:
+    """Return what a picture of curves shows."""
+    if table.about.measures_time:
+        return f"{table.task_name}: what it costs as inputs get longer"
+    beyond = ", and what is left beyond it" if trained_lengths(table) else ""
+    return f"{table.task_name}: within what was trained{beyond}"
 
 
 def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.across import Block
-from pe_bench.reporting.leaderboard import list_columns, ranked
+from pe_bench.reporting.leaderboard import NumberColumn, list_columns, ranked
 from pe_bench.reporting.notes import BELOW, write_notes
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.bars import interval_bar, scale_of
@@ -58,46 +58,64 @@ def gather(
 def _table_section(id: str, table: Table, comparison: Comparison) -> TableSection:
     header, cells = ranked(table, comparison)
     columns = list_columns(table)
-    headline = header.index(columns[0].heading) - 1  # among the cells behind the label
+    headline = header.index(columns[0].heading)
     places = {column.heading: place for place, column in enumerate(columns)}
-    numbers = columns[0].numbers
-    intervals: dict[str, tuple[float, float, float]] = {}
-    for number in numbers.to_dict("records"):
-        intervals[number["encoding"]] = (number["mean"], number["ci_low"], number["ci_high"])
-    scale = scale_of(list(intervals.values()), percent=columns[0].percent)
-    reference = table.best_reference()
-    below = table.below_references()
-    rows = []
-    for row in cells:
-        label = row[0].removesuffix(f" {BELOW}")
-        is_reference = label in table.reference_names and label not in table.encodings
-        bars = {}
-        if not is_reference and label in intervals:
-            bar = interval_bar(scale, *intervals[label], reference=reference)
-            bars = {headline: bar} if bar else {}
-        learned = is_reference or not table.is_gated or table.learned(label) > 0
-        rows.append(Row(label, row[1:], bars, {}, learned, label in below, is_reference))
-    found, lines = paired.difference_rows(table, comparison), []
-    if any(difference.low == difference.low for difference in comparison.pairs):
-        lines = paired.describe_basis(comparison)
-    ends = [d for one in comparison.to_reference for d in (one.low, one.high)]
-    differences = []
-    if found:
-        own_scale = scale_of([ends, [0.0]], percent=False)
-        for difference, row in zip(comparison.to_reference, found[1:], strict=True):
-            bar = interval_bar(own_scale, difference.value, difference.low, difference.high, 0.0)
-            differences.append(Row(row[0], row[1:], {1: bar} if bar else {}))
+    differences = paired.difference_rows(table, comparison)
+    has_intervals = any(difference.low == difference.low for difference in comparison.pairs)
     return TableSection(
         id,
         table,
         comparison,
         header,
-        rows,
+        _ranked_rows(table, cells, columns[0], headline - 1),
         [str(places[name]) if name in places else None for name in header[1:]],
-        headline + 1,
+        headline,
         columns,
         write_notes(table).splitlines(),
-        differences,
-        found[0] if found else [],
-        lines,
+        _difference_rows(comparison, differences[1:]),
+        differences[0] if differences else [],
+        paired.describe_basis(comparison) if has_intervals else [],
     )
+
+
+def _ranked_rows(
+    table: Table, cells: Sequence[Sequence[str]], column: NumberColumn, place: int
+) -> list[Row]:
+    """Return the lines of a ranked table, the headline with its interval.
+
+    Args:
+        table: the table.
+        cells: of each line, the label first.
+        column: the headline.
+        place: of the headline among the cells behind the label.
+    """
+    intervals = {
+        name: (number["mean"], number["ci_low"], number["ci_high"])
+        for name, number in column.of.items()
+    }
+    reference = table.best_reference()
+    shown = [*intervals.values(), [] if reference is None else [reference]]
+    scale = scale_of(shown, percent=column.percent)
+    below = table.below_references()
+    rows = []
+    for row in cells:
+        label = row[0].removesuffix(f" {BELOW}")
+        is_reference = label in table.reference_names and label not in table.encodings
+        bar = None
+        if not is_reference and label in intervals:
+            bar = interval_bar(scale, *intervals[label], reference=reference)
+        bars = {place: bar} if bar else {}
+        learned = is_reference or not table.is_gated or table.learned(label) > 0
+        rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_reference))
+    return rows
+
+
+def _difference_rows(comparison: Comparison, cells: Sequence[Sequence[str]]) -> list[Row]:
+    """Return the lines of the comparison with the reference, each with its interval."""
+    ends = [end for one in comparison.to_reference for end in (one.low, one.high)]
+    scale = scale_of([ends, [0.0]], percent=False)
+    rows = []
+    for difference, row in zip(comparison.to_reference, cells, strict=False):
+        bar = interval_bar(scale, difference.value, difference.low, difference.high, 0.0)
+        rows.append(Row(row[0], list(row[1:]), {1: bar} if bar else {}))
+    return rows

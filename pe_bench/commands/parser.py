@@ -3,7 +3,7 @@
 import argparse
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -268,18 +268,16 @@ def make_parser() -> Parser:
         metavar="N",
         help="seeds of the models that are tried, none of --seeds; default: 1000",
     )
-    for prefix, (config, about) in OVERRIDES.items():
-        group = run.add_argument_group(f"--{prefix}.*", f"{about}; default: the preset's")
-        hints = typing.get_type_hints(config)
-        for field in fields(config):
-            if "help" in field.metadata:
-                group.add_argument(
-                    f"--{prefix}.{field.name}",
-                    type=_value(hints[field.name]),
-                    default=argparse.SUPPRESS,  # absent unless given: None may be a value
-                    metavar="X",
-                    help=field.metadata["help"],
-                )
+    _override_options(run, OVERRIDES)
+
+    _cost_options(
+        commands.add_parser(
+            "cost",
+            help="operations, memory and hours of training, before anything runs",
+            usage="pe-bench cost --encoding SPEC ... --task SPEC ... [options]",
+            description="Count what the training of each cell takes; no text is read or loaded.",
+        )
+    )
 
     listing = commands.add_parser("list", help="what there is to run", description="List plugins.")
     listing.add_argument(
@@ -428,6 +426,44 @@ def _unknown_option(name: str, known: list[str]) -> str:
         long = [option for option in known if option.startswith(f"-{name[:2]}")]
         hint = f" (did you mean '{long[0]}'?)" if long else ""
     return f"there is no option '{name}'{hint}"
+
+
+def _override_options(parser: argparse.ArgumentParser, prefixes: Iterable[str]) -> None:
+    """Add an option for each field of some configs."""
+    for prefix in prefixes:
+        config, about = OVERRIDES[prefix]
+        group = parser.add_argument_group(f"--{prefix}.*", f"{about}; default: the preset's")
+        hints = typing.get_type_hints(config)
+        for field in fields(config):
+            if "help" in field.metadata:
+                group.add_argument(
+                    f"--{prefix}.{field.name}",
+                    type=_value(hints[field.name]),
+                    default=argparse.SUPPRESS,  # absent unless given: None may be a value
+                    metavar="X",
+                    help=field.metadata["help"],
+                )
+
+
+def _cost_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--encoding", nargs="+", required=True, metavar="SPEC", help="as in run")
+    parser.add_argument("--task", nargs="+", required=True, metavar="SPEC", help="as in run")
+    parser.add_argument("--preset", default="quick", help="quick (default), small, mid or paper")
+    parser.add_argument("--subsets", nargs="+", metavar="NAME", help="as in run")
+    parser.add_argument("--tokenizer", help="as in run")
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", "fp32", "bf16"),
+        help="auto (default): bf16, but fp32 for the preset quick",
+    )
+    parser.add_argument(
+        "--speed",
+        type=_value(float),
+        metavar="X",
+        help="10^12 operations a second that the device does in training; default: an assumption",
+    )
+    _override_options(parser, ("train", "pretrain", "model"))
 
 
 def _results_option(parser: argparse.ArgumentParser, text: str = "default: ./results") -> None:

@@ -45,11 +45,11 @@ def main(args: argparse.Namespace) -> int:
         precision=precision,
         data=data,
         subsets=tuple(args.subsets) if args.subsets else None,
-        train=_overrides(args, "train"),
-        pretrain=_overrides(args, "pretrain"),
-        model=_overrides(args, "model"),
+        train=read_overrides(args, "train"),
+        pretrain=read_overrides(args, "pretrain"),
+        model=read_overrides(args, "model"),
         origin=args.origin,
-        adapt=_overrides(args, "adapt"),
+        adapt=read_overrides(args, "adapt"),
         tune=_tuning(args),
         keep=args.keep,
     )
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     return _close(outcomes)
 
 
-def _overrides(args: argparse.Namespace, prefix: str) -> dict[str, Any]:
+def read_overrides(args: argparse.Namespace, prefix: str) -> dict[str, Any]:
     """Return the fields of a config that the command line sets."""
     config, _ = OVERRIDES[prefix]
     names = [field.name for field in fields(config)]

@@ -115,7 +115,7 @@ def resolve(
         InputError: anything that the user can mend.
     """
     plugin = plugins.load("task", spec, options.preset)
-    preset = _preset(options, plugin, asked)
+    preset = preset_of(options, plugin, asked)
     if shape and preset.train.length is None:
         raise InputError(NO_CHECKPOINT)
     start = None if shape else _start(options, plugin, preset)
@@ -224,7 +224,7 @@ def _preset_of(task: ResolvedTask) -> Preset:
     return task.task.preset(context.preset, context.data)
 
 
-def _preset(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
+def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
     """Return the task's preset.
 
     Raises:

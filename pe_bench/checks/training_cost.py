@@ -1,0 +1,137 @@
+"""What training takes, arithmetic and memory, counted on tensors that are shapes alone."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from pe_bench.checks.costs import count_products
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder, MakeEncoding
+
+REAL_LENGTH = 256  # tokens of a row with numbers, where shapes alone do not do
+REAL_WORDS = 64  # of a vocabulary, there
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Of a model with an encoding, for each token of a training row.
+
+    Attributes:
+        parameters: of the model, its encoding included.
+        products: floating-point operations of matrix products, forward and backward. Attention in
+            blocks of queries leaves out the half that no query may see; fused kernels do about the
+            same.
+        kept: bytes that the backward pass needs, weights in another precision left out.
+    """
+
+    parameters: int
+    products: float
+    kept: float
+
+
+def measure_training(
+    make_encoding: MakeEncoding,
+    shape: ModelConfig,
+    length: int,
+    *,
+    narrow: bool = False,
+    recompute: bool = False,
+) -> TrainingCost:
+    """Return what training takes; models of one and two layers stand for deeper ones.
+
+    Args:
+        make_encoding: of the encoding.
+        shape: of the model.
+        length: tokens of a row.
+        narrow: bfloat16 where autocast has it.
+        recompute: activations of blocks are made again in the backward pass.
+
+    Raises:
+        InputError: the encoding does not fit the shape.
+    """
+    try:
+        with FakeTensorMode():
+            one, two = _count_two(make_encoding, shape, length, narrow, recompute)
+    except DataDependentOutputException:  # it looks at numbers
+        one, two = _from_short_rows(make_encoding, shape, length, narrow, recompute)
+    more = shape.layers - 1
+    return TrainingCost(
+        one.parameters + more * (two.parameters - one.parameters),
+        one.products + more * (two.products - one.products),
+        one.kept + more * (two.kept - one.kept),
+    )
+
+
+def _count_two(
+    make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
+) -> tuple[TrainingCost, TrainingCost]:
+    shapes = [replace(shape, layers=layers) for layers in (1, 2)]
+    one, two = [_count(make_encoding, each, length, narrow, recompute) for each in shapes]
+    return one, two
+
+
+def _from_short_rows(
+    make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
+) -> tuple[TrainingCost, TrainingCost]:
+    """Count on short rows with numbers: a token's products grow linearly with the length.
+
+    The vocabulary's share, which is large and known, is added.
+    """
+    small = replace(shape, vocab_size=min(shape.vocab_size, REAL_WORDS))
+    first = min(length, REAL_LENGTH)
+    found = []
+    for layers in (1, 2):
+        given = replace(small, layers=layers)
+        near = _count(make_encoding, given, first, narrow, recompute)
+        far = near
+        if length > first:
+            far = _count(make_encoding, given, 2 * first, narrow, recompute)
+        words = shape.vocab_size - small.vocab_size
+        slope = (far.products - near.products) / first
+        found.append(
+            TrainingCost(
+                near.parameters + 2 * words * shape.width,
+                near.products + slope * (length - first) + 6 * words * shape.width,
+                near.kept + 4 * words,  # of the loss, in float32
+            )
+        )
+    return found[0], found[1]
+
+
+def _count(
+    make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
+) -> TrainingCost:
+    """Return what a step takes; what does not grow with the rows is no token's."""
+    model = Decoder(shape, make_encoding).train()
+    model.recompute = recompute
+    of_one, one = _count_step(model, 1, length, narrow)
+    of_two, two = _count_step(model, 2, length, narrow)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return TrainingCost(count, (of_two - of_one) / length, (two - one) / length)
+
+
+def _count_step(model: Decoder, rows: int, length: int, narrow: bool) -> tuple[int, int]:
+    """Return the operations of a training step and the bytes that its backward pass needs."""
+    kept: dict[int, int] = {_storage(parameter): 0 for parameter in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.setdefault(_storage(tensor), tensor.untyped_storage().nbytes())
+        return tensor
+
+    tokens = torch.zeros(rows, length, dtype=torch.long)
+
+    def step() -> None:
+        saved = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with saved, torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = model.token_losses(tokens, tokens, backend="blocked").sum()
+        loss.backward()
+
+    products = count_products(step)
+    return products, sum(kept.values())
+
+
+def _storage(tensor: Tensor) -> int:
+    key: int = tensor.untyped_storage()._cdata
+    return key

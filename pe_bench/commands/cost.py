@@ -1,0 +1,95 @@
+"""`pe-bench cost`: what training would take, before anything is read, loaded or trained."""
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from pe_bench.commands.parser import BAD_INPUT
+from pe_bench.commands.run import read_overrides
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.system.console import info, warn
+
+if TYPE_CHECKING:
+    from pe_bench.running.cost import Costs, Phase
+
+HEADER = ("", "parameters", "tokens", "operations", "memory", "time")
+ABOUT = """For one seed. Tokens: as if all rows were as long as the longest. Operations: of matrix
+products, forward and backward. Memory: of weights, gradients and optimizer, and of what the
+backward pass needs of the rows that go through the model at once. Time: of the operations alone,
+{speed:g} x 10^12 a second ({why}); all other work comes on top, evaluation and --tune too."""
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print a table for each task; return the exit code."""
+    from pe_bench.reporting.terminal import wrap
+    from pe_bench.running.cost import Costs, assumed_speed, find_phases
+    from pe_bench.running.options import RunOptions
+
+    if args.speed is not None and not 0 < args.speed < math.inf:
+        raise InputError(f"--speed must be above 0 and finite, not {args.speed:g}")
+    precision = args.precision
+    if precision == "auto":
+        precision = "fp32" if args.preset == "quick" else "bf16"
+    options = RunOptions(
+        preset=args.preset,
+        tokenizer=args.tokenizer,
+        precision=precision,
+        subsets=tuple(args.subsets) if args.subsets else None,
+        train=read_overrides(args, "train"),
+        pretrain=read_overrides(args, "pretrain"),
+        model=read_overrides(args, "model"),
+    )
+    assumed, whose = assumed_speed(options.preset, options.precision)
+    speed = args.speed or assumed
+    costs = Costs(options.precision)
+    encodings = [plugins.load("encoding", spec) for spec in _expand(args.encoding, "encoding")]
+    wrong = False
+    for spec in _expand(args.task, "task"):
+        try:
+            phases = find_phases(options, spec)
+        except InputError as error:
+            warn(f"{spec}: {error}")
+            wrong = wrong or spec in args.task
+            continue
+        if any(phase.train.steps for phase in phases):
+            info(f"{spec} · {options.preset}\n\n{_table(costs, encodings, phases, speed)}\n")
+        else:
+            info(f"{spec} · {options.preset}: trains nothing\n")
+    why = "given" if args.speed else f"{whose}; --speed"
+    info(wrap(ABOUT.format(speed=speed, why=why)))
+    return BAD_INPUT if wrong else 0
+
+
+def _table(
+    costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]", speed: float
+) -> str:
+    from pe_bench.reporting.terminal import plain_table
+    from pe_bench.running.display import show_duration
+
+    rows = []
+    for encoding in encodings:
+        try:
+            cost = costs.of_cell(encoding, phases)
+        except InputError as error:
+            warn(f"{encoding.label}: {error}")
+            continue
+        numbers = [_short(cost.parameters), _short(cost.tokens), f"{_short(cost.operations)}FLOP"]
+        time = show_duration(cost.operations / speed / 1e12)
+        rows.append([encoding.label, *numbers, f"{_short(cost.memory)}B", time])
+    return plain_table(HEADER, rows)
+
+
+def _expand(specs: list[str], kind: plugins.Kind) -> list[str]:
+    """Return the specs, each once, "all" replaced by the names that it stands for."""
+    found: dict[str, None] = {}
+    for spec in specs:
+        found |= dict.fromkeys(plugins.names_of_all(kind) if spec == "all" else [spec])
+    return list(found)
+
+
+def _short(number: float) -> str:
+    """Return a number of three digits, with the prefix of a power of 1000."""
+    power = min(len(PREFIXES) - 1, int(math.log10(max(1.0, number)) // 3))
+    return f"{number / 1000**power:.3g} {PREFIXES[power]}"

@@ -1,6 +1,7 @@
 """A small grid, killed at random moments or its files damaged: every number is as of a whole run.
 
-`PE_BENCH_KILLS=30 pytest tests/test_kills.py -s` kills 30 times, says where, and damages 60 files.
+`PE_BENCH_KILLS=30 pytest tests/test_kills.py -s` kills 30 times, says where, and damages 60 files;
+`PE_BENCH_JOBS=2` before it runs the cells of the grids that are killed side by side.
 """
 
 import json
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
 BOTH = ("--subsets", "qasper", "quality")
 GRID = ("--encoding", "nope", "tape", *BOTH)
+JOBS = ("--jobs", os.environ["PE_BENCH_JOBS"]) if "PE_BENCH_JOBS" in os.environ else ()
 
 
 def prepare(folder: Path, items: int = 150) -> Path:
@@ -78,7 +80,7 @@ def test_kills_at_random_moments_change_no_number(tmp_path: Path) -> None:
     while struck.total() < KILLS or not grids:
         folder = prepare(tmp_path / f"killed{grids}")
         while True:
-            process = start(folder, *GRID)
+            process = start(folder, *GRID, *JOBS)
             if struck.total() == KILLS:
                 process.join(600)
             elif moments.random() < 0.5:

@@ -30,7 +30,7 @@ class Cost:
     start: float
 
     def seconds(self, rows: float) -> float:
-        """Return the seconds of training on so many rows and of the evaluation."""
+        """Return the seconds of training on a number of rows and of the evaluation."""
         return self.training * rows + self.evaluation
 
 

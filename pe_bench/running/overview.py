@@ -41,7 +41,7 @@ class Overview:
             run = cell.run
             if cell.skip is not None:
                 continue
-            if run.files.looks_done(run.resolved.task.subsets):
+            if run.files.looks_done(run.resolved.task.subsets) and not run.missing_models():
                 done.append(cell)
                 continue
             to_do.append(cell)

@@ -131,7 +131,7 @@ class Run:
         self.files.make()
         try:
             with FileLock(self.folder / "lock", timeout=0):
-                return self._recall(since) or self._execute(begun)
+                return self._recall(begun, since) or self._execute(begun)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -149,10 +149,12 @@ class Run:
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
-    def _recall(self, since: datetime | None) -> Outcome | None:
-        """Return how the run has ended where it needs no more work."""
+    def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
+        """Return how the run has ended where nothing is left to measure."""
         if self.files.is_done(self.resolved.task.subsets):
-            self._keep_models()
+            if self.missing_models():
+                begun()
+                self._keep_models()
             self.files.remove_work()
             self.files.come_last()
             return Outcome(self.title, "done", (), self.folder)
@@ -238,17 +240,21 @@ class Run:
         )
         return Outcome(self.title, "done", (), self.folder)
 
-    def _keep_models(self) -> None:
-        """Leave the trained models in the run's folder, where that is asked for."""
+    def missing_models(self) -> list[str | None]:
+        """Return the subsets whose models are to be kept and are not yet; None: one serves all."""
         task = self.resolved.task
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
-            return
-        for subset in task.subsets if task.trains_each_subset else (None,):
+            return []
+        subsets: Sequence[str | None] = task.subsets if task.trains_each_subset else (None,)
+        return [subset for subset in subsets if not is_kept(place_of(self.folder, subset))]
+
+    def _keep_models(self) -> None:
+        """Leave the trained models in the run's folder, where that is asked for."""
+        for subset in self.missing_models():
             place = place_of(self.folder, subset)
-            if not is_kept(place):
-                folder = self.files.work(subset) if subset else None
-                model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
-                keep(model, place, self.encoding, task.vocabulary)
+            folder = self.files.work(subset) if subset else None
+            model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
+            keep(model, place, self.encoding, self.resolved.task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)

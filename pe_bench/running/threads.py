@@ -26,7 +26,7 @@ def threads_of_run(preset: str, device: str, *, alone: bool) -> int:
 
 @contextlib.contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads meanwhile."""
+    """Set the number of threads for a while."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -13,7 +13,6 @@ import torch
 from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.running.adaptation import adapt, go_on
-from pe_bench.running.conditions import find_conditions
 from pe_bench.running.executors.serial import execute
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import make_run
@@ -21,14 +20,14 @@ from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.running.run import Busy, Outcome, Run
 from pe_bench.running.threads import using_threads
 from pe_bench.system import environment
-from pe_bench.system.console import Bar, View, showing
+from pe_bench.system.console import Bar, View, showing, warn
 
 PAUSE = 0.3  # seconds between two messages on the progress of the same work
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to run, in terms that any process understands.
+    """A cell to run, in terms that any process understands. Its numbers are no times.
 
     Attributes:
         options: of the command.
@@ -117,7 +116,8 @@ class JobRunner:
         except SavingError as error:
             return Unsaved(str(error))
         except InputError as error:
-            return Outcome(title, "failed", (f"{title}: {error}",))
+            with showing(view):
+                return Outcome(title, "failed", (warn(f"{title}: {error}"),))
         except CRASHES as error:
             return Outcome(title, "failed", cause=describe_error(error))
 
@@ -140,7 +140,7 @@ class JobRunner:
         origin = plugins.load("encoding", job.options.origin) if job.options.origin else None
         key = f"{job.task} {job.options}"
         if key not in self.tasks:
-            resolved = resolve(job.options, job.task).under(find_conditions(job.device))
+            resolved = resolve(job.options, job.task)
             self.tasks[key] = go_on(resolved, origin, job.options) if origin else resolved
         if origin:
             encoding = adapt(encoding, origin, self.tasks[key])

@@ -40,7 +40,7 @@ COLUMNS = (
 )
 
 
-BRIEF = ("name", "year", "acts on", *FACTS.values())
+BRIEF = ("name", "acts on", *FACTS.values())
 BY_OPTION = re.compile(r",? ?\b[a-z ]+ by option \([^()]*\)| \((?:yes|no) with [^()]*\)")
 
 

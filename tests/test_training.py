@@ -14,6 +14,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.running.memory import batch_bytes
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
 from pe_bench.running.training import Trained, scale
 from pe_bench.task import Batch
 
@@ -230,6 +233,16 @@ def test_recomputed_blocks_draw_the_same_random_numbers() -> None:
     model.eval()
     gradients(model, recompute=True)
     assert len(calls) == 8  # in evaluation each block is computed once
+
+
+def test_recomputed_activations_need_less_memory(tmp_path: Path) -> None:
+    found = []
+    for recompute in (False, True):
+        options = RunOptions(train={"recompute": recompute}, cache=tmp_path)
+        found.append(resolve(options, "flipflop"))
+    whole, again = found
+    assert batch_bytes(again, "cpu", "fp32") < batch_bytes(whole, "cpu", "fp32") / 2
+    assert whole.digest() == again.digest()  # no number changes
 
 
 def test_training_with_recomputed_activations(tmp_path: Path) -> None:

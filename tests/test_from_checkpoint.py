@@ -18,6 +18,9 @@ from pe_bench.registry import plugins
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import load_origin, options_from
 from pe_bench.running.resolve import resolve
+from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.text.tokenizer import ByteTokenizer
 
 SHAPE = ModelConfig(
@@ -72,6 +75,24 @@ def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) ->
     assert task.model.width == 16 and task.model.digit_ids
     assert origin.label == "tiny-of-ours"
     assert open_checkpoint(checkpoint).fingerprint.startswith(origin.version)
+
+
+def test_scrolls_are_read_with_its_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    for split, n in (("train", 8), ("validation", 4)):
+        rows = miniature.rows(SUBSETS["qasper"].miniature, split, n, 40, questions=2)
+        write_split(tmp_path / "data" / "qasper" / f"{split}.jsonl", rows)
+    frame = pe_bench.run(
+        "rope",
+        "scrolls:answer_tokens=8",
+        results=tmp_path / "results",
+        origin=str(checkpoint),
+        data=tmp_path / "data",
+        subsets=["qasper"],
+        train={"length": 160},
+        adapt={"steps": 1, "batch_size": 2},
+    )
+    (row,) = frame[frame["subset"] == "qasper"].to_dict("records")
+    assert row["metric"] == "f1" and row["encoding"].startswith("tiny-of-ours -> rope [1 step")
 
 
 def test_low_rank_goes_on_from_it(run: Any) -> None:

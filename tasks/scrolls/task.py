@@ -12,6 +12,7 @@ from pe_bench.api import (
     TINY,
     Batch,
     Column,
+    Corpus,
     Curve,
     Decoder,
     Evaluation,
@@ -25,6 +26,7 @@ from pe_bench.api import (
     TaskSpec,
     Tokenizer,
     TrainConfig,
+    load_tokenizer,
 )
 from pe_bench.results.views import View
 from pe_bench.tasks.scrolls.answers import answer_subset, score_subset
@@ -219,8 +221,9 @@ class Scrolls(Task):
     def _tokenizer(self) -> Tokenizer:
         if self.builtin:
             return tokenizer()
-        assert self.context.start is not None  # the preset names one
-        assert isinstance(self.context.start.vocabulary, Tokenizer)
+        if self.context.start is None:  # models begin with a checkpoint, whose tokenizer this is
+            return load_tokenizer(self.context.tokenizer, Corpus("scrolls"), self.context.cache)
+        assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
         return self.context.start.vocabulary
 
     def _format(self) -> Format:

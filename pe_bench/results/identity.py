@@ -19,7 +19,7 @@ def digest(*parts: Any) -> str:
 
 def digest_settings(settings: Mapping[str, Any], *more: Any) -> str:
     """Return eight characters that stand for the settings of a run and for `more`."""
-    return digest(_without_defaults(settings), *more)
+    return digest(without_defaults(settings), *more)
 
 
 def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
@@ -33,14 +33,14 @@ def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
     return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
 
 
-def _without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without what a config would be anyway: a new field leaves digests alone."""
     found = dict(settings)
     for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
         defaults = asdict(config)
         found[name] = {k: v for k, v in settings[name].items() if _plain(v) != defaults[k]}
     if settings["start"]:
-        found["start"] = _without_defaults(settings["start"])
+        found["start"] = without_defaults(settings["start"])
     return found
 
 

@@ -30,10 +30,13 @@ def exported(folder: str) -> list[RunRecord]:
 
 
 def without_text(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without the fingerprint of Python's own sources, which differ by version."""
-    found = {name: value for name, value in settings.items() if name != "data"}
-    if found.get("start"):
-        found["start"] = without_text(found["start"])
+    """Return settings without the fingerprint of Python's own sources, which differ by version.
+
+    A field of a config that is new since, and has its default, makes no difference either.
+    """
+    found = {name: value for name, value in without_defaults(settings).items() if name != "data"}
+    if settings.get("start"):
+        found["start"] = without_text(settings["start"])
     return found
 
 

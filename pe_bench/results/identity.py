@@ -11,6 +11,9 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.system.files import slug
 
 
+ABSENT = object()  # of a field that an earlier version had
+
+
 def digest(*parts: Any) -> str:
     """Return eight hexadecimal digits of the SHA-256 of the parts as JSON."""
     text = json.dumps(parts, sort_keys=True, default=str)
@@ -38,7 +41,9 @@ def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(settings)
     for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
         defaults = asdict(config)
-        found[name] = {k: v for k, v in settings[name].items() if _plain(v) != defaults[k]}
+        found[name] = {
+            k: v for k, v in settings[name].items() if _plain(v) != defaults.get(k, ABSENT)
+        }
     if settings["start"]:
         found["start"] = without_defaults(settings["start"])
     return found

@@ -1,6 +1,7 @@
 """What training costs, before anything is trained."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +139,13 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", *words.split()]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_plan_says_what_its_training_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"run --encoding rope tape --task mqar --results {tmp_path} --device cpu --dry-run"
+    assert main([*words.split(), "--preset", "small"]) == 0
+    assert "training: about" in capsys.readouterr().out
+    assert main(words.split()) == 0  # preset quick: minutes, whatever they are
+    assert "training: about" not in capsys.readouterr().out

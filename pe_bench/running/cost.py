@@ -8,9 +8,11 @@ from pe_bench.checks.training_cost import TrainingCost, measure_training
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
+from pe_bench.running.display import show_duration
 from pe_bench.running.memory import BYTES_PER_PARAMETER
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import preset_of, resolve
+from pe_bench.running.resolve import ResolvedTask, preset_of, resolve
+from pe_bench.running.run import Run
 from pe_bench.system.files import cache_folder
 from pe_bench.text.corpus import stdlib_corpus
 from pe_bench.text.tokenizer import load_tokenizer
@@ -72,6 +74,34 @@ def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
     if preset == "quick":
         return CPU_SPEED, "about that of two cores"
     return GPU_SPEED[precision], f"assumed of an H100 in {precision}, not measured"
+
+
+def phases_of(resolved: ResolvedTask) -> list[Phase]:
+    """Return the training phases of a task whose data are there."""
+    before = phases_of(resolved.start) if resolved.start else []
+    times = len(resolved.task.subsets) if resolved.task.trains_each_subset else 1
+    return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
+
+
+def describe_training(runs: Sequence[Run]) -> str:
+    """Return what the training of runs takes at least, in a line; the encodings of a task as one.
+
+    The first of them is counted, which takes seconds for each task.
+    """
+    operations = 0.0
+    memory = 0.0
+    for label in dict.fromkeys(run.resolved.label for run in runs):
+        of_task = [run for run in runs if run.resolved.label == label]
+        first = of_task[0]
+        cost = Costs(first.precision).of_cell(first.encoding, phases_of(first.resolved))
+        operations += len(of_task) * cost.operations
+        memory = max(memory, cost.memory)
+    speed, _ = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
+    time = show_duration(operations / speed / 1e12)
+    return (
+        f"training: about {operations / 1e15:.3g} PFLOP, up to {memory / 1e9:.3g} GB; {time} at "
+        f"{speed:g} TFLOP/s (assumed: see pe-bench cost)"
+    )
 
 
 def find_phases(options: RunOptions, spec: str, *, asked: bool = True) -> list[Phase]:

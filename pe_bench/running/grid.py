@@ -9,7 +9,8 @@ from pathlib import Path
 from time import sleep
 from typing import Literal
 
-from pe_bench.errors import InputError
+from pe_bench.errors import CRASHES, InputError
+from pe_bench.running.cost import describe_training
 from pe_bench.running.display import Display
 from pe_bench.running.estimate import Estimates, find_records
 from pe_bench.running.executors.executor import Executor
@@ -97,6 +98,9 @@ def run_grid(
         lines = overview.cells() + lines
     for line in lines:
         info(line)
+    if overview.unknown and options.preset != "quick":
+        with contextlib.suppress(*CRASHES):  # the cells themselves say what is wrong
+            info(describe_training(overview.unknown))
     if how.dry_run:
         return []
     found: dict[str, Outcome] = {}

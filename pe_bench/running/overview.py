@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pe_bench.running.display import show_duration
 from pe_bench.running.estimate import Estimates
 from pe_bench.running.plan import PlannedRun
+from pe_bench.running.run import Run
 
 SHOWN = 10  # tasks, and reasons to skip
 
@@ -50,6 +51,11 @@ class Overview:
                 begun.add(run.title)
         skipped = [cell for cell in cells if cell.skip is not None]
         return cls(done, to_do, frozenset(begun), skipped, seconds, estimates.used)
+
+    @property
+    def unknown(self) -> list[Run]:
+        """The runs to do whose time no earlier run tells."""
+        return [cell.run for cell in self.to_do if self.estimates[cell.run.title] is None]
 
     def lines(self, lanes: int | None) -> list[str]:
         """Return the overview in words.

@@ -74,7 +74,7 @@ class Preset:
         options: values for the task's own options, which a spec may override.
         starts_from: spec of the task whose trained model this one fine-tunes; None: trained from
             scratch. An option of the type `TaskSpec` names another one.
-        tokenizer: spec of the tokenizer, for a task on text with a model of its own.
+        tokenizer: spec of the tokenizer, for a task on text that starts from no other.
     """
 
     train: TrainConfig

@@ -594,11 +594,15 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
         ({}, {"test": "code+pg19+code"}, "names code twice"),
         ({}, {"test": "pg19"}, "downloads nothing: give a folder with the text of pg19"),
         ({"preset": "small"}, {"test": "code"}, "no download of code"),
-        ({"data": Path("PARENT")}, {"test": "code"}, "code to be measured on, so that what is"),
+        (
+            {"data": Path("PARENT")},
+            {"test": "code"},
+            "has a folder code to measure on",
+        ),
         (
             {"data": Path("PARENT")},
             {"test": "code", "corpus": "pg19"},
-            "needs a folder of its own in it: one of pg19, .* named by perplexity:corpus",
+            "must be in another one there: name it with perplexity:corpus=pg19",
         ),
         ({"data": Path("x.bin")}, {}, "there is no file x.bin"),
         ({"data": Path("x.bin"), "tokenizer": "bpe:300"}, {}, "holds ids, .* give its tokenizer"),

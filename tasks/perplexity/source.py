@@ -98,7 +98,7 @@ def open_tests(
         corpus: name of the corpus that is trained on, or None.
         test: names joined by +.
         tokenizer: of the run.
-        tokens: what is trained on.
+        tokens: the training corpus.
 
     Raises:
         DataError, InputError: there is no such text.
@@ -120,7 +120,7 @@ def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
     """Check the names of the corpora to measure on, and that none of them would be trained on.
 
     Raises:
-        InputError: one is unknown, named twice, or part of what is trained on.
+        InputError: one is unknown, named twice, or part of the training corpus.
     """
     names = test.split("+")
     for name in names:
@@ -136,8 +136,8 @@ def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
     inside = [name for name in names if (context.data / name).exists()]
     if inside and not (corpus and (context.data / corpus).exists()):
         raise InputError(
-            f"{context.data} has {inside[0]} to be measured on, so that what is trained on needs a "
-            f"folder of its own in it: one of {', '.join(CORPORA[1:])}, named by perplexity:corpus"
+            f"{context.data} has a folder {inside[0]} to measure on, so the training corpus must "
+            f"be in another one there: name it with perplexity:corpus={'|'.join(CORPORA[1:])}"
         )
 
 

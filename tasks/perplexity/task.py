@@ -48,7 +48,7 @@ from pe_bench.tasks.perplexity.training_text import TrainingText
 from pe_bench.tasks.perplexity.windows import Windows, find_windows, make_spans
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
-TEST = "test"  # the subset where what is measured is the test part of what is trained on
+TEST = "test"  # the subset, where that is the test part of the training corpus
 
 
 class Perplexity(Task):
@@ -105,12 +105,12 @@ class Perplexity(Task):
     fine-tuned pre-trained models; nothing here is trained like that.
 
     Args:
-        corpus: what to train on. With --data it names what is there: DIR/NAME or DIR, a folder of
+        corpus: to train on. With --data it names what is there: DIR/NAME or DIR, a folder of
             text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data
             pg19, proofpile and c4 are downloaded, not for preset quick. None: what --data has,
             else stdlib for preset quick, pg19 for small, c4 for mid and paper.
         test: corpora to measure on, joined by +: pg19+proofpile+code. Each is DIR/NAME of --data,
-            or a download. None: the test part of what is trained on.
+            or a download. None: the test part of the training corpus.
         windows: number of test windows of each corpus, spread evenly over all; 0: all.
         stride: tokens of a tail; None: those of the shortest windows.
         train_files: number of files of a public corpus' train split, used one after the other.

@@ -70,7 +70,7 @@ def test_what_shipped_encodings_claim() -> None:
         "rerope",
         "self-extend",
         "streaming-llm",
-        "string",
+        "string-rope",
     }
     stateful = {n: e for n, e in loaded.items() if e.overrides("prepare")}
     assert stateful.keys() == {"tape", "tape-ablations"}

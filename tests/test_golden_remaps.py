@@ -30,8 +30,8 @@ PUBLISHED = {
     "self_extend_w12_g5_decoded": "self-extend:window=12,group=5",
     "dual_chunk_12_4": "dual-chunk:chunk=12,local=4",
     "dual_chunk_12_7": "dual-chunk:chunk=12,local=7",
-    "string_13_2": "string:offset=13,local=2",
-    "string_13_2_factor": f"string:offset=13,local=2,gain={1 + 0.1 * math.log(2)}",
+    "string_13_2": "string-rope:offset=13,local=2",
+    "string_13_2_factor": f"string-rope:offset=13,local=2,gain={1 + 0.1 * math.log(2)}",
     "lm_infinite_3_12": "lm-infinite:sinks=3,window=12",
     "streaming_llm_3_9": "streaming-llm:sinks=3,window=10",
 }
@@ -98,7 +98,7 @@ FORMULAS: dict[str, F] = {
     "rerope:window=5,leak=0.0625": leaky,
     "self-extend:window=6,group=4": self_extend,
     "dual-chunk": dual_chunk,
-    "string": string,
+    "string-rope": string,
     "lm-infinite": lm_infinite,
     "streaming-llm": streaming_llm,
 }
@@ -133,7 +133,7 @@ UNCHANGED = {
     "rerope": 5,
     "self-extend": 4,
     "dual-chunk": 13,
-    "string": 5,
+    "string-rope": 5,
     "lm-infinite": 17,
     "streaming-llm": 16,
 }

@@ -277,11 +277,12 @@ ENGINE = [
 def test_the_engine_names_no_plugin(path: Path) -> None:
     found = named(path.read_text(encoding="utf-8"), SHIPPED)
     exceptions = {
-        "paired.py": DEFAULT_REFERENCE,  # what reports compare with by default
-        "checkpoint.py": OF_LLAMA,  # what a plain Llama has
+        "reporting/paired.py": DEFAULT_REFERENCE,  # what reports compare with by default
+        "pretrained/checkpoint.py": OF_LLAMA,  # what a plain Llama has
     }
-    if path.name in exceptions:
-        assert len(found) == 1 and exceptions[path.name] in found[0]
+    name = f"{path.parent.name}/{path.name}"
+    if name in exceptions:
+        assert len(found) == 1 and exceptions[name] in found[0]
     else:
         assert found == []
 

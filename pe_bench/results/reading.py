@@ -17,7 +17,8 @@ from pe_bench.system.files import slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
-WRONG = (ValueError, TypeError, KeyError, AttributeError)  # what other JSON than a record raises
+WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What other JSON than a record raises."""
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:

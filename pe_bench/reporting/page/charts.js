@@ -95,7 +95,7 @@ function curve(chart, width, shown, table) {
   for (const [, line] of dim) marks.push(Plot.line(line, {stroke: "currentColor", strokeOpacity: .13}));
   lit.forEach(([label, line], order) => {
     const {colour, symbol, place} = encodings.get(label);
-    const learned = table.learned[label][0] > 0;
+    const learned = table.solved[label][0] > 0;
     const look = {className: `curve e-${place}`};
     const bars = line.filter(point => point[2] !== null && point[3] !== null);
     marks.push(Plot.ruleX(bars, {x: "0", y1: "2", y2: "3", stroke: colour, strokeOpacity: .45, ...look}));
@@ -132,7 +132,7 @@ function scores(chart, width, shown, table) {
   const points = [];
   lit.forEach(([label, line], order) => {
     const {colour, symbol} = encodings.get(label);
-    const learned = table.learned[label][0] > 0;
+    const learned = table.solved[label][0] > 0;
     const own = line.map(([x, y, low, high, seeds]) => ({
       label, x: x + (order - (lit.length - 1) / 2) * .7 / Math.max(4, lit.length), y, low, high, seeds, part: chart.ticks[x][0],
     })).filter(point => point.y !== null);

@@ -202,7 +202,7 @@ function charts(place) {
       place.append(make("p", {class: "hint", text: `To the right: ${chart.x}. Upwards: ${chart.y}.`}));
       if (name === "map") place.append(ramp(chart));
       const panels = table.ranking.filter(label => chart.series[label]).map(label => {
-        const [learned, seeds] = table.learned[label];
+        const [learned, seeds] = table.solved[label];
         const says = learned === seeds ? "" : `${learned ? `${learned} of ${seeds}` : "not"} learned`;
         return panel(width => draws(chart, chart.series[label], width), label, {label, says});
       });

@@ -110,7 +110,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "runs": runs,
         "ranking": table.ranking(),
         "reference": section.comparison.reference,
-        "learned": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
+        "solved": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
         "measuresTime": about.measures_time,
         "spread": "seeds" if table.scores["seeds"].max() > 1 else "items",
         "charts": list_charts(table, tables),

@@ -44,11 +44,11 @@ class STRING(Remap):
         self.gain = gain
         if not 0 <= self.local <= self.offset or self.offset < 1:
             raise InputError(
-                "string:offset must be at least 1, and local from 0 to offset; they are "
+                "string-rope:offset must be at least 1, and local from 0 to offset; they are "
                 f"{self.offset} and {self.local}"
             )
         if gain <= 0:
-            raise InputError(f"string:gain must be greater than 0, not {gain}")
+            raise InputError(f"string-rope:gain must be greater than 0, not {gain}")
 
     def far(self, positions: Positions) -> Tensor:
         return positions.distance >= self.offset

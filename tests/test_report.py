@@ -550,7 +550,7 @@ def test_heatmaps(tmp_path: Path) -> None:
         rows = [*grid, Measurement("cells", "em", 40.0, 81), SCORE]
         put(tmp_path, encoding, rows, views=(view,))
     figure = draw(read_table(tmp_path))["cells"]
-    assert figure.get_suptitle().endswith("\nA map")
+    assert figure.get_suptitle().startswith("A map (dashed: trained)\n")
     assert [axis.get_title(loc="left") for axis in figure.axes[:2]] == ["nope", "rope"]
     assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "tokens per window")
     assert figure.axes[2].get_ylabel() == "exact match, % ↑"

@@ -61,7 +61,7 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
     rows = math.ceil(len(shown) / PANELS_PER_ROW)
     shrink = min(1.0, 1.2 / rows + 0.2)
     figure.colorbar(image, ax=axes, label=table.label(view.metric), shrink=shrink)
-    charts.set_title(figure, _describe(table, numbers, shown), view.title)
+    charts.set_title(figure, _say(table, view), _describe(table, numbers, shown))
     return figure
 
 
@@ -164,6 +164,15 @@ def _set_distances(axis: Axes, last: float) -> None:
     axis.minorticks_off()
     axis.tick_params(labelsize=8)
     axis.grid(axis="y", alpha=0.3)
+
+
+def _say(table: Table, view: Heatmap) -> str:
+    """Return in words what is to be seen."""
+    axes = [table.axis(name) for name in ("length", "second")]
+    what = view.title or f"{table.metric(view.metric).title} by {' and '.join(axes)}"
+    if view.trained != (None, None) and "dashed" not in what:
+        what += " (dashed: trained)"
+    return what[0].upper() + what[1:]
 
 
 def _describe(table: Table, numbers: pd.DataFrame, shown: Sequence[str]) -> str:

@@ -135,7 +135,7 @@ def test_a_damaged_run_beside_does_not_matter(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_what_to_type_next(encodings: list[str], says: str) -> None:
-    assert ending._suggest(encodings, "lm").startswith(says)
+    assert ending._suggest(encodings, "lm", "").startswith(says)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +162,8 @@ def test_a_clone_stays_clean(tmp_path: Path) -> None:
     committed.write_text("changed")  # what is committed is not ignored
     changed = subprocess.run([*git, "diff", "--quiet"], cwd=tmp_path)
     assert changed.returncode == 1
+
+
+def test_other_options_than_the_defaults_are_not_left_out() -> None:
+    assert ending._suggest(["tape"], None, "") == "the same with --encoding rope, to compare with"
+    assert ending._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")

@@ -43,7 +43,9 @@ def end(
     tables = [t for t in make_tables(earlier) if t.about.settings_digest in ran]
     if tables:
         largest = max(tables, key=lambda table: len(table.encodings))
-        info(f"next: {_suggest(largest.encodings, largest.about.task)}{option}")
+        about = largest.about
+        simple = about.preset == "quick" and not about.sources and "from" not in about.settings
+        info(f"next: {_suggest(largest.encodings, about.task if simple else None, option)}")
 
 
 def _refresh(folders: Sequence[Path], results: Path) -> None:
@@ -63,17 +65,25 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
         info(f"tables and pictures are in {results}/leaderboard.md, index.html and plots ({took})")
 
 
-def _suggest(encodings: Sequence[str], task: str) -> str:
-    """Return the command that compares encodings, or that runs one to compare with."""
+def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
+    """Return the command that compares encodings, or that runs one to compare with.
+
+    Args:
+        encodings: labels.
+        task: label; None: more options than this were given, and the user knows them.
+        option: that names the results folder, or empty.
+    """
     from pe_bench.reporting.paired import DEFAULT_REFERENCE
 
     if len(encodings) > PAIR:
-        return "pe-bench compare --all"
+        return f"pe-bench compare --all{option}"
     if len(encodings) == PAIR:
-        return f"pe-bench compare {shlex.join(encodings)}"
+        return f"pe-bench compare {shlex.join(encodings)}{option}"
     if encodings[0] == DEFAULT_REFERENCE:
         return "the same with another encoding, pe-bench list has them"
-    return f"pe-bench run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}"
+    if task is None:
+        return f"the same with --encoding {DEFAULT_REFERENCE}, to compare with"
+    return f"pe-bench run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"
 
 
 def _show(seconds: float) -> str:

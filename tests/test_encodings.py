@@ -67,6 +67,7 @@ def test_what_shipped_encodings_claim() -> None:
         "dual-chunk",
         "lm-infinite",
         "path",
+        "pope",
         "rerope",
         "self-extend",
         "streaming-llm",

@@ -56,6 +56,7 @@ ENCODINGS = [
     ("lm-infinite:sinks=0", "sinks must be at least 1, not 0"),
     ("lm-infinite:window=0", "window must be at least 1, not 0"),
     ("path:rank=0", "rank must be at least 1, not 0"),
+    ("pope:base=1", "greater than 1, not 1.0"),
     ("randpe:count=0", "count must be at least 1, not 0"),
     ("randpe:evaluation=even,count=2", "no effect with evaluation=even"),
     ("randpe:evaluation=odd", "must be one of frozen, even"),

@@ -1,0 +1,74 @@
+"""Polar: content is the length of a channel, position its angle (Gopalakrishnan et al. 2025)."""
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope import geometric
+
+
+class PoPE(Encoding):
+    """logit_ij = sum_c softplus(q_ic) softplus(k_jc) cos((p_i - p_j) theta_c - d_c) / sqrt(D).
+
+    Each channel c turns on its own, by theta_c = base^(-c/D) per position (arXiv 2509.10534). No
+    length is negative, so the sign of a product comes from positions and d alone: what a token
+    contains does not turn it. d is learned for each head and channel and clamped to [-2 pi, 0].
+
+    | published code | here |
+    |---|---|
+    | queries and keys of 2 D channels | D until the sum is made: smaller caches, no fused kernel |
+    | authors' code not found | numbers of PoPE-pytorch, an independent implementation (MIT) |
+    | a share of the channels that turn, and axes of pictures | left out |
+
+    Args:
+        base: what the wavelengths grow with; the longest is 2 pi base^(1 - 1/D) tokens.
+        start: d at the start, "zero" or "uniform" in [-2 pi, 0].
+    """
+
+    shared = False
+    shift_invariant = True
+    parameters_per_layer = "C"
+    variants = ("base=500,start=uniform",)
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        base: float = 10_000.0,
+        start: Literal["zero", "uniform"] = "zero",
+        **options: Any,
+    ) -> None:
+        super().__init__(model, layer, **options)
+        if base <= 1:
+            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        self.base = base
+        self.shift = nn.Parameter(torch.zeros(model.heads, model.head_dim))
+        if start == "uniform":
+            nn.init.uniform_(self.shift, -2 * math.pi, 0)
+
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        """Return the lengths of all channels."""
+        return F.softplus(q), F.softplus(k)
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        shift = self.shift.clamp(-2 * math.pi, 0)[:, None]  # (H, 1, D)
+        q = polar(q, self.angles(positions.query) - shift)  # (B, H, T, 2 D)
+        k = polar(k, self.angles(positions.key))  # (B, H, S, 2 D)
+        return q @ k.mT / math.sqrt(self.model.head_dim)
+
+    def angles(self, ids: Tensor) -> Tensor:
+        """Return the angle of each channel, (B or 1, T) -> (B or 1, 1, T, D) float64."""
+        theta = geometric(self.base, self.model.head_dim, ids.device).double()  # (D,)
+        return ids.double()[:, None, :, None] * theta
+
+
+def polar(lengths: Tensor, angles: Tensor) -> Tensor:
+    """Return points in the plane, (B, H, T, D) -> (B, H, T, 2 D)."""
+    cos = angles.cos().to(lengths.dtype)
+    sin = angles.sin().to(lengths.dtype)
+    return torch.cat([lengths * cos, lengths * sin], dim=-1)

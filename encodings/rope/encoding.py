@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
-from pe_bench.encodings.rope.scalings import SCALINGS, make_scaling, take_options
 
 ScalingName = Literal[
     "none", "pi", "ntk", "yarn", "llama3", "longrope", "dynamic-pi", "dynamic-ntk", "dynamic-yarn"
@@ -43,7 +43,7 @@ class RoPE(Encoding):
     position 10^5.
 
     A scaling changes theta for sequences s times as long as the original length L0. Each has
-    options of its own, see `SCALINGS` in scalings.py:
+    options of its own, see `SCALINGS` in choice.py:
 
     | scaling | theta becomes | s |
     |---|---|---|

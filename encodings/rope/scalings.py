@@ -1,7 +1,7 @@
 """How RoPE's frequencies change for sequences longer than the original ones.
 
 A scaling is a frozen dataclass. Its fields that have a default are options of RoPE, written
-`rope:scaling=NAME,OPTION=VALUE`; a new scaling is a class and a line in `SCALINGS`.
+`rope:scaling=NAME,OPTION=VALUE`; a new scaling is a class and a line in `SCALINGS` of choice.py.
 
 s is the scale of the sequences, L0 their original length, theta_m the frequency of plane m: the
 angle in radians that it turns by per position.
@@ -9,11 +9,10 @@ angle in radians that it turns by per position.
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -286,47 +285,6 @@ class LongRoPE(FromLength):
         if self.attention_factor is not None:
             return self.attention_factor
         return math.sqrt(1 + math.log(self.factor or 1.0) / math.log(self.l0))
-
-
-SCALINGS: dict[str, type[Scaling]] = {
-    "none": Scaling,
-    "pi": PositionInterpolation,
-    "ntk": NTK,
-    "yarn": YaRN,
-    "llama3": Llama3,
-    "longrope": LongRoPE,
-    "dynamic-pi": DynamicPI,
-    "dynamic-ntk": DynamicNTK,
-    "dynamic-yarn": DynamicYaRN,
-}
-
-
-def options_of(cls: type[Scaling]) -> list[str]:
-    """Return the names of a scaling's options."""
-    return [field.name for field in fields(cls) if field.default is not MISSING]
-
-
-def take_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options that belong to any scaling, and return them."""
-    names = [name for cls in SCALINGS.values() for name in options_of(cls)]
-    return {name: options.pop(name) for name in dict.fromkeys(names) if name in options}
-
-
-def make_scaling(
-    name: str, options: Mapping[str, Any], *, base: float, planes: int, train_length: int
-) -> Scaling:
-    """Return the scaling of that name.
-
-    Raises:
-        InputError: an option that it does not have, or a value out of range.
-    """
-    cls = SCALINGS[name]
-    for option in options:
-        if option not in options_of(cls):
-            raise InputError(f"{option} has no effect with scaling={name}: leave it out")
-    if cls.needs_factor and options.get("factor") is None:
-        raise InputError(f"scaling={name} needs a factor: how much longer texts shall fit")
-    return cls(base=base, planes=planes, train_length=train_length, **options)
 
 
 def interpolate(theta: Tensor, factor: float, kept: Tensor | float = 0.0) -> Tensor:

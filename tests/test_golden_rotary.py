@@ -66,6 +66,86 @@ def test_pope_starts_from_zero() -> None:
     assert not make("pope").shift.any()
 
 
+# Which frequencies turn
+
+
+def rope(options: str, head_dim: int = 16, train_length: int = 256) -> Any:
+    shape = ModelConfig(heads=2, width=2 * head_dim, train_length=train_length)
+    return make(f"rope:{options}", shape)
+
+
+def frequencies(options: str, head_dim: int = 16, train_length: int = 256) -> list[float]:
+    """In float32, or float64 where periods are whole numbers."""
+    encoding = rope(options, head_dim, train_length)
+    return encoding.frequencies(torch.device("cpu")).tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("tag", "options"),
+    [
+        ("rope", "resonance=true"),
+        ("yarn_s4_L32", "resonance=true,scaling=yarn,factor=4,original_length=32"),
+    ],
+)
+def test_resonance(golden: Any, tag: str, options: str) -> None:
+    arrays, encoding = golden("resonance"), rope(options)
+    theta = torch.tensor(frequencies(options), dtype=torch.float64)
+    arrays.check(f"{tag}.inv_freq", theta.float())
+    arrays.check(f"{tag}.wavelengths", (2 * math.pi / theta).float())
+    tables = encoding.tables(torch.arange(128)[None], torch.float32)
+    for name, table in zip(("cos", "sin"), tables, strict=True):
+        arrays.check(f"{tag}.{name}", table[0, 0])
+
+
+def test_resonance_of_large_heads(golden: Any) -> None:
+    theta = torch.tensor(frequencies("resonance=true,base=500000", 128), dtype=torch.float64)
+    golden("resonance").check("big.rope.inv_freq", theta.float())
+
+
+def test_resonance_repeats_after_a_million_tokens() -> None:
+    encoding = rope("resonance=true")
+    near, far = (encoding.tables(torch.tensor([[p]]), torch.float64) for p in (5, 5 + 6_000_000))
+    torch.testing.assert_close(near[0][..., 0], far[0][..., 0], rtol=0, atol=1e-8)  # 6 tokens
+
+
+@pytest.mark.parametrize(("length", "turns"), [(256, 1.0), (64, 1.0), (256, 2.5)])
+def test_hope(length: int, turns: float) -> None:
+    ours = frequencies(f"scaling=hope,turns={turns}", train_length=length)
+    plain = [10_000 ** (-m / 8) for m in range(8)]
+    expected = [t if t * length / (2 * math.pi) >= turns else 0 for t in plain]
+    assert ours == pytest.approx(expected, rel=1e-6)
+    assert 0 < sum(t > 0 for t in ours) < 8
+
+
+def test_clipped() -> None:
+    """20 of 64 planes, and as many as asked for."""
+    for planes, options, count in ((64, "", 20), (8, "", 2), (8, ",clipped=5", 5)):
+        plain = [10_000 ** (-m / planes) for m in range(planes)]
+        hard = plain[:-count] + count * [0.0]
+        soft = list(plain)
+        for t in range(count):
+            soft[planes - count + t] *= (1 + math.cos(math.pi * t / (count - 1))) / 2
+        ours = frequencies(f"scaling=clipped{options}", 2 * planes)
+        assert ours == pytest.approx(soft, rel=1e-6, abs=1e-12)
+        ours = frequencies(f"scaling=clipped,hard=true{options}", 2 * planes)
+        assert ours == pytest.approx(hard, rel=1e-6)
+
+
+@pytest.mark.parametrize(("share", "turns", "count"), [(0.5, 1.0, 4), (0.75, 3.0, 6)])
+def test_rope_id(share: float, turns: float, count: int) -> None:
+    ours = frequencies(f"scaling=rope-id,share={share},turns={turns}")
+    slowest = 2 * math.pi * turns / 256
+    expected = [slowest ** (m / (count - 1)) for m in range(count)] + (8 - count) * [0.0]
+    assert ours == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", ["scaling=hope", "scaling=clipped", "scaling=rope-id", "resonance=true"]
+)
+def test_a_llama_has_no_selections(options: str) -> None:
+    assert rope(options).llama_fields() is None and rope("base=500").llama_fields() is not None
+
+
 # All
 
 

@@ -16,6 +16,7 @@ from pe_bench.encodings.rope.scalings import (
     Scaling,
     YaRN,
 )
+from pe_bench.encodings.rope.selections import Clipped, HoPE, RoPEID
 
 SCALINGS: dict[str, type[Scaling]] = {
     "none": Scaling,
@@ -27,6 +28,9 @@ SCALINGS: dict[str, type[Scaling]] = {
     "dynamic-pi": DynamicPI,
     "dynamic-ntk": DynamicNTK,
     "dynamic-yarn": DynamicYaRN,
+    "hope": HoPE,
+    "clipped": Clipped,
+    "rope-id": RoPEID,
 }
 
 

@@ -10,9 +10,21 @@ from torch import Tensor, nn
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
+from pe_bench.encodings.rope.selections import whole_periods
 
 ScalingName = Literal[
-    "none", "pi", "ntk", "yarn", "llama3", "longrope", "dynamic-pi", "dynamic-ntk", "dynamic-yarn"
+    "none",
+    "pi",
+    "ntk",
+    "yarn",
+    "llama3",
+    "longrope",
+    "dynamic-pi",
+    "dynamic-ntk",
+    "dynamic-yarn",
+    "hope",
+    "clipped",
+    "rope-id",
 ]
 
 
@@ -59,6 +71,9 @@ class RoPE(Encoding):
     training pads short rows to that of others, which must not change them. YaRN and LongRoPE also
     multiply cos and sin by an attention factor, and so the logits by its square.
 
+    Three more select frequencies, at all lengths alike: "hope" (0 for planes that do not turn once
+    within L0), "clipped" (the slowest fade to 0) and "rope-id" (half of the planes, all fast).
+
     With `rotary` below 1 the frequencies are spread over the first planes and the others stand
     still. GPT-NeoX pairs the first channels of a head instead: the same in another order.
 
@@ -69,6 +84,8 @@ class RoPE(Encoding):
         proportional: share of the frequencies that are kept, the fastest; the others become 0
             (p-RoPE, Barbero et al. 2024, arXiv 2410.06205).
         trainable: theta is learned, starting as above, and scaled as above.
+        resonance: the period 2 pi / theta of each plane, scaled as above, is rounded to a whole
+            number of tokens (Resonance RoPE, Wang et al. 2024, arXiv 2403.00071).
     """
 
     shift_invariant = True
@@ -80,6 +97,10 @@ class RoPE(Encoding):
         "scaling=dynamic-ntk,factor=2,proportional=0.75",
         "scaling=llama3,factor=4,beta_slow=0.5",
         "scaling=longrope,factor=2,factors=1;1;1;1.2;1.5;2;2;2,short_factors=1;1;1;1;1;1;1;1.5",
+        "scaling=hope,turns=2",
+        "scaling=clipped,clipped=4",
+        "scaling=clipped,hard=true,resonance=true",
+        "scaling=rope-id,share=0.75",
     )
 
     def __init__(
@@ -92,6 +113,7 @@ class RoPE(Encoding):
         rotary: float = 1.0,
         proportional: float = 1.0,
         trainable: bool = False,
+        resonance: bool = False,
         **options: Any,
     ) -> None:
         of_scaling = take_options(options)
@@ -102,7 +124,10 @@ class RoPE(Encoding):
             raise InputError(
                 f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
             )
+        if resonance and trainable:
+            raise InputError("periods that are rounded have no gradient: leave trainable out")
         self.base = base
+        self.resonance = resonance
         self.planes = int(rotary * model.head_dim) // 2
         self.moving = int(proportional * self.planes)
         in_range = 0 < rotary <= 1 and 0 < proportional <= 1
@@ -127,12 +152,12 @@ class RoPE(Encoding):
     def frequencies(self, device: torch.device, length: int = 0) -> Tensor:
         """Return the angle per position of each plane that turns, in a sequence of `length`.
 
-        (D/2,) float32, or fewer with `rotary` below 1.
+        (D/2,) float32, or fewer with `rotary` below 1; float64 where periods are whole numbers.
         """
         plain = geometric(self.base, self.planes, device) if self.theta is None else self.theta
         theta = self.scaling.frequencies(plain.double(), length)
         theta = theta * (torch.arange(self.planes, device=device) < self.moving)
-        return theta.to(plain.dtype)
+        return whole_periods(theta) if self.resonance else theta.to(plain.dtype)
 
     def tables(self, ids: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return cos and sin of the angles at ids (B or 1, T), each (B or 1, 1, T, D/2)."""
@@ -159,6 +184,6 @@ class RoPE(Encoding):
 
     def llama_fields(self) -> dict[str, Any] | None:
         whole = self.moving == self.planes == self.model.head_dim // 2 and self.theta is None
-        if type(self) is not RoPE or not whole or self.eval_samples > 1:
+        if type(self) is not RoPE or not whole or self.resonance or self.eval_samples > 1:
             return None
         return fields_of(self.scaling)

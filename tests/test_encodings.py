@@ -59,19 +59,32 @@ def test_what_shipped_encodings_claim() -> None:
     assert all(e.prefix_consistent for e in loaded.values())
     assert {n for n, e in loaded.items() if e.needs_final_length} == {"randpe"}
     absolute = {n for n, e in loaded.items() if not e.shift_invariant}
-    assert absolute == {"bipe", "dual-chunk", "fire", "learned", "self-extend", "sinusoidal"}
+    assert absolute == {
+        "bipe",
+        "dual-chunk",
+        "fire",
+        "grape-ap",
+        "learned",
+        "self-extend",
+        "sinusoidal",
+    }
     assert {n for n, e in loaded.items() if e.max_position} == {"learned", "randpe", "xpos"}
     assert {n for n, e in loaded.items() if e.overrides("rewrite_logits")} == {
         "cope",
         "dape",
+        "dape-v2",
         "dual-chunk",
+        "grape-a",
+        "grape-ap",
         "lm-infinite",
         "path",
         "pope",
         "rerope",
         "self-extend",
+        "stick-breaking",
         "streaming-llm",
         "string-rope",
+        "wall",
     }
     stateful = {n: e for n, e in loaded.items() if e.overrides("prepare")}
     assert stateful.keys() == {"tape", "tape-ablations"}

@@ -334,8 +334,12 @@ def test_cope_gradient_through_the_fraction() -> None:
 # All
 
 
+ROWS_OF_A_CACHE = ["cope:npos=4", "path", "path:gate=fox", "fox", "cable"]
+ROWS_OF_A_CACHE += ["stick-breaking", "wall:scalar_gate=true", "grape-ap", "dape-v2"]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("spec", ["cope:npos=4", "path", "path:gate=fox", "fox", "cable"])
+@pytest.mark.parametrize("spec", ROWS_OF_A_CACHE)
 def test_what_follows_a_query_has_no_influence(spec: str) -> None:
     """Rows of a cache end at different columns; what stands past them is whatever was there."""
     plugin = plugins.load("encoding", spec)
@@ -370,7 +374,19 @@ def test_what_follows_a_query_has_no_influence(spec: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", ["cope", "path:gate=fla", "fox", "cable:scaled=false"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "cope",
+        "path:gate=fla",
+        "fox",
+        "cable:scaled=false",
+        "wall",
+        "grape-a",
+        "grape-ap",
+        "inkling",
+    ],
+)
 def test_grouped_queries(spec: str) -> None:
     """Two key heads serve four query heads, each of which has an encoding of its own."""
     plugin = plugins.load("encoding", spec)

@@ -1,0 +1,64 @@
+"""Convolutions along the keys adapt the biases (Zheng et al. 2024, arXiv 2410.04798)."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pe_bench.api import InputError, ModelConfig, Positions
+from pe_bench.encodings.dape import DAPE
+
+
+class DAPEv2(DAPE):
+    """logit_ij = s + b + conv(leaky_relu(conv([s; b]))), both convolutions 1 x `kernel`.
+
+    s are the scaled scores of all heads, b their biases; the convolutions run along the keys of
+    each query, over 2H to hidden to H channels, on what is zero beyond the query.
+
+    | published code | here |
+    |---|---|
+    | between the convolutions nothing is masked | what is beyond the query is zero again |
+
+    The first convolution reaches past the query. Unmasked, the newest token's logits change when
+    another one follows, though not by what it is, and a cache gives other numbers than a full
+    forward. Masked, each query has the logits that it has there as the last token.
+
+    As in the first version there is no fused kernel; blocks of queries keep memory small. Compared
+    with the published code (Apache 2.0) at the last token of texts of every length.
+
+    Args:
+        hidden: channels between the convolutions, and width of FIRE's own MLP.
+        kernel: keys that a convolution looks at, odd.
+    """
+
+    parameters_per_layer = "3*2*H*32 + 32 + 3*32*H + H + 2*H"
+    variants = ("kernel=5,base=alibi,hidden=8", "base=fire")
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        hidden: int = 32,
+        kernel: int = 3,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, layer, hidden=hidden, **options)
+        if kernel < 1 or kernel % 2 == 0:
+            raise InputError(f"dape-v2:kernel must be odd and at least 1, not {kernel}")
+        size = (1, kernel)
+        side = (0, kernel // 2)
+        del self.mlp  # of the first version
+        self.first = nn.Conv2d(2 * model.heads, hidden, size, padding=side)
+        self.second = nn.Conv2d(hidden, model.heads, size, padding=side)
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        bias = self.base.bias_matrix(positions)  # (B or 1, H, T, S)
+        assert bias is not None  # every base has one
+        bias = bias.to(scores.dtype).expand_as(scores)
+        beyond = ~positions.causal  # (B or 1, 1, T, S)
+        pairs = torch.cat([scores, bias], dim=1).masked_fill(beyond, 0)  # (B, 2 H, T, S)
+        hidden = F.leaky_relu(self.first(pairs))  # (B, hidden, T, S)
+        adapted: Tensor = self.second(hidden.masked_fill(beyond, 0))  # (B, H, T, S)
+        return scores + bias + adapted

@@ -1,0 +1,86 @@
+"""Relative logits: each query has a bias for every distance (Thinking Machines 2026, Inkling)."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+
+
+class Inkling(Encoding):
+    """logit_ij += r_i P[:, i - j] below distance `extent`, else nothing; r = W x, for each head.
+
+    P is (rank, extent), for all heads of a layer: profiles over distances, which every query mixes
+    by its content. A bias of the distance alone, as T5's, is the case of a constant r. The source
+    is the model's code in transformers (Apache 2.0), with whose numbers it is compared; no paper
+    was found.
+
+    | Inkling | here |
+    |---|---|
+    | P ends at 1024 of 131,072 tokens, with a window at 512 | at a quarter of the training length |
+    | windows in five of six layers | all layers see everything |
+    | queries and keys normalised, products divided by D | as the model makes them, by sqrt(D) |
+    | short convolutions over keys and values | left out: that is architecture |
+
+    Args:
+        rank: numbers of r per head, and rows of P; 16 in the model.
+        extent: distances that P has; None: a quarter of the training length.
+        floor: queries with n > floor keys have q and bias multiplied by 1 + strength ln(n / floor);
+            None, the default of the model's code: none have.
+        strength: of that; 0.1 in the model's code.
+    """
+
+    shared = False
+    shift_invariant = True
+    parameters_per_layer = "16*H*C + 16*(L//4)"
+    variants = ("rank=4,extent=8,floor=16,strength=0.2",)
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        rank: int = 16,
+        extent: int | None = None,
+        floor: int | None = None,
+        strength: float = 0.1,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, layer, **options)
+        self.extent = max(1, model.train_length // 4) if extent is None else extent
+        self.floor = floor
+        self.strength = strength
+        for name, value in {"rank": rank, "extent": extent, "floor": floor}.items():
+            if value is not None and value < 1:
+                raise InputError(f"inkling:{name} must be at least 1, not {value}")
+        if not 0 <= strength < math.inf:
+            raise InputError(f"inkling:strength must be at least 0, not {strength}")
+        self.mix = nn.Linear(model.width, model.heads * rank, bias=False)
+        self.profiles = nn.Parameter(model.init_std * torch.randn(rank, self.extent))
+        nn.init.normal_(self.mix.weight, std=model.init_std)
+
+    def token_features(self, x: Tensor, positions: Positions) -> Tensor:
+        """Return r, (B, H, T, rank)."""
+        mixed: Tensor = self.mix(x).unflatten(-1, (self.model.heads, -1))
+        return mixed.transpose(1, 2)
+
+    def bias(self, positions: Positions) -> Tensor:
+        assert positions.query_features is not None  # `token_features` made them
+        by_distance = positions.query_features @ self.profiles  # (B, H, T, extent)
+        distance = positions.distance[:, None]  # (B or 1, 1, T, S)
+        near = distance.clamp(max=self.extent - 1)
+        bias = torch.take_along_dim(by_distance, near, dim=-1)  # (B, H, T, S)
+        bias = bias.masked_fill(distance >= self.extent, 0)
+        return bias if self.floor is None else bias * self._temperature(positions, self.floor)
+
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        if self.floor is None:
+            return q, k
+        return q * self._temperature(positions, self.floor).to(q.dtype), k
+
+    def _temperature(self, positions: Positions, floor: int) -> Tensor:
+        """Return what a query's logits are multiplied by, (B or 1, 1, T, 1)."""
+        keys = (positions.column + 1)[:, None, :, None]  # (B or 1, 1, T, 1)
+        return 1 + self.strength * (keys / floor).clamp(min=1).log()

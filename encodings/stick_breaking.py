@@ -1,0 +1,51 @@
+"""Keys break a stick, nearest first (Tan et al. 2024, arXiv 2410.17980)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pe_bench.api import Encoding, ModelConfig, Positions
+
+
+def sums_from(x: Tensor) -> Tensor:
+    """Return x_j + x_{j+1} + ... along the last axis, exact at its end: (..., S) -> (..., S)."""
+    return x.flip(-1).cumsum(dim=-1).flip(-1)
+
+
+class StickBreaking(Encoding):
+    """A_ij = sigmoid(s_ij) prod_{j<k<i} (1 - sigmoid(s_ik)), and A_ii is what remains.
+
+    s_ij = q_i k_j / sqrt(D). Walking back from its own token, a query gives each key a share of
+    what is left, so that of equal keys the nearest gets most; there are no other positions and no
+    parameters. The remainder prod_{k<i} (1 - sigmoid(s_ik)) goes to the value of the own token, as
+    in the authors' trained models. Rows of A then sum to one, so softmax(ln A) = A, with the same
+    gradient, and ln A is what the logits become.
+
+    | authors | here |
+    |---|---|
+    | models without remainder, too | no: their rows sum to less than one, which softmax cannot |
+    | normalisation of the heads' outputs | left out: that is architecture |
+    | a fused kernel | plain sums; blocks of queries keep memory small |
+
+    Compared with the formula in the authors' repository (sb_ref.py, Apache 2.0).
+
+    Args:
+        attend_current: the own token takes its share first, as the others do, and what remains.
+    """
+
+    shift_invariant = True
+    variants = ("attend_current=true",)
+
+    def __init__(self, model: ModelConfig, layer: int = 0, *, attend_current: bool = False) -> None:
+        super().__init__(model, layer)
+        self.attend_current = attend_current
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        columns = torch.arange(scores.shape[-1], device=scores.device)
+        own = columns == positions.column[:, None, :, None]  # (B or 1, 1, T, S)
+        taking = positions.causal if self.attend_current else positions.causal & ~own
+        left = sums_from(F.logsigmoid(-scores).masked_fill(~taking, 0))  # (B, H, T, S)
+        remainder = left[..., :1]  # (B, H, T, 1)
+        shares = F.logsigmoid(scores) + F.pad(left[..., 1:], (0, 1))  # (B, H, T, S)
+        of_own = torch.logaddexp(shares, remainder) if self.attend_current else remainder
+        return torch.where(own, of_own, shares)

@@ -72,7 +72,7 @@ def test_what_shipped_encodings_claim() -> None:
     assert {n for n, e in loaded.items() if e.overrides("rewrite_logits")} == {
         "cope",
         "dape",
-        "dape-v2",
+        "dapev2",
         "dual-chunk",
         "grape-a",
         "grape-ap",

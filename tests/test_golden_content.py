@@ -335,7 +335,7 @@ def test_cope_gradient_through_the_fraction() -> None:
 
 
 ROWS_OF_A_CACHE = ["cope:npos=4", "path", "path:gate=fox", "fox", "cable"]
-ROWS_OF_A_CACHE += ["stick-breaking", "wall:scalar_gate=true", "grape-ap", "dape-v2"]
+ROWS_OF_A_CACHE += ["stick-breaking", "wall:scalar_gate=true", "grape-ap", "dapev2"]
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.encodings import wall
 from pe_bench.encodings.alibi import ALiBi, slopes
 from pe_bench.encodings.bam import BAM
-from pe_bench.encodings.dape_v2 import DAPEv2
+from pe_bench.encodings.dapev2 import DAPEv2
 from pe_bench.encodings.grape_a import GrapeA
 from pe_bench.encodings.grape_ap import GrapeAP
 from pe_bench.encodings.inkling import Inkling
@@ -131,9 +131,9 @@ def test_inkling(golden: Any, floor: int | None, name: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("base", ["alibi", "kerple", "fire"])
-def test_dape_v2(golden: Any, base: Any) -> None:
+def test_dapev2(golden: Any, base: Any) -> None:
     """Each query is what the published code makes of the last one of a text."""
-    arrays, encoding = golden("dape_v2"), DAPEv2(FOUR, base=base, hidden=6)
+    arrays, encoding = golden("dapev2"), DAPEv2(FOUR, base=base, hidden=6)
     names = {"bias_p": "base.p", "bias_a": "base.a", "c": "base.c", "init_L": ""}
     names |= {"L_multiplier": "base.multiplier", "mlp": "base.mlp"}
     weights = {}
@@ -319,7 +319,7 @@ def test_the_extent_of_inkling_is_a_quarter_of_the_training_length() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", ["bam", "grape-a", "inkling:extent=20", "dape-v2"])
+@pytest.mark.parametrize("spec", ["bam", "grape-a", "inkling:extent=20", "dapev2"])
 def test_far_positions_keep_their_distances(spec: str) -> None:
     plugin = plugins.load("encoding", spec)
     encoding = plugin.cls(FOUR, **plugin.options)
@@ -334,7 +334,7 @@ def test_far_positions_keep_their_distances(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bam", "stick-breaking", "grape-a", "grape-ap", "wall", "inkling", "dape-v2"]
+    "name", ["bam", "stick-breaking", "grape-a", "grape-ap", "wall", "inkling", "dapev2"]
 )
 def test_parameters(name: str) -> None:
     cls = plugins.load("encoding", name).cls

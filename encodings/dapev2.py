@@ -46,7 +46,7 @@ class DAPEv2(DAPE):
     ) -> None:
         super().__init__(model, layer, hidden=hidden, **options)
         if kernel < 1 or kernel % 2 == 0:
-            raise InputError(f"dape-v2:kernel must be odd and at least 1, not {kernel}")
+            raise InputError(f"dapev2:kernel must be odd and at least 1, not {kernel}")
         size = (1, kernel)
         side = (0, kernel // 2)
         del self.mlp  # of the first version

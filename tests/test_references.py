@@ -29,6 +29,8 @@ SYMBOLS = {
     "copying": 21,
     "flipflop": 2,
     "mqar": 64,
+    "multi-addition": 12,
+    "multiplication": 11,
     "passkey": 10,
     "probes": 16,
     "selective-copy": 17,

@@ -1,0 +1,140 @@
+"""Adding several numbers in running totals, more of them and longer ones than in training."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from pe_bench.api import (
+    BASE,
+    END,
+    FIRST,
+    ID,
+    LARGE,
+    OOD,
+    SMALL,
+    TINY,
+    Cell,
+    Headline,
+    LengthGeneralizationTask,
+    Preset,
+    TaskContext,
+    TrainConfig,
+    Turn,
+    Vocabulary,
+)
+
+PLUS, EQUALS, NEXT = range(FIRST + 10, FIRST + 13)  # the digits are FIRST to FIRST + 9
+
+
+class MultiAddition(LengthGeneralizationTask):
+    """Numbers of equally many digits and their running totals (Cho et al. 2025, arXiv 2410.15787).
+
+    Each number is written from its last digit to its first. 21 + 40 + 45 is
+    `120+040+540=120>160>601` and an end: zeros make all numbers as long as the largest total can
+    be. Without `scratchpad` the answer is the last total alone.
+
+    Training draws the number of operands evenly from 2 to `operands` and that of digits from 1 to
+    `digits`, then every digit; the loss is on what follows `=`. Evaluation has `samples` items for
+    each pair of both up to twice as many. `exact_match` counts the items of which all digits and
+    the end are correct, `token_accuracy` digits and ends after correct ones.
+
+    | mean over cells | items |
+    |---|---|
+    | `in-distribution` | as trained |
+    | `more-operands`, `more-digits`, `more-of-both` | what was not trained about them |
+    | `out-of-distribution` (headline) | all three |
+    | `trained-operands` | a curve over digits, of no more operands than trained |
+
+    | published | here |
+    |---|---|
+    | operands from their first digit to their last | from their last to their first |
+    | totals begin with 0 | with the first operand |
+    | operands of one length, or (half of the rows) of different ones | of one length |
+    | first digits are no zeros | they may be |
+    | 500,000 rows; up to 30 operands of 30 digits | fresh rows; up to 20 of 20 (preset paper) |
+    | learning rate falls to a tenth, no weight decay | to zero, 0.01 |
+
+    Args:
+        digits: most digits of an operand in training, not counting the zeros in front.
+        operands: most operands in training.
+        scratchpad: answer with all running totals.
+    """
+
+    headline = Headline("token_accuracy", OOD)
+    cell_metrics = ("exact_match", "token_accuracy")
+    axes = {"length": "digits", "second": "operands"}
+    vocabulary = Vocabulary(NEXT + 1, tuple(range(FIRST, PLUS)), separator_ids=(EQUALS,))
+    presets = {
+        "quick": Preset(
+            TrainConfig(steps=2500, batch_size=64, lr=3e-3),
+            TINY,
+            {"digits": 3, "operands": 3, "samples": 50, "gate": 95.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=256, lr=5e-4),
+            SMALL.changed(layers=6),
+            {"digits": 6, "operands": 6},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=400, micro_batch=200, lr=2e-4),
+            BASE,
+            {"digits": 8, "operands": 8},
+        ),
+        "paper": Preset(
+            TrainConfig(
+                steps=50_000, batch_size=400, micro_batch=100, lr=3e-5, warmup=0.01, beta2=0.95
+            ),
+            LARGE.changed(layers=6, heads=8, width=1024, mlp_width=2048),
+            {"digits": 10, "operands": 10},
+        ),
+    }
+
+    def __init__(
+        self,
+        context: TaskContext,
+        *,
+        digits: int = 3,
+        operands: int = 3,
+        scratchpad: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, **options)
+        self.check_range(digits=(digits, 1, 100), operands=(operands, 2, 100))
+        self.digits = digits
+        self.operands = operands
+        self.scratchpad = scratchpad
+
+    def cells(self, subset: str) -> list[Cell]:
+        groups = {(True, False): "more-digits", (False, True): "more-operands"}
+        cells = []
+        for digits, operands in product(
+            range(1, 2 * self.digits + 1), range(2, 2 * self.operands + 1)
+        ):
+            more = (digits > self.digits, operands > self.operands)
+            group = groups.get(more, "more-of-both")
+            curve = "" if more[1] else "trained-operands"
+            split = OOD if any(more) else ID
+            found = (group,) if any(more) else ()
+            cells.append(Cell(digits, str(operands), split, found, curve))
+        return cells
+
+    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
+        operands = int(cell.second_axis)
+        width = len(str((10**cell.length - 1) * operands))
+        numbers = np.zeros((operands, width), dtype=np.int64)  # the last digit first
+        numbers[:, : cell.length] = rng.integers(0, 10, (operands, cell.length))
+        totals = numbers.cumsum(axis=0)  # (operands, width)
+        for place in range(width - 1):
+            totals[:, place + 1] += totals[:, place] // 10
+            totals[:, place] %= 10
+        answer = _join(totals if self.scratchpad else totals[-1:], NEXT)
+        return [Turn([*_join(numbers, PLUS), EQUALS], [*answer, END])]
+
+
+def _join(numbers: np.ndarray[Any, np.dtype[np.int64]], symbol: int) -> list[int]:
+    """Return the tokens of numbers (N, width) with a symbol between them."""
+    tokens = np.full((len(numbers), numbers.shape[1] + 1), symbol)
+    tokens[:, :-1] = numbers + FIRST
+    ids: list[int] = tokens.flatten().tolist()
+    return ids[:-1]

@@ -1,0 +1,95 @@
+"""Multiplying a number by one digit, up to twice as many digits as in training (exact match)."""
+
+from typing import Any
+
+import numpy as np
+
+from pe_bench.api import (
+    BASE,
+    END,
+    FIRST,
+    ID,
+    OOD,
+    SMALL,
+    TINY,
+    Cell,
+    Headline,
+    LengthGeneralizationTask,
+    Preset,
+    TaskContext,
+    TrainConfig,
+    Turn,
+    Vocabulary,
+)
+
+TIMES, EQUALS = range(FIRST + 10, FIRST + 12)  # the digits are FIRST to FIRST + 9
+
+
+class Multiplication(LengthGeneralizationTask):
+    """Numbers of many digits, times one digit (Cho et al. 2024, arXiv 2405.20671).
+
+    Numbers are written from their last digit to their first: 21 x 4 = 84 is `12*4=480` and an end.
+    The product has one digit more than the number, a zero if need be.
+
+    Training draws the number of digits evenly from 1 to `digits`, then the digits, of which the
+    first is no zero, and the factor from 0 to 9; the loss is on what follows `=`. Evaluation has
+    `samples` items for each number of digits up to twice as many. `exact_match` counts the items of
+    which all digits and the end are correct, `token_accuracy` digits and ends after correct ones.
+
+    | published | here |
+    |---|---|
+    | numbers of one digit from 0 on | from 1 on |
+    | the number from its first digit to its last | from its last to its first, as the product |
+    | a million rows, evaluated at 100 digits | drawn for every step, to 80 (preset paper) |
+    | learning rate falls to a tenth, no weight decay | to zero, 0.01 |
+
+    Args:
+        digits: most digits of the number in training.
+    """
+
+    headline = Headline("token_accuracy", OOD)
+    cell_metrics = ("exact_match", "token_accuracy")
+    axes = {"length": "digits", "second": ""}
+    vocabulary = Vocabulary(EQUALS + 1, tuple(range(FIRST, TIMES)), separator_ids=(EQUALS,))
+    presets = {
+        "quick": Preset(
+            TrainConfig(steps=4000, batch_size=64, lr=3e-3), TINY, {"digits": 4, "gate": 95.0}
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=512, lr=5e-4),
+            SMALL.changed(layers=6),
+            {"digits": 20},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=1000, micro_batch=500, lr=2e-4),
+            BASE.changed(layers=4),
+            {"digits": 40, "samples": 500},
+        ),
+        "paper": Preset(
+            TrainConfig(
+                steps=50_000, batch_size=1000, micro_batch=500, lr=1e-4, warmup=0.01, beta2=0.95
+            ),
+            BASE.changed(layers=2, mlp_width=2048),
+            {"digits": 40, "samples": 1000},
+        ),
+    }
+
+    def __init__(self, context: TaskContext, *, digits: int = 4, **options: Any) -> None:
+        super().__init__(context, **options)
+        self.check_range(digits=(digits, 1, 200))
+        self.digits = digits
+
+    def cells(self, subset: str) -> list[Cell]:
+        lengths = range(1, 2 * self.digits + 1)
+        return [Cell(n, split=ID if n <= self.digits else OOD) for n in lengths]
+
+    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
+        number = rng.integers(0, 10, cell.length)  # the last digit first
+        number[-1] = rng.integers(1, 10)
+        factor = int(rng.integers(0, 10))
+        product = np.append(number * factor, 0)
+        for place in range(cell.length):
+            product[place + 1] += product[place] // 10
+            product[place] %= 10
+        prompt = [*(number + FIRST).tolist(), TIMES, factor + FIRST, EQUALS]
+        return [Turn(prompt, [*(product + FIRST).tolist(), END])]

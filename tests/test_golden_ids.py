@@ -14,6 +14,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.abacus import Abacus
 from pe_bench.encodings.bipe import BiPE
+from pe_bench.encodings.position_coupling import PositionCoupling
 from pe_bench.encodings.randpe import RandPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
@@ -304,6 +305,50 @@ def test_abacus_starts_as_loud_as_the_tokens(option: str, std: float) -> None:
     assert float(table.std()) == pytest.approx(std, rel=0.05)
 
 
+# Digits of equal significance
+
+ARITHMETIC = ModelConfig(**SMALL, digit_ids=tuple(range(10)), separator_ids=(11,))
+
+
+@pytest.mark.parametrize("key", ["sum", "totals", "totals_from_zero"])
+def test_position_coupling_ids(golden: Any, key: str) -> None:
+    arrays = golden("position_coupling")
+    tokens = arrays[f"{key}_tokens"]
+    there = tokens >= 0
+    encoding = PositionCoupling(ARITHMETIC, operands=key != "sum").eval()
+    ids = encoding.positions(tokens.clamp(min=0)) + 1  # theirs begin at 1
+    arrays.check(f"{key}_ids", ids, where=there if key == "sum" else there[..., None])
+    drawn = encoding.draw_positions(ids, torch.full((4,), tokens.shape[1]))
+    assert torch.equal(drawn, ids)
+
+
+def test_position_coupling_starts_anywhere_that_its_table_has_room() -> None:
+    encoding = PositionCoupling(ARITHMETIC, rows=7, operands=True).train()
+    rows = [[1, 2, 3, 10, 4, 11, 5, 5], [1, 10, 4, 10, 6, 11, 12, 5]]
+    tokens = torch.tensor(rows)
+    plain = encoding.positions(tokens)
+    torch.manual_seed(0)
+    drawn = torch.stack([encoding.draw_positions(plain, torch.tensor([8, 8])) for _ in range(300)])
+    starts = drawn - plain
+    assert (starts == starts[:, :, :1]).all()  # all ids of a row move alike
+    for row, (places, numbers) in enumerate([(4, 6), (6, 5)]):
+        assert set(starts[:, row, 0, 0].tolist()) == set(range(places))
+        assert set(starts[:, row, 0, 1].tolist()) == set(range(numbers))
+    assert (starts[:, 0, 0, 0] != starts[:, 1, 0, 0]).any()  # every row by itself
+
+
+@pytest.mark.parametrize("operands", [False, True])
+def test_position_coupling_adds_its_tables_to_the_tokens(operands: bool) -> None:
+    encoding = PositionCoupling(ARITHMETIC, rows=3, operands=operands).eval()
+    x = torch.randn(1, 6, 16)
+    with torch.no_grad():
+        added = encoding.embed(x, at(encoding.positions(torch.tensor([[1, 2, 3, 10, 4, 11]])))) - x
+        expected = encoding.table.weight[[1, 2, 2, 0, 1, 0]]  # the last row is for what is past it
+        if operands:
+            expected = expected + encoding.second.weight[[0, 0, 0, 1, 1, 0]]
+    torch.testing.assert_close(added[0], expected)
+
+
 # Sentences
 
 
@@ -367,7 +412,11 @@ def test_earlier_segments_do_not_move_later_ones_apart(spec: str) -> None:
     torch.testing.assert_close(after[0][..., 4:, 4:], alone[0])
 
 
-@pytest.mark.parametrize("spec", ["abacus", "abacus:base=rope", "bipe", "bipe:form=alibi"])
+COUNTING = ["abacus", "abacus:base=rope", "bipe", "bipe:form=alibi"]
+COUPLED = ["position-coupling", "position-coupling:operands=true"]
+
+
+@pytest.mark.parametrize("spec", COUNTING + COUPLED)
 @torch.no_grad()
 def test_counting_goes_on_while_decoding(spec: str) -> None:
     """Runs of digits and sentences that began before the newest token."""
@@ -396,6 +445,7 @@ def test_what_is_declared() -> None:
         "randpe:evaluation=even": (True, True, 2048, 1, True),
         "randpe:per_layer=true,count=2": (True, True, 2048, 2, True),
         "abacus": (True, True, None, 1, True),
+        "position-coupling": (True, False, None, 1, True),
         "bipe": (True, False, None, 1, True),
         "bipe:form=alibi": (True, False, None, 1, True),
     }

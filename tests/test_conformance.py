@@ -447,7 +447,8 @@ def test_a_run_says_which_layers_its_model_lacks(
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     make = plugins.load("encoding", name).make
     assert describe_missing_layers(make, replace(CONFIG, layers=2)) is None
-    assert find_unlike_layers(make, replace(CONFIG, layers=4)) == []
+    unlike = [1, 2, 3] if name == "repo" else []  # a share of the layers, the lowest, is RoPE's
+    assert find_unlike_layers(make, replace(CONFIG, layers=4)) == unlike
 
 
 def test_the_printed_table(

@@ -63,6 +63,7 @@ def test_what_shipped_encodings_claim() -> None:
         "bipe",
         "dual-chunk",
         "fire",
+        "fope",
         "grape-ap",
         "learned",
         "self-extend",

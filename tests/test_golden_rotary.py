@@ -1,6 +1,7 @@
 """Relatives of RoPE against numbers of public implementations, and against their formulas."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import attention_logits
 from pe_bench.decoder.model import Decoder
-from pe_bench.positions import Positions
+from pe_bench.encodings.rope import geometric, rotate
+from pe_bench.positions import Positions, in_order
 from pe_bench.registry import plugins
 
 SHAPE = ModelConfig(heads=3, width=24, train_length=64)
@@ -146,11 +148,146 @@ def test_a_llama_has_no_selections(options: str) -> None:
     assert rope(options).llama_fields() is None and rope("base=500").llama_fields() is not None
 
 
+# FoPE
+
+
+@torch.no_grad()
+def test_fope(golden: Any) -> None:
+    arrays = golden("fope")
+    encoding = make("fope", ModelConfig(heads=4, kv_heads=2, width=64, train_length=64))
+    encoding.mixtures = torch.stack([arrays["cos_coef"], arrays["sin_coef"]])
+    ids = arrays["position_ids"][None]
+    q, k = (arrays[name].transpose(0, 1)[None] for name in "qk")
+    made = hooks.transform_qk(encoding, q, k, Positions(ids, ids))
+    for name, x in zip("qk", made, strict=True):
+        arrays.check(f"{name}_map", x[0].transpose(0, 1))
+    arrays.check("inv_freq", geometric(1e4, 8)[: encoding.kept])
+
+
+@torch.no_grad()
+def test_fope_of_the_paper_is_its_formula() -> None:
+    """4 of 6 planes turn, and are mixed into the first 3, a quarter of the channels."""
+    torch.manual_seed(0)
+    shape = ModelConfig(heads=2, width=24, train_length=64)
+    encoding = make("fope:padding=one,outputs=capped,base=100", shape).double()
+    assert encoding.mixtures.shape == (2, 2, 4, 3)
+    q = torch.randn(1, 2, 9, 12, dtype=torch.float64)
+    ours, _ = hooks.transform_qk(encoding, q, q, in_order(9, q.device))
+    theta = [100 ** (-n / 6) for n in range(4)]
+    for head, p, m in ((0, 8, 0), (1, 5, 2), (1, 7, 4)):
+        cos, sin = 1.0, 1.0
+        if m < 3:
+            mixture = encoding.mixtures[:, head, :, m]
+            cos = sum(float(mixture[0, n]) * math.cos(p * theta[n]) for n in range(4))
+            sin = sum(float(mixture[1, n]) * math.sin(p * theta[n]) for n in range(4))
+        x, y = float(q[0, head, p, m]), float(q[0, head, p, m + 6])
+        assert float(ours[0, head, p, m]) == pytest.approx(x * cos - y * sin, rel=1e-6)
+        assert float(ours[0, head, p, m + 6]) == pytest.approx(y * cos + x * sin, rel=1e-6)
+
+
+def test_fope_without_noise_is_hope() -> None:
+    """Whole identities where all planes are mixed, every second row where half of them are."""
+    encoding = make("fope:gain=0")
+    q = torch.randn(1, 3, 30, 8)
+    positions = in_order(30, q.device)
+    hope = make("rope:scaling=hope").transform_qk(q, q, positions)
+    torch.testing.assert_close(encoding.transform_qk(q, q, positions), hope)
+    capped = make("fope:gain=0,outputs=capped", replace(SHAPE, train_length=10_000)).mixtures
+    expected = torch.tensor([[1.0, 0], [0, 0], [0, 1], [0, 0]])
+    assert torch.equal(capped, expected.expand(2, 3, 4, 2))
+
+
+def test_the_noise_of_fope() -> None:
+    shape = ModelConfig(heads=8, width=512, train_length=100_000)
+    encoding = make("fope:gain=0.4", shape)
+    kept = encoding.kept
+    noise = encoding.mixtures - torch.eye(kept)
+    std = 0.4 * math.sqrt(2 / (kept * (8 + kept)))
+    assert float(noise.std()) == pytest.approx(std, rel=0.03) and kept == 32
+    assert not list(encoding.parameters()) and "mixtures" in encoding.state_dict()
+    assert [n for n, _ in make("fope:learned=true").named_parameters()] == ["mixtures"]
+    assert not torch.equal(encoding.mixtures, make("fope:gain=0.4", shape, 1).mixtures)
+
+
+# Positions that the tokens choose
+
+
+def chosen(encoding: Any, x: Tensor) -> Positions:
+    """Positions 0, 1, ... with the features of the tokens x."""
+    positions = in_order(x.shape[1], x.device)
+    features = hooks.token_features(encoding, x, positions)
+    if features is None:
+        return positions
+    return replace(positions, features=hooks.scan_features(encoding, features))
+
+
+@torch.no_grad()
+def test_repo(golden: Any) -> None:
+    arrays, encoding = golden("repo"), make("repo:lower=0")
+    names = {"gate": "gate_map", "content": "content_map", "final": "final_map"}
+    weights = {f"{ours}.weight": arrays[f"w.{name}.weight"] for ours, name in names.items()}
+    encoding.load_state_dict(weights)
+    positions = chosen(encoding, arrays["x"])
+    assert positions.features is not None
+    arrays.check("positions", positions.features[..., 0])
+    made = encoding.transform_qk(arrays["q"], arrays["k"], positions)
+    for name, x in zip("qk", made, strict=True):
+        arrays.check(f"{name}_rot", x)
+
+
+@pytest.mark.parametrize(("layers", "spec", "first"), [(16, "repo", 5), (4, "repo", 1)])
+def test_the_lowest_layers_of_repo_have_rope(layers: int, spec: str, first: int) -> None:
+    shape = replace(SHAPE, layers=layers)
+    made = [make(spec, shape, layer) for layer in range(layers)]
+    assert [encoding.chooses for encoding in made] == [i >= first for i in range(layers)]
+    q, k = torch.randn(2, 1, 3, 9, 8)
+    positions = chosen(made[0], torch.randn(1, 9, 24))
+    rope = make("rope:base=500000").transform_qk(q, k, positions)
+    torch.testing.assert_close(made[0].transform_qk(q, k, positions), rope)
+
+
+def test_repo_starts_near_no_positions() -> None:
+    positions = chosen(make("repo:lower=0"), torch.randn(2, 50, 24))
+    assert positions.features is not None and 0 < positions.features.abs().max() < 0.01
+
+
+@torch.no_grad()
+def test_carope_is_its_formula() -> None:
+    torch.manual_seed(0)
+    encoding = make("carope:start=normal").double()
+    encoding.projection.weight.normal_()
+    assert encoding.projection.bias is None
+    x = torch.randn(1, 9, 24, dtype=torch.float64)
+    angles = chosen(encoding, x).features
+    assert angles is not None
+    for head, t, m in ((0, 8, 1), (1, 0, 3), (2, 5, 2), (2, 6, 0)):
+        expected = 0.0
+        for s in range(t + 1):
+            z = float(x[0, s] @ encoding.projection.weight[head])
+            expected += (1 / (1 + math.log1p(math.exp(z)))) ** m
+        assert float(angles[0, head, t, m]) == pytest.approx(expected, rel=1e-9)
+    q = torch.randn(1, 3, 9, 8, dtype=torch.float64)
+    turned, _ = encoding.transform_qk(q, q, chosen(encoding, x))
+    expected_q = rotate(q, angles.cos(), angles.sin())
+    assert torch.equal(turned, expected_q)
+
+
+@pytest.mark.parametrize("base", [10_000, 500])
+def test_carope_starts_as_rope(base: int) -> None:
+    encoding = make(f"carope:base={base}")
+    q, k = torch.randn(2, 1, 3, 40, 8)
+    positions = chosen(encoding, torch.randn(1, 40, 24))
+    ours, plain = encoding.transform_qk(q, k, positions), make(f"rope:base={base}")
+    # The first token has turned once, not zero times, and so have all others.
+    shifted = Positions(positions.query + 1, positions.key + 1)
+    torch.testing.assert_close(ours, plain.transform_qk(q, k, shifted), rtol=0, atol=1e-4)
+
+
 # All
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", ["pope:start=uniform"])
+@pytest.mark.parametrize("spec", ["pope:start=uniform", "fope", "repo", "carope"])
 def test_grouped_queries(spec: str) -> None:
     """Two key heads serve four query heads; a cache changes nothing."""
     config = ModelConfig(layers=2, heads=4, kv_heads=2, width=32, mlp_width=8, init_std=0.3)

@@ -20,7 +20,7 @@ class DroPE(NoPE):
     | paper | here |
     |---|---|
     | s is one number for a test | n/L0 for a query with n keys, or `factor` for all |
-    | queries and keys normalised, as an option | not in this decoder |
+    | queries and keys normalised, as an option | `--model.qk_norm rms` |
 
     Args:
         temperature: 0.412 was used for models trained from scratch, 0.103 for pretrained ones.
@@ -43,14 +43,14 @@ class DroPE(NoPE):
             raise InputError(f"drope:temperature must be at least 0, not {temperature}")
         if factor is not None and not 1 <= factor < math.inf:
             raise InputError(f"drope:factor must be at least 1, not {factor}")
-        self.temperature = temperature
+        self.rate = temperature
         self.factor = factor
 
-    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+    def temperature(self, positions: Positions) -> Tensor | None:
         if self.training:
-            return q, k
-        growth = (positions.column + 1) / self.model.train_length  # (B or 1, T)
+            return None
+        growth = positions.count / self.model.train_length  # (B or 1, T)
         if self.factor is not None:
             growth = torch.full_like(growth, self.factor)
-        scale = 1 + self.temperature * growth.clamp(min=1).log()  # (B or 1, T)
-        return q * scale.to(q.dtype)[:, None, :, None], k
+        scale = 1 + self.rate * growth.clamp(min=1).log()  # (B or 1, T)
+        return scale[:, None]

@@ -11,6 +11,7 @@ from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import DataError, InputError
+from pe_bench.layers import Layers
 from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec, TaskSpec
 from pe_bench.results.items import Items, Place
@@ -51,6 +52,7 @@ from pe_bench.task import (
 from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
+from pe_bench.visibility import Visibility
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "InputError",
     "Items",
     "Journal",
+    "Layers",
     "LengthGeneralizationTask",
     "Mask",
     "Measurement",
@@ -105,6 +108,7 @@ __all__ = [
     "Tokenizer",
     "TrainConfig",
     "Turn",
+    "Visibility",
     "Vocabulary",
     "WordTokenizer",
     "Wrapper",

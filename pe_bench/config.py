@@ -43,6 +43,7 @@ class ModelConfig:
     mlp_width: int = option(384, "hidden size of the SwiGLU MLP")
     norm_eps: float = option(1e-5, "epsilon of RMSNorm")
     init_std: float = option(0.02, "standard deviation of the initial weights")
+    qk_norm: Literal["none", "rms"] = option("none", "RMSNorm of each head's queries and keys")
     vocab_size: int = field(default=260, metadata={"set_by": "the tokenizer"})
     train_length: int = field(default=256, metadata={"set_by": "the training sequence length"})
     digit_ids: tuple[int, ...] = field(default=(), metadata={"set_by": "the tokenizer"})

@@ -5,8 +5,9 @@ default, and an encoding overrides the few that it needs. Read as far as yours g
 
     page 1  position ids, embeddings, queries and keys, biases; four facts
     page 2  the same as functions of the tokens; biases that cost no memory; rewriting logits
-    page 3  random positions; what checks and lists want to know
-    page 4  a state that layers hand on: `StatefulEncoding`, at the end
+    page 3  which keys are seen; temperature; what stands in for the softmax; a loss
+    page 4  random positions; what checks and lists want to know
+    page 5  a state that layers hand on: `StatefulEncoding`, at the end
 
 Most hooks are given `positions: Positions`: the ids `positions.query` of the new tokens and
 `positions.key` of all tokens so far, their `distance`, and more (pe_bench/positions.py).
@@ -23,7 +24,7 @@ return the same; the engine casts to the model's type last. Parameters stay floa
 `model.bfloat16()`. Published runs have lost most of their positions to bfloat16; here they cannot.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State, random_ids, separable_matrix
+from pe_bench.visibility import EVERYTHING, Visibility
 
 EVAL_SAMPLES = 4  # frozen draws of random ids that evaluation is averaged over
 
@@ -118,7 +120,8 @@ class Encoding(nn.Module):
         """Return what is added to the logits, (B or 1, H or 1, T, S).
 
         For a bias of anything but the distance; the engine asks for some of the queries alone
-        where T x S is large.
+        where T x S is large. One for all layers is made once where `shared`; elsewhere it may read
+        `positions.features` and, of the queries, `positions.query_features`.
         """
         distance = positions.distance  # (B or 1, T, S)
         by_distance = self.distance_bias(distance.flatten())  # (H, B T S)
@@ -167,7 +170,44 @@ class Encoding(nn.Module):
         """
         return scores
 
-    # Page 3: random positions, checks, lists.
+    # Page 3: the softmax and what it is taken over.
+
+    visible: Visibility = EVERYTHING
+    """Keys that a query may look at: `Visibility(window=256)`. No mask is needed for it, and the
+    cache forgets what is out of sight."""
+
+    def temperature(self, positions: Positions) -> Tensor | None:
+        """Return factors of the product of queries and keys, (B or 1, H or 1, T), or None.
+
+        Biases are not multiplied. `positions.count` is the number of keys that each query sees.
+        """
+        return None
+
+    def sink(self) -> Tensor | None:
+        """Return a logit per head, (H,), that takes part in the softmax and has no value, or None.
+
+        What a head gives to it is lost: the shares of the values then sum to less than one.
+        """
+        return None
+
+    def normalise(self, logits: Tensor) -> Tensor:
+        """Return the shares of the values, in place of softmax: (B, H, T, S) -> (B, H, T, S).
+
+        Overriding it rules out fused kernels. It may read no parameters.
+
+        Args:
+            logits: -inf where a query may not look; the share there must be 0.
+        """
+        return logits.softmax(-1)
+
+    def extra_loss(self) -> Tensor | None:
+        """Return what is added to the loss of a training step, a scalar, or None.
+
+        Called after each forward in training. It is no part of the loss that is reported.
+        """
+        return None
+
+    # Page 4: random positions, checks, lists.
 
     parameters_per_layer: ClassVar[str] = "0"
     """Number of parameters under the default options, in C (width), D (head_dim), H (heads), L
@@ -242,8 +282,9 @@ class Encoding(nn.Module):
         """Replace ids by random ones: fresh ones in training, frozen ones in evaluation.
 
         A row's tokens keep their ids while it grows: they are drawn for the finished sequence, and
-        tokens so far have the first of them. This default does what `train_positions` and
-        `eval_positions` say.
+        tokens so far have the first of them. A draw that depends on the text reads what
+        `positions` has found in it, in an id of its own. This default does what `train_positions`
+        and `eval_positions` say.
 
         Args:
             ids: what `positions` returned, (B or 1, S) or (B or 1, S, K).
@@ -251,7 +292,7 @@ class Encoding(nn.Module):
                 CPU.
 
         Returns:
-            (B or 1, S) or (B or 1, S, any).
+            (B or 1, S) or (B or 1, S, any). Rows may differ, at the price of a bias for each.
         """
         limit = self.max_train_position
         if self.train_positions == "offset" and self.training:
@@ -273,6 +314,22 @@ class Encoding(nn.Module):
         rows = max(len(ids), len(drawn))
         drawn = drawn.expand(rows, -1)  # (B or 1, longest)
         return drawn.gather(1, ids.expand(rows, -1))
+
+    @property
+    def leads(self) -> Sequence["Encoding"]:
+        """Encodings that choose positions, change embeddings and prepare states.
+
+        It is the one that serves all layers, but for a combination of several (`Layers`).
+        """
+        return [self]
+
+    def lead_of(self, layer: int) -> int:
+        """Return which of `leads` a layer belongs to."""
+        return 0
+
+    def at_layer(self, layer: int) -> "Encoding":
+        """Return the encoding whose hooks a layer calls."""
+        return self
 
     def bias_matrix(self, positions: Positions) -> Tensor | None:
         """Return the sum of `bias` and `separable_bias`, (B or 1, H, T, S), or None."""
@@ -301,7 +358,7 @@ class Encoding(nn.Module):
 
 
 class StatefulEncoding(Encoding):
-    """Page 4: an encoding whose layers hand on a state, which hooks see as `positions.state`."""
+    """Page 5: an encoding whose layers hand on a state, which hooks see as `positions.state`."""
 
     rotation_equivariant: bool = False
     """The output does not change when `rotate_state` rotates the states of all tokens alike."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.errors import InputError
+from pe_bench.visibility import EVERYTHING, Visibility
 
 State = Any
 """What a `StatefulEncoding` carries from layer to layer: None, a tensor, a tuple of tensors."""
@@ -22,7 +23,10 @@ class Positions:
     Attributes:
         query: position ids of the new tokens, (B or 1, T).
         key: position ids of all tokens so far, (B or 1, S).
-        index: column of each new token among all, (B or 1, T); None: T == S, in order.
+        index: place of each new token among the keys, (B or 1, T); None: T == S, in order.
+        columns: number of each key in its sequence, (B or 1, S), below 0 where there is no key;
+            None: 0, 1, 2, ...
+        visible: which keys a query may look at.
         layer: index of the layer, from 0.
         features: what `scan_features` returned, (B, H, S, F), or None.
         state: what the layer before handed on, see `StatefulEncoding`.
@@ -32,6 +36,8 @@ class Positions:
     query: Tensor
     key: Tensor
     index: Tensor | None = None
+    columns: Tensor | None = None
+    visible: Visibility = EVERYTHING
     layer: int = 0
     features: Tensor | None = None
     state: State = None
@@ -45,35 +51,75 @@ class Positions:
 
     @property
     def column(self) -> Tensor:
-        """Column of each query among the keys, (B or 1, T): it may look at so many, and itself."""
-        if self.index is not None:
+        """Number of each query in its sequence, from 0, (B or 1, T)."""
+        if self.index is None:
+            return torch.arange(self.query.shape[1], device=self.query.device)[None]
+        if self.columns is None:
             return self.index
-        return torch.arange(self.query.shape[1], device=self.query.device)[None]
+        rows = max(len(self.columns), len(self.index))
+        return self.columns.expand(rows, -1).gather(1, self.index.expand(rows, -1))
+
+    @property
+    def key_column(self) -> Tensor:
+        """Number of each key in its sequence, from 0, (B or 1, S); below 0: there is no key."""
+        if self.columns is not None:
+            return self.columns
+        return torch.arange(self.key.shape[1], device=self.key.device)[None]
+
+    @property
+    def count(self) -> Tensor:
+        """Number of keys that each query may look at, (B or 1, T)."""
+        return self.visible.count(self.column)
 
     @property
     def causal(self) -> Tensor:
         """True where a query may look at a key, (B or 1, 1, T, S). Made at every call."""
-        return causal_mask(self.index, self.query.shape[1], self.key.shape[1], self.key.device)
+        seen = self.visible.mask(self.column, self.key_column)
+        return seen if self.columns is None else seen & (self.columns >= 0)[:, None, None]
 
     @property
     def query_features(self) -> Tensor | None:
         """`features` of the new tokens, (B, H, T, F), or None."""
         return None if self.features is None else at_queries(self.features, self.index)
 
-    def part(self, queries: Tensor, keys: int) -> "Positions":
-        """Return the positions of some queries, by their rows (t,), and of the first `keys` keys.
+    def part(self, queries: Tensor, keys: slice | Tensor) -> "Positions":
+        """Return the positions of some queries and keys.
 
         The state stays that of all new tokens.
+
+        Args:
+            queries: their rows, (t,).
+            keys: their places in rising order, (s,), or from where to where.
         """
+        places = self.index
+        if places is None:
+            places = torch.arange(self.query.shape[1], device=self.query.device)[None]
+        places = places[:, queries]  # (B or 1, t)
+        if isinstance(keys, slice):
+            index = places - (keys.start or 0)
+        else:
+            index = torch.searchsorted(keys, places.contiguous())
         return replace(
             self,
             query=self.query[:, queries],
-            key=self.key[:, :keys],
-            index=self.column[:, queries],
-            features=None if self.features is None else self.features[:, :, :keys],
+            key=self.key[:, keys],
+            index=index,
+            columns=self.key_column[:, keys],
+            features=None if self.features is None else self.features[:, :, keys],
             counted=False,
             _kept={},
         )
+
+    def at_places(self, columns: Tensor, index: Tensor) -> "Positions":
+        """Return the positions where the keys are those of some columns only.
+
+        Args:
+            columns: of the keys, (B, S), below 0 where there is no key.
+            index: place of each new token among them, (B, T).
+        """
+        rows = torch.arange(len(columns), device=columns.device)[:, None]
+        key = self.key.expand(len(columns), *self.key.shape[1:])[rows, columns.clamp(min=0)]
+        return replace(self, key=key, columns=columns, index=index, counted=False, _kept={})
 
     def alone(self) -> "Positions":
         """Return the same positions without what `once` has kept of them."""
@@ -94,13 +140,6 @@ def in_order(tokens: int, device: torch.device) -> Positions:
     """Return the positions 0, 1, ..., tokens - 1 of queries that are also the keys."""
     ids = torch.arange(tokens, device=device)[None]
     return Positions(ids, ids, counted=True)
-
-
-def causal_mask(index: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return True where query i may look at key j: (B or 1, 1, T, S)."""
-    if index is None:
-        index = torch.arange(queries, device=device)[None]
-    return torch.arange(keys, device=device) <= index[:, None, :, None]
 
 
 def at_queries(per_token: Tensor, index: Tensor | None) -> Tensor:

@@ -11,11 +11,14 @@ from torch import Tensor
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
+from pe_bench.layers import Layers
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 OWN = (
     "bias_matrix",
+    "lead_of",
+    "at_layer",
     "shift_invariant",
     "parameters_per_layer",
     "version",
@@ -63,6 +66,11 @@ class Wrapper(StatefulEncoding):
             raise InputError(
                 f"{type(self).__name__} needs a base that stands alone, and "
                 f"{type(base).__name__} adds to another encoding itself"
+            )
+        if isinstance(base, Layers):
+            raise InputError(
+                f"{type(self).__name__} needs a base that is the same in all layers: write "
+                "the wrapper into the base's options"
             )
         self.base = base
         for fact in FACTS:

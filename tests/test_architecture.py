@@ -15,9 +15,10 @@ PACKAGE = ROOT / "pe_bench"
 # where it is the same unit.
 LEVELS = [
     {"errors"},
-    {"system", "config"},
+    {"system", "config", "visibility"},
     {"results", "registry", "positions"},
     {"encoding"},
+    {"layers"},
     {"wrapper", "decoder", "text"},
     {"task", "pretrained"},
     {"sequences", "checks"},

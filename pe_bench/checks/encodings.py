@@ -14,6 +14,7 @@ from torch import Tensor
 from pe_bench.checks.differences import difference, first_difference
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.checks.kernels import LENGTHS, compare_kernels
+from pe_bench.checks.softmax import normalise, out_of_sight, temperature
 from pe_bench.checks.states import permutation, rotation
 from pe_bench.checks.subject import (
     CONFIG,
@@ -259,6 +260,9 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "bfloat16": bfloat16,
     "finite": finite,
     "max_position": max_position,
+    "out_of_sight": out_of_sight,
+    "temperature": temperature,
+    "normalise": normalise,
     "permutation": permutation,
     "rotation": rotation,
 }

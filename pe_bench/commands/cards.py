@@ -20,10 +20,13 @@ PLACES = {
     "draw_positions": "ids",
     "embed": "embeddings",
     "transform_qk": "q and k",
+    "temperature": "temperature",
     "separable_bias": "bias",
     "bias": "bias",
     "distance_bias": "bias",
     "rewrite_logits": "logits",
+    "sink": "softmax",
+    "normalise": "softmax",
     "extra_values": "values",
     "update_state": "state",
 }
@@ -85,7 +88,8 @@ def places_of(plugin: Plugin) -> list[str]:
     subject = Subject(plugin.make)
     model = subject.model()
     used: set[str] = set()
-    for module in model.encodings:
+    served = map(model.encoding_of, range(model.config.layers))
+    for module in dict.fromkeys([*model.encoding.leads, *served]):
         for hook in PLACES:
             if hasattr(module, hook):
                 setattr(module, hook, _watch(module, hook, used))

@@ -3,9 +3,11 @@
 | backend | what it is | memory | serves |
 |---|---|---|---|
 | eager | the formula as it stands: the reference | T x S | everything |
-| sdpa | torch's fused attention; a bias is a mask | T; with a mask T x S | all but `rewrite` |
+| sdpa | torch's fused attention; a bias is a mask | T; of a mask T x S | all but two hooks |
 | blocked | blocks of queries; hooks are called for each | T | everything |
-| flex | torch's flex attention, compiled on CUDA | T | all but `bias` and `rewrite` |
+| flex | torch's flex attention, compiled on CUDA | T | as sdpa, but no `bias` |
+
+The two hooks are `rewrite_logits` and `normalise`.
 """
 
 from typing import Literal, get_args
@@ -24,7 +26,6 @@ from pe_bench.decoder.logits import (
     repeat_heads,
 )
 from pe_bench.errors import InputError
-from pe_bench.positions import causal_mask
 
 Backend = Literal["auto", "eager", "sdpa", "blocked", "flex"]
 BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto")
@@ -39,7 +40,7 @@ FLEX_DEVICES = ["cuda"]
 def attend(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms = PLAIN, *, backend: Backend = "auto"
 ) -> Tensor:
-    """Return softmax(q k^T / sqrt(D) + c_i - c_j + bias_ij) v over keys j <= i.
+    """Return softmax(q k^T / sqrt(D) + c_i - c_j + bias_ij) v over the visible keys j <= i.
 
     Args:
         q: queries, (B, H, T, D).
@@ -68,7 +69,7 @@ def attend(
         return blocked_attention(q, k, v, terms)
     if backend == "flex":
         return flex_attention(q, k, v, terms)
-    return attention_logits(q, k, terms).softmax(-1).to(v.dtype) @ v
+    return terms.shares(attention_logits(q, k, terms)).to(v.dtype) @ v
 
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
@@ -76,6 +77,8 @@ def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
     order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
     if not terms.of_pairs:
         order = ["sdpa", "blocked"]
+        if terms.hides(v.shape[2]) and q.shape[2] >= LONG:
+            order = ["blocked"]  # it leaves out what is hidden, where sdpa needs a mask
     wide = v.shape[-1] > q.shape[-1]  # which sdpa pads q and k for
     if q.is_cuda and q.shape[2] >= LONG and (wide or order[0] != "sdpa"):
         order.insert(0, "flex")
@@ -111,6 +114,10 @@ def reason_against(
 def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
     if terms.rewrite is not None:
         return "the encoding rewrites logits"
+    if terms.normalise is not None:
+        return "the encoding replaces the softmax"
+    if terms.sink is not None and terms.separable is not None:
+        return "the encoding adds both c_i - c_j and a sink"
     narrow = q.dtype.itemsize < 4
     if narrow and terms.of_pairs:
         return f"it would round the encoding's bias to {str(q.dtype).removeprefix('torch.')}"
@@ -124,6 +131,8 @@ def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
 def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
     if terms.rewrite is not None:
         return "the encoding rewrites logits"
+    if terms.normalise is not None:
+        return "the encoding replaces the softmax"
     if terms.bias is not None:
         return "the encoding's bias is no function of the distance alone"
     if terms.index is not None or q.shape[2] != v.shape[2]:
@@ -134,8 +143,15 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     scale = 1 / terms.divisor(q.shape[-1])
     width = v.shape[-1]
+    mask = _dense_mask(q, k, terms)  # (B or 1, H or 1, T, S), or None
     if terms.separable is not None:
         q, k = _fold(q, k, terms.separable, scale)  # (B, H, T, D + parts), (B, H, S, D + parts)
+    rows = slice(None)
+    if terms.sink is not None and mask is None:
+        q, k, v = _sink_before_first_key(q, k, v, terms.sink / scale)
+        rows = slice(1, None)
+    elif terms.sink is not None and mask is not None:
+        k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
     # Torch's fused kernels want one width for q, k and v (on a CPU they refuse anything else and
     # fall back to T x S memory). Zeros change neither the products nor the sums.
     widest = max(q.shape[-1], width)
@@ -144,16 +160,51 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     q = _pad(q, widest)
     k = _pad(k, widest)
     v = _pad(v, widest)
-    mask = None
-    bias = dense_bias(terms, q.shape[2], k.shape[2], q.device)  # (B or 1, H or 1, T, S)
-    if terms.index is not None or bias is not None:
-        mask = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
-        if bias is not None:
-            mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)  # (B or 1, H, T, S)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
     )
-    return out[..., :width]
+    return out[:, :, rows, :width]
+
+
+def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
+    """Return the bias, (B or 1, H or 1, T, S), -inf where no query may look; or where it may.
+
+    None where queries see all keys before them and nothing is added.
+    """
+    bias = dense_bias(terms, q.shape[2], k.shape[2], q.device)  # (B or 1, H or 1, T, S)
+    if terms.index is None and bias is None and not terms.hides(k.shape[2]):
+        return None
+    seen = terms.mask(q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
+    return seen if bias is None else bias.to(q.dtype).masked_fill(~seen, -torch.inf)
+
+
+def _sink_before_first_key(
+    q: Tensor, k: Tensor, v: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k and v with a key that has a sink's logits, (H,), and no value.
+
+    It comes first, so that all see it, with a query of its own, so that key i is query i's still.
+    """
+    features = _in_parts(logits, k.dtype)  # (H, parts)
+    parts = features.shape[-1]
+    ones = q.new_ones(()).expand(*q.shape[:-1], parts)  # (B, H, T, parts)
+    q = F.pad(torch.cat([q, ones], dim=-1), (0, 0, 1, 0))  # (B, H, 1 + T, D + parts)
+    k = F.pad(k, (0, parts))  # (B, H, S, D + parts)
+    sink = F.pad(features, (k.shape[-1] - parts, 0))[None, :, None]  # (1, H, 1, D + parts)
+    k = torch.cat([sink.expand(len(k), -1, -1, -1), k], dim=2)
+    return q, k, F.pad(v, (0, 0, 1, 0))
+
+
+def _sink_behind_last_key(
+    k: Tensor, v: Tensor, mask: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return k, v and a mask with a key that has a sink's logits, (H,), and no value."""
+    if mask.dtype == torch.bool:
+        mask = k.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    sink = logits.to(mask.dtype)[:, None, None]  # (H, 1, 1)
+    shape = (len(mask), len(sink), mask.shape[2])
+    columns = [mask.expand(*shape, -1), sink.expand(*shape, 1)]
+    return F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1)), torch.cat(columns, dim=-1)
 
 
 def _pad(t: Tensor, width: int) -> Tensor:
@@ -174,10 +225,15 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     # Late keys, where a decaying attention looks, keep the finest resolution if the end is zero.
     # Where zero is has no gradient but that of rounding.
     rest = (c[..., -1:].detach() - c).expand(k.shape[0], -1, -1) / scale  # (B, H, S)
-    parts = []
-    for _ in range(3 if k.dtype.itemsize < 4 else 1):
-        parts.append(rest.to(k.dtype))
-        rest = rest - parts[-1].to(rest.dtype)
-    features = torch.stack(parts, dim=-1)  # (B, H, S, parts)
-    ones = q.new_ones(()).expand(*q.shape[:-1], len(parts))  # (B, H, T, parts)
+    features = _in_parts(rest, k.dtype)  # (B, H, S, parts)
+    ones = q.new_ones(()).expand(*q.shape[:-1], features.shape[-1])  # (B, H, T, parts)
     return torch.cat([q, ones], dim=-1), torch.cat([k, features], dim=-1)
+
+
+def _in_parts(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return numbers of a type that add up to x: (...) -> (..., parts)."""
+    parts = []
+    for _ in range(3 if dtype.itemsize < 4 else 1):
+        parts.append(x.to(dtype))
+        x = x - parts[-1].to(x.dtype)
+    return torch.stack(parts, dim=-1)

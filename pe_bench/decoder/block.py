@@ -31,6 +31,25 @@ class Context:
         """Return a layer's tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
         return new if self.cache is None else self.cache.append((layer, name), new)
 
+    def remember_visible(
+        self, layer: int, k: Tensor, v: Tensor, positions: Positions
+    ) -> tuple[Tensor, Tensor, Positions]:
+        """Return a layer's keys and values, (B, G, S, D), that queries may see, and where they are.
+
+        Args:
+            layer: its index.
+            k, v: those of the new tokens, (B, G, T, D).
+            positions: of all tokens so far.
+        """
+        visible = positions.visible
+        # A sum over all tokens, as features may be, cannot do without those that are not seen.
+        if self.cache is None or positions.features is not None or not self.cache.shrinks(visible):
+            return self.remember(layer, "k", k), self.remember(layer, "v", v), positions
+        k = self.cache.append_visible((layer, "k"), k, visible)
+        v = self.cache.append_visible((layer, "v"), v, visible)
+        where = self.cache.places(visible)
+        return k, v, positions if where is None else positions.at_places(*where)
+
 
 class Attention(nn.Module):
     """Self-attention; the encoding's hooks around it."""
@@ -44,22 +63,30 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
         self.v_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
         self.o_proj = nn.Linear(config.width, config.width, bias=False)
+        self.q_norm: nn.Module = nn.Identity()
+        self.k_norm: nn.Module = nn.Identity()
+        if config.qk_norm == "rms":
+            self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+            self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
 
     def forward(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, Tensor | None]:
         """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
-        q = self.split_heads(self.q_proj(x))  # (B, H, T, D)
-        k = self.split_heads(self.k_proj(x))  # (B, G, T, D)
+        q = self.q_norm(self.split_heads(self.q_proj(x)))  # (B, H, T, D)
+        k = self.k_norm(self.split_heads(self.k_proj(x)))  # (B, G, T, D)
         v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
         positions = self._positions(x, encoding, state, context)
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
+        factors = hooks.temperature(encoding, positions, len(x))  # (B or 1, H or 1, T)
+        if factors is not None:
+            q = (q * factors[..., None]).to(q.dtype)  # (B, H, T, D)
         extra = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
         if extra is not None:
             v = repeat_heads(v, extra.shape[1])  # (B, H or G, T, D)
             v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
-        k = context.remember(self.layer, "k", k)  # (B, G, S, D)
-        v = context.remember(self.layer, "v", v)  # (B, G or H, S, D or D + E)
+        # (B, G, S, D) and (B, G or H, S, D or D + E)
+        k, v, positions = context.remember_visible(self.layer, k, v, positions)
         terms = hooks.logit_terms(encoding, positions, len(x))
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
@@ -81,7 +108,9 @@ class Attention(nn.Module):
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> Positions:
         """Return the positions of the tokens with this layer's state and features."""
-        positions = replace(context.positions, layer=self.layer, state=state)
+        positions = replace(
+            context.positions, layer=self.layer, state=state, visible=encoding.visible
+        )
         features = hooks.token_features(encoding, x, positions)  # (B, H, T, F)
         if features is None:
             return positions

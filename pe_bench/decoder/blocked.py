@@ -23,13 +23,15 @@ TOKEN_AXIS = (2, 2, 2, 2, 1, 2)
 """Where tokens are counted in q, k, v, separable, by_distance and features."""
 
 Q = 0
-V = 2  # among the inputs
+V = 2
+BY_DISTANCE = 4
+SINK = 6  # among the inputs
 
 
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return what `attend` does, given keys and values of as many heads as queries."""
     features = None if terms.positions is None else terms.positions.features
-    inputs = (terms.separable, terms.by_distance, features, *terms.learned)
+    inputs = (terms.separable, terms.by_distance, features, terms.sink, *terms.learned)
     # Queries in falling order, as `falling_toeplitz` has them. Everything contiguous, or each
     # product of each block would make a copy of its own.
     falling: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
@@ -39,7 +41,7 @@ def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Ten
 
 
 class _Blocked(torch.autograd.Function):
-    """Inputs: the terms; q, k, v, separable, by_distance, features; what hooks have learned."""
+    """Inputs: the terms; q, k, v, separable, by_distance, features, sink; what hooks learned."""
 
     @staticmethod
     def forward(ctx: Any, terms: LogitTerms, *inputs: Any) -> Tensor:
@@ -47,8 +49,8 @@ class _Blocked(torch.autograd.Function):
         out: Tensor = v.new_empty(*q.shape[:3], v.shape[3])  # (B, H, T, E)
         for block in blocks(q, k, terms):
             scores = block.logits(terms, block.parts(inputs))  # (B, H, t, s)
-            shares = block.softmax(scores).to(v.dtype)  # (B, H, t, s)
-            out[:, :, block.rows] = shares @ v[:, :, : block.keys]
+            shares = terms.shares(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)
+            out[:, :, block.rows] = shares @ v[:, :, block.keys]
         ctx.terms = terms
         ctx.save_for_backward(*inputs)
         return out
@@ -66,13 +68,17 @@ class _Blocked(torch.autograd.Function):
                 scores = block.logits(ctx.terms, parts)  # (B, H, t, s)
                 # A hook that rewrites logits may need its own result for its gradient.
                 masked = scores.detach() if ctx.terms.rewrite is None else scores.detach().clone()
-                shares = block.softmax(masked, gradient=True)  # (B, H, t, s)
+                masked = block.mask_(masked).requires_grad_()
+                shares = replace(ctx.terms, sink=parts[SINK]).shares(masked)  # (B, H, t, s)
             grad = grad_out[:, :, block.rows]  # (B, H, t, E)
             if needed[V]:
                 sums.add(V, block, shares.detach().to(v.dtype).mT @ grad)
-            grad_shares = (grad @ v[:, :, : block.keys].mT).to(shares.dtype)  # (B, H, t, s)
-            (grad_scores,) = torch.autograd.grad(shares, masked, grad_shares)
-            wanted = [i for i in range(len(parts)) if needed[i] and i != V]
+            grad_shares = (grad @ v[:, :, block.keys].mT).to(shares.dtype)  # (B, H, t, s)
+            of_shares = [masked, parts[SINK]] if needed[SINK] else [masked]
+            grad_scores, *grad_sink = torch.autograd.grad(shares, of_shares, grad_shares)
+            if grad_sink:
+                sums.add(SINK, block, grad_sink[0])
+            wanted = [i for i in range(len(parts)) if needed[i] and i not in (V, SINK)]
             if not wanted:
                 continue
             leaves = [parts[i] for i in wanted]
@@ -96,31 +102,36 @@ class Sums:
         if total is None:
             total = torch.zeros_like(self.inputs[i])
             self.totals[i] = total
-        part = total[block.part(i)] if i < len(TOKEN_AXIS) else total
-        part += gradient
+        if i < len(TOKEN_AXIS):
+            total[block.part(i)] += gradient
+        else:
+            total += gradient
 
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """Some queries and the first keys, which are all that they may look at.
+    """Some queries and the keys that they may look at.
 
     Attributes:
         rows: where the block's queries are among all of them in falling order.
         queries: the same queries by their numbers in rising order, (t,), largest first.
-        index: their columns among the keys, (B or 1, t).
-        keys: number of keys.
+        keys: places of the keys in rising order: from where to where, or (s,).
         seen: number of leading keys that every query may look at.
+        hidden: True where a query may not look at one of the other keys, (B or 1, 1, t, s - seen).
     """
 
     rows: slice
     queries: Tensor
-    index: Tensor
-    keys: int
+    keys: slice | Tensor
     seen: int
+    hidden: Tensor
 
     def part(self, i: int) -> tuple[Any, ...]:
         """Return where the block's part of the i-th input is."""
-        tokens = self.rows if i == Q else slice(self.keys)
+        tokens = self.rows if i == Q else self.keys
+        if i == BY_DISTANCE:  # from distance 0 on
+            last = self.keys.stop - self.keys.start if isinstance(self.keys, slice) else None
+            tokens = slice(last)
         return (*(slice(None),) * TOKEN_AXIS[i], tokens)
 
     def parts(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
@@ -140,34 +151,59 @@ class QueryBlock:
         if positions is not None:
             positions = replace(positions.part(self.queries, self.keys), features=features)
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
+        if by_distance is not None and not isinstance(self.keys, slice):
+            distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
+            own = replace(own, by_distance=None, bias=lambda _: by_distance[None, :, distance])
         return unmasked_logits(q, k, own, falling=True)
 
-    def softmax(self, scores: Tensor, *, gradient: bool = False) -> Tensor:
-        """Return the share of each key, (B, H, t, s); changes the scores, (B, H, t, s).
-
-        Args:
-            scores: logits without a graph.
-            gradient: the scores become a leaf whose gradient can be asked for.
-        """
-        columns = torch.arange(self.seen, self.keys, device=scores.device)
-        later = columns > self.index[:, None, :, None]  # (B or 1, 1, t, s - seen)
-        scores[..., self.seen :].masked_fill_(later, -torch.inf)
-        return scores.requires_grad_(gradient).softmax(-1)
+    def mask_(self, scores: Tensor) -> Tensor:
+        """Change logits without a graph, (B, H, t, s), to -inf where no query may look."""
+        scores[..., self.seen :].masked_fill_(self.hidden, -torch.inf)
+        return scores
 
 
 def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     """Divide queries, (B, H, T, D) in falling order, over the keys (B, H, S, D)."""
     length = q.shape[2]
-    size = LOGITS // (q.shape[0] * q.shape[1] * k.shape[2])
+    keys = k.shape[2]
+    span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
+    size = LOGITS // (q.shape[0] * q.shape[1] * span)
     size = min(max(size, MIN_QUERIES), MAX_QUERIES)
     for start in range(0, length, size):
         stop = min(start + size, length)
         queries = torch.arange(length - 1 - start, length - 1 - stop, -1, device=q.device)
-        if terms.index is None:
-            yield QueryBlock(
-                slice(start, stop), queries, queries[None], length - start, length - stop
-            )
+        rows = slice(start, stop)
+        if terms.columns is not None:
+            yield _block_of_all_keys(rows, queries, keys, terms)
+        elif terms.index is None:
+            yield _block(rows, queries, queries[None], length - stop, length - 1 - start, terms)
         else:
-            index = terms.index[:, queries]  # (B or 1, t)
-            keys = int(index.max()) + 1
-            yield QueryBlock(slice(start, stop), queries, index, keys, int(index.min()))
+            column = terms.index[:, queries]  # (B or 1, t)
+            yield _block(rows, queries, column, int(column.min()), int(column.max()), terms)
+
+
+def _block(
+    rows: slice, queries: Tensor, column: Tensor, lowest: int, highest: int, terms: LogitTerms
+) -> QueryBlock:
+    """Return the block of queries (t,) at columns (B or 1, t) from `lowest` to `highest`."""
+    visible = terms.visible
+    if not visible.hides(highest + 1):
+        later = torch.arange(lowest, highest + 1, device=queries.device)
+        hidden = later > column[:, None, :, None]  # (B or 1, 1, t, s - seen)
+        return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden)
+    start = int(visible.start(torch.tensor(lowest)))
+    places = torch.arange(start, highest + 1, device=queries.device)  # (s,)
+    keys: slice | Tensor = slice(start, highest + 1)
+    if visible.first and start:
+        first = torch.arange(min(visible.first, start), device=queries.device)
+        places = keys = torch.cat([first, places])
+    hidden = ~visible.mask(column, places[None])  # (B or 1, 1, t, s)
+    return QueryBlock(rows, queries, keys, 0, hidden)
+
+
+def _block_of_all_keys(rows: slice, queries: Tensor, keys: int, terms: LogitTerms) -> QueryBlock:
+    """Return the block of queries, (t,), among keys that are in no order."""
+    assert terms.positions is not None  # which knows their columns
+    every = slice(0, keys)
+    hidden = ~terms.positions.part(queries, every).causal  # (B or 1, 1, t, S)
+    return QueryBlock(rows, queries, every, 0, hidden)

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pe_bench.visibility import Visibility
+
 COLUMNS = {"cuda": 256}
 """Columns are read in multiples of this: kernels are chosen and planned for each new shape."""
 
@@ -16,6 +18,9 @@ class Cache:
     Row b's next token is written at column lengths[b]. Rows of unequal length thus share a batch
     without padding between prompt and answer: the column of a token is always its index in its
     own sequence, and what lies past a row's end is overwritten before any query sees it.
+
+    Where a layer sees only the last tokens and some first ones, no others are kept: first the first
+    ones, then the last ones.
 
     Args:
         batch: number of rows.
@@ -43,6 +48,9 @@ class Cache:
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._rows = torch.arange(batch, device=device)[:, None]
         self._buffers: dict[Hashable, Tensor] = {}
+        self._visible: dict[Hashable, Visibility] = {}  # of buffers that are smaller than others
+        self._shrinks: dict[Visibility, bool] = {}
+        self._sorted = False  # into places, what is in such buffers
         self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
         self.longest = 0
         self._stop = 0
@@ -57,6 +65,9 @@ class Cache:
         """
         new = tokens.shape[1]
         first = not self._buffers
+        if self._fill and not self._sorted:
+            self._drop_unseen()
+            self._sorted = True
         self.longest = self._stop = self._fill + new
         if self._stop > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
@@ -74,16 +85,64 @@ class Cache:
         buffer[self._rows, :, self._index] = new.transpose(1, 2)
         return buffer[:, :, : self._stop]
 
+    def append_visible(self, what: Hashable, new: Tensor, visible: Visibility) -> Tensor:
+        """Store new values, (B, heads, T, width) -> those that queries may see, as in `places`."""
+        if not self.shrinks(visible):
+            return self.append(what, new)
+        self._visible[what] = visible
+        if self._fill == 0:  # how long each row is without its padding is not known yet
+            self._buffers[what] = new
+            return new
+        buffer = self._buffers[what]  # (B, heads, places, width)
+        both = torch.cat([buffer, new], dim=2)  # (B, heads, places + T, width)
+        if visible.first == 0:
+            self._buffers[what] = both[:, :, new.shape[2] :]
+            return both
+        before = self.lengths[:, None]  # (B, 1)
+        columns = _columns(self.lengths + new.shape[2], visible)  # (B, places)
+        places = torch.arange(buffer.shape[2], device=new.device)  # (places,)
+        old = torch.where(places < visible.first, places, places + new.shape[2])
+        index = torch.where(columns >= before, buffer.shape[2] + columns - before, old)
+        self._buffers[what] = _gather(both, index)
+        return both
+
+    def places(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
+        """Return the columns of what `append_visible` returned, (B, S), and the places of the new.
+
+        The places are (B, T). Columns rise, but for those below 0, where there is nothing. None:
+        all columns, in order.
+        """
+        if self._fill == 0 or not self.shrinks(visible):
+            return None
+        before = _columns(self.lengths, visible)  # (B, places)
+        new = torch.arange(self._index.shape[1], device=before.device)  # (T,)
+        places = (before.shape[1] + new).expand_as(self._index)
+        return torch.cat([before, self._index], dim=1), places
+
+    def shrinks(self, visible: Visibility) -> bool:
+        """Return whether fewer keys are kept than the first capacity, given what is visible."""
+        if visible not in self._shrinks:
+            few = visible.kept is not None and visible.first + visible.kept < self.capacity
+            self._shrinks[visible] = few
+        return self._shrinks[visible]
+
+    def _drop_unseen(self) -> None:
+        """Keep what later queries may see of the first tokens: each row's length is known now."""
+        for what, visible in self._visible.items():
+            columns = _columns(self.lengths, visible)  # (B, places)
+            self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
+
     @property
     def numbers_per_token(self) -> int:
-        """Number of values that all layers together keep per token."""
-        return sum(buffer.shape[1] * buffer.shape[3] for buffer in self._buffers.values())
+        """Number of values that all layers together keep per token of the capacity."""
+        buffers = self._buffers.values()
+        return sum(b.shape[1] * b.shape[2] * b.shape[3] for b in buffers) // self.capacity
 
     @property
     def bytes_per_token(self) -> int:
-        """Number of bytes that all layers together keep per token."""
+        """Number of bytes that all layers together keep per token of the capacity."""
         buffers = self._buffers.values()
-        return sum(buffer.shape[1] * buffer.shape[3] * buffer.itemsize for buffer in buffers)
+        return sum(b.nbytes // len(b) for b in buffers) // self.capacity
 
     def end(self, new: int) -> None:
         """Close a step of `new` tokens."""
@@ -96,7 +155,8 @@ class Cache:
         self.capacity = capacity
         self.tokens = F.pad(self.tokens, (0, more))
         for what, buffer in self._buffers.items():
-            self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
+            if what not in self._visible:
+                self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, (any number,), in this order."""
@@ -111,3 +171,23 @@ class Cache:
         """Keep the first `lengths` tokens of each row, (B,): drop the padding of prompts."""
         self.lengths = lengths.clone()
         self._fill = int(lengths.max())
+
+
+def _columns(lengths: Tensor, visible: Visibility) -> Tensor:
+    """Return the column in each place of rows of these lengths, (B,) -> (B, places).
+
+    Below 0 where there is none.
+    """
+    first, kept = visible.first, visible.kept
+    assert kept is not None
+    place = torch.arange(first + kept, device=lengths.device)  # (places,)
+    last = lengths[:, None] - kept + place - first  # (B, places)
+    columns = torch.where(place < first, place, last)
+    missing = (columns >= lengths[:, None]) | ((place >= first) & (columns < first))
+    return columns.masked_fill(missing, -1)
+
+
+def _gather(values: Tensor, index: Tensor) -> Tensor:
+    """Return values (B, heads, S, width) at (B, places): (B, heads, places, width)."""
+    expanded = index[:, None, :, None].expand(-1, values.shape[1], -1, values.shape[3])
+    return values.gather(2, expanded)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
 from pe_bench.decoder.logits import LogitTerms
+from pe_bench.visibility import Visibility
 
 GRAPHS = 128
 """Kinds of terms, widths of values, types and first shapes that are compiled, at most."""
@@ -21,17 +22,25 @@ GRAPHS = 128
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return what `attend` does, given keys and values of as many heads as queries.
 
-    Serves T == S queries in order, without `bias` and `rewrite`.
+    Serves T == S queries in order, without `bias`, `rewrite` and `normalise`.
     """
     attention = _compiled() if q.is_cuda else _uncompiled()
-    out: Tensor = attention(
+    attend = functools.partial(
+        attention,
         q,
         k,
         v,
         score_mod=_score_mod(terms),
-        block_mask=_causal_blocks(q.shape[2], q.device),
+        block_mask=_visible_blocks(q.shape[2], q.device, terms.visible),
         scale=1 / terms.divisor(q.shape[-1]),
     )
+    out: Tensor
+    if terms.sink is None:
+        out = attend()  # (B, H, T, E)
+        return out
+    out, aux = attend(return_aux=torch_flex.AuxRequest(lse=True))
+    share = (aux.lse - terms.sink[:, None].to(aux.lse.dtype)).sigmoid()  # (B, H, T) of the keys
+    out = out * share[..., None].to(out.dtype)
     return out
 
 
@@ -49,12 +58,14 @@ def _uncompiled() -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=16)
-def _causal_blocks(length: int, device: torch.device) -> torch_flex.BlockMask:
-    return torch_flex.create_block_mask(_causal, None, None, length, length, device=str(device))
+def _visible_blocks(length: int, device: torch.device, visible: Visibility) -> torch_flex.BlockMask:
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen = query >= key
+        if visible.kept is None:
+            return seen
+        return seen & ((key >= visible.start(query)) | (key < visible.first))
 
-
-def _causal(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    return query >= key
+    return torch_flex.create_block_mask(sees, None, None, length, length, device=str(device))
 
 
 def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:

@@ -19,8 +19,8 @@ from pe_bench.decoder.logits import LogitTerms, repeat_heads
 from pe_bench.errors import InputError
 
 NO_GROUPS = (
-    "its logits depend on more than queries, keys and their distance, so shifted sparse attention "
-    "cannot serve it: use --adapt.method lora"
+    "its attention is more than a softmax over queries, keys and their distance, so shifted sparse "
+    "attention cannot serve it: use --adapt.method lora"
 )
 
 
@@ -40,7 +40,8 @@ def grouped_attention(
     Raises:
         InputError: logits that depend on pairs of tokens by more than their distance.
     """
-    if terms.bias is not None or terms.rewrite is not None:
+    others = (terms.bias, terms.rewrite, terms.sink, terms.normalise)
+    if others != (None,) * 4 or terms.hides(k.shape[2]):
         raise InputError(NO_GROUPS)
     heads = q.shape[1]
     k = repeat_heads(k, heads)  # (B, H, T, D)

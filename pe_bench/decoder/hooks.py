@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.logits import Bias, LogitTerms, RewriteLogits
+from pe_bench.decoder.logits import Bias, LogitTerms, Normalise, RewriteLogits
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -91,6 +91,25 @@ def transform_qk(
     return new_q.to(q.dtype), new_k.to(k.dtype)
 
 
+def temperature(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
+    """Return factors of the logits, (B or 1, H or 1, T), or None."""
+    factors = in_float32(encoding.temperature, positions)
+    if factors is not None:
+        one_head = isinstance(factors, Tensor) and factors.shape[1:2] == (1,)
+        heads = 1 if one_head else encoding.model.heads
+        shape = (rows, heads, positions.query.shape[1])
+        _check(encoding, "temperature", factors, shape, one_row=True)
+    return factors
+
+
+def sink(encoding: Encoding) -> Tensor | None:
+    """Return a logit per head, (H,), that takes part in the softmax without a value, or None."""
+    logits = in_float32(encoding.sink)
+    if logits is not None:
+        _check(encoding, "sink", logits, (encoding.model.heads,))
+    return logits
+
+
 def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
     """Return values (B, H or G, T, E) to be averaged beside v, or None."""
     if not isinstance(encoding, StatefulEncoding):
@@ -120,9 +139,16 @@ def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTer
     else:
         by_distance = _by_distance(encoding, positions)
     rewrite = _rewrite_hook(encoding) if encoding.overrides("rewrite_logits") else None
-    learned = tuple(p for p in encoding.parameters() if p.requires_grad)
     return LogitTerms(
-        positions, separable, by_distance, bias, rewrite, encoding.divide_scores, learned
+        positions,
+        separable,
+        by_distance,
+        bias,
+        rewrite,
+        divide=encoding.divide_scores,
+        sink=sink(encoding),
+        normalise=_normalise_hook(encoding) if encoding.overrides("normalise") else None,
+        learned=tuple(p for p in encoding.parameters() if p.requires_grad),
     )
 
 
@@ -156,6 +182,15 @@ def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
         return rewritten
 
     return rewrite
+
+
+def _normalise_hook(encoding: Encoding) -> Normalise:
+    def normalise(logits: Tensor) -> Tensor:
+        shares = in_float32(encoding.normalise, logits)
+        _check(encoding, "normalise", shares, logits.shape)
+        return shares
+
+    return normalise
 
 
 def update_state(

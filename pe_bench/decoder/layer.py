@@ -43,7 +43,8 @@ class AttentionLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = Attention(config, layer)
-        self.encoding = make_encoding(config, layer) if encoding is None else encoding
+        every = make_encoding(config, layer) if encoding is None else encoding
+        self.encoding = every.at_layer(layer)
 
     def forward(self, x: Tensor, *, tokens: Tensor | None = None) -> Tensor:
         """Return attended tokens, (B, T, C) -> (B, T, C).

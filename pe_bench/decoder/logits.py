@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.positions import Positions, causal_mask, in_order, separable_matrix
+from pe_bench.positions import Positions, in_order, separable_matrix
+from pe_bench.visibility import EVERYTHING, Visibility
 
 Bias = Callable[[Positions], Tensor | None]
 RewriteLogits = Callable[[Tensor, Tensor, Tensor, Positions], Tensor]
+Normalise = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class LogitTerms:
         bias: positions -> (B or 1, H or 1, T, S), is added.
         rewrite: (scores, q, k, positions) -> scores, see `Encoding.rewrite_logits`.
         divide: the product of queries and keys is divided by sqrt(D).
+        sink: a logit per head, (H,), which takes part in the softmax and has no value.
+        normalise: logits (B, H, T, S), -inf where no query may look -> shares of the values.
         learned: parameters that `bias` and `rewrite` read.
     """
 
@@ -34,6 +38,8 @@ class LogitTerms:
     bias: Bias | None = None
     rewrite: RewriteLogits | None = None
     divide: bool = True
+    sink: Tensor | None = None
+    normalise: Normalise | None = None
     learned: tuple[Tensor, ...] = field(default=(), repr=False)
 
     @property
@@ -42,9 +48,39 @@ class LogitTerms:
         return None if self.positions is None else self.positions.index
 
     @property
+    def visible(self) -> Visibility:
+        """Which keys a query may look at."""
+        return EVERYTHING if self.positions is None else self.positions.visible
+
+    @property
+    def columns(self) -> Tensor | None:
+        """Number of each key in its sequence, (B or 1, S); None: 0, 1, 2, ..."""
+        return None if self.positions is None else self.positions.columns
+
+    @property
     def of_pairs(self) -> bool:
         """Logits depend on pairs of tokens otherwise than by c_i - c_j."""
         return not (self.by_distance is None and self.bias is None and self.rewrite is None)
+
+    def hides(self, keys: int) -> bool:
+        """Return whether some query may not look at all of `keys` keys up to its own."""
+        return self.columns is not None or self.visible.hides(keys)
+
+    def mask(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        """Return True where a query may look at a key, (B or 1, 1, T, S)."""
+        if self.positions is not None:
+            return self.positions.causal
+        rows = torch.arange(queries, device=device)[None]
+        return EVERYTHING.mask(rows, torch.arange(keys, device=device)[None])
+
+    def shares(self, logits: Tensor) -> Tensor:
+        """Return the share of each value, given masked logits, (B, H, T, S) -> (B, H, T, S)."""
+        if self.normalise is not None:
+            return self.normalise(logits)
+        if self.sink is None:
+            return logits.softmax(-1)
+        sink = self.sink.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
+        return torch.cat([sink, logits], dim=-1).softmax(-1)[..., 1:]
 
     def divisor(self, head_dim: int) -> float:
         """What products of queries and keys are divided by."""
@@ -58,8 +94,8 @@ def attention_logits(q: Tensor, k: Tensor, terms: LogitTerms = PLAIN) -> Tensor:
     """Return what the softmax of `attend` is given, (B, H, T, S), -inf where no query may look."""
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     scores = unmasked_logits(q, k, terms)
-    causal = causal_mask(terms.index, q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
-    return scores.masked_fill(~causal, -torch.inf)
+    seen = terms.mask(q.shape[2], k.shape[2], q.device)  # (B or 1, 1, T, S)
+    return scores.masked_fill(~seen, -torch.inf)
 
 
 def unmasked_logits(q: Tensor, k: Tensor, terms: LogitTerms, *, falling: bool = False) -> Tensor:

@@ -67,12 +67,19 @@ class Decoder(nn.Module):
 
     @property
     def encoding(self) -> Encoding:
-        """The first layer's encoding, which speaks for all of them."""
+        """The first layer's encoding, or one for all layers, which speaks for all of them."""
         return cast(Encoding, self.encodings[0])
 
     def encoding_of(self, layer: int) -> Encoding:
         """Return the encoding that serves a layer: its own, or the one that all share."""
-        return cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
+        own = cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
+        return own.at_layer(layer)
+
+    def extra_loss(self) -> Tensor | None:
+        """Return the sum of the encodings' own losses after a forward, a scalar, or None."""
+        own = dict.fromkeys(map(self.encoding_of, range(self.config.layers)))
+        losses = [loss for encoding in own if (loss := encoding.extra_loss()) is not None]
+        return torch.stack(losses).sum() if losses else None
 
     def use_eval_sample(self, sample: int) -> None:
         """Evaluate from now on under an encoding's frozen random choice of this number."""
@@ -165,15 +172,22 @@ class Decoder(nn.Module):
         if cache is not None:
             final_lengths = cache.final_lengths
         length = tokens.shape[1] if cache is None else cache.longest
-        where = self._positions(tokens_so_far, length, positions, index, final_lengths)
-        x = hooks.embed(self.encoding, self.embed_tokens(tokens), where)  # (B, T, C)
-        state = hooks.prepare(self.encoding, x, where)
+        x = self.embed_tokens(tokens)  # (B, T, C)
         group = self.group_length if self.training else None
-        context = Context(where, cache, backend, trace, group)
+        contexts = []
+        for lead in self.encoding.leads:
+            where = self._positions(lead, tokens_so_far, length, positions, index, final_lengths)
+            contexts.append(Context(where, cache, backend, trace, group))
+            x = hooks.embed(lead, x, where)  # (B, T, C)
+        pairs = zip(self.encoding.leads, contexts, strict=True)
+        states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         run = run_again if recompute and cache is None and trace is None else run_once
         for layer, block in enumerate(self.layers):
-            x, state = run(cast(Block, block), x, self.encoding_of(layer), state, context)
+            own = self.encoding.lead_of(layer)
+            x, states[own] = run(
+                cast(Block, block), x, self.encoding_of(layer), states[own], contexts[own]
+            )
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)
@@ -227,25 +241,26 @@ class Decoder(nn.Module):
 
     def _positions(
         self,
+        encoding: Encoding,
         tokens: Tensor,
         length: int,
         given: Tensor | None,
         index: Tensor | None,
         final_lengths: Tensor | None,
     ) -> Positions:
-        """Return the positions of tokens so far (B, S): those given, or the encoding's own.
+        """Return the positions of tokens so far (B, S): those given, or an encoding's own.
 
         `length` is that of the longest row.
         """
-        ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
+        ids = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
         drawn = ids
         if given is not None:
             ids = _replace_ids(ids, given)
         else:
             if final_lengths is None:
                 final_lengths = torch.full((len(tokens),), tokens.shape[1])
-            drawn = hooks.draw_positions(self.encoding, ids, final_lengths)
-        counted = given is None and drawn is ids and not self.encoding.overrides("positions")
+            drawn = hooks.draw_positions(encoding, ids, final_lengths)
+        counted = given is None and drawn is ids and not encoding.overrides("positions")
         trusted = drawn is not ids and not drawn.is_cpu  # a GPU would have to be waited for
         ids = ids if given is not None else drawn
         query = ids
@@ -253,29 +268,31 @@ class Decoder(nn.Module):
             rows = torch.arange(len(index), device=index.device)[:, None]
             query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
         if not trusted:
-            self._refuse_past_table(query, length - 1 if counted else None)
+            _refuse_past_table(encoding.max_position, query, length - 1 if counted else None)
         return Positions(query, ids, index, counted=counted and index is None)
 
-    def _refuse_past_table(self, positions: Tensor, last: int | None) -> None:
-        """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
 
-        Args:
-            last: the largest, None where it is not known without reading them.
+def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -> None:
+    """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
 
-        Raises:
-            InputError: one is past the encoding's table.
-        """
-        limit = self.encoding.max_position
-        if limit is None:
-            return
-        if last is None:
-            ids = positions if positions.dim() == 2 else positions[..., 0]
-            last = int(ids.max())
-        if last >= limit:
-            raise InputError(
-                f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
-                "use shorter sequences or a larger table"
-            )
+    Args:
+        limit: number of positions that an encoding has.
+        positions: the ids.
+        last: the largest, None where it is not known without reading them.
+
+    Raises:
+        InputError: one is past the encoding's table.
+    """
+    if limit is None:
+        return
+    if last is None:
+        ids = positions if positions.dim() == 2 else positions[..., 0]
+        last = int(ids.max())
+    if last >= limit:
+        raise InputError(
+            f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
+            "use shorter sequences or a larger table"
+        )
 
 
 def _replace_ids(own: Tensor, given: Tensor) -> Tensor:

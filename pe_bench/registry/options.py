@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import keyword
 import math
 import re
 import types
@@ -45,7 +46,17 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         if key in options:
             raise InputError(f"'{spec}' gives the option '{key}' twice: leave one of them out")
         options[key] = value
-    return where, options
+    return where, {parameter_of(key): value for key, value in options.items()}
+
+
+def parameter_of(option: str) -> str:
+    """Return the parameter of an option, which cannot be a word of Python: `global_`."""
+    return f"{option}_" if keyword.iskeyword(option) else option
+
+
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter, as a spec writes it."""
+    return parameter.removesuffix("_")
 
 
 def options_of(cls: type[Any]) -> list[inspect.Parameter]:
@@ -89,13 +100,15 @@ def convert_options(
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key not in known:
-            has = ", ".join(f"{n}={show(p.default)}" for n, p in known.items()) or "none"
-            hint = suggest(key, list(known))
+            pairs = [f"{option_of(name)}={show(p.default)}" for name, p in known.items()]
+            has = ", ".join(pairs) or "none"
+            key = option_of(key)
+            hint = suggest(key, list(map(option_of, known)))
             raise InputError(f"{where} has no option '{key}'{hint}; its options are: {has}")
         try:
             options[key] = convert(text, known[key].annotation)
         except ValueError as error:
-            raise InputError(f"{where}:{key} must be {error}, not '{text}'") from None
+            raise InputError(f"{where}:{option_of(key)} must be {error}, not '{text}'") from None
     return options
 
 

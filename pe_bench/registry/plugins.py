@@ -24,6 +24,7 @@ from pe_bench.registry.options import (
     NestedSpec,
     TaskSpec,
     convert_options,
+    option_of,
     options_of,
     show,
     split_spec,
@@ -168,7 +169,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         value = _canonical(options.get(name, default), preset)
         if value != _canonical(default, preset):
             changed[name] = options[name]
-            shown.append(f"{name}={show(value)}")
+            shown.append(f"{option_of(name)}={show(value)}")
     label = _name(kind, where, cls)
     if shown:
         label += ":" + ",".join(shown)

@@ -246,8 +246,11 @@ class _Module(L.LightningModule):
         try:
             for tokens, targets in slices:  # (b, T) each
                 loss = self.model.token_losses(tokens, targets).sum() / scored
-                self.manual_backward(loss)
                 total += loss.detach()
+                extra = self.model.extra_loss()
+                if extra is not None:
+                    loss = loss + extra * (len(tokens) / len(batch.tokens))
+                self.manual_backward(loss)
         except torch.OutOfMemoryError:
             if rows == 1:
                 raise

@@ -1,0 +1,81 @@
+"""Different encodings in different layers."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from torch import nn
+
+from pe_bench.config import ModelConfig
+from pe_bench.encoding import Encoding
+from pe_bench.registry import plugins
+from pe_bench.visibility import Visibility
+
+
+class Layers(Encoding):
+    """Serves each layer with one of several encodings.
+
+    Each encoding has positions, embeddings and a state of its own, which the layers of another do
+    not change. The facts are those that hold for all of them. A subclass says which layer has
+    which.
+
+    Args:
+        specs: of the encodings.
+        kinds: which of them each layer has.
+        visible: which keys the layers of each see; None: as each declares.
+    """
+
+    shared = True
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        specs: Sequence[str],
+        kinds: Sequence[int],
+        visible: Sequence[Visibility | None],
+    ) -> None:
+        super().__init__(model)
+        used = sorted(set(kinds))
+        self.kinds = [used.index(kind) for kind in kinds]
+        self.groups = nn.ModuleList()  # of each encoding its instances: one, or one for each layer
+        self.places: list[int] = []  # of each layer's instance in its group
+        made: list[list[Encoding]] = []
+        for kind in used:
+            plugin = plugins.load("encoding", specs[kind])
+            layers = [layer for layer, own in enumerate(kinds) if own == kind]
+            first = plugin.make(model, layers[0])
+            if first.shared:  # it is that of the first layer, whichever it serves
+                first = plugin.make(model, 0)
+            rest = [] if first.shared else [plugin.make(model, layer) for layer in layers[1:]]
+            made.append([first, *rest])
+            for encoding in made[-1]:
+                encoding.visible = visible[kind] or encoding.visible
+            self.groups.append(nn.ModuleList(made[-1]))
+        for layer, kind in enumerate(self.kinds):
+            place = self.kinds[:layer].count(kind)
+            self.places.append(min(place, len(made[kind]) - 1))
+        self._combine_facts()
+
+    def _combine_facts(self) -> None:
+        leads = self.leads
+        self.prefix_consistent = all(one.prefix_consistent for one in leads)
+        self.shift_invariant = all(one.shift_invariant for one in leads)
+        limits = [one.max_position for one in leads if one.max_position is not None]
+        self.max_position = min(limits, default=None)
+        self.needs_final_length = any(one.needs_final_length for one in leads)
+        self.eval_samples = max(one.eval_samples for one in leads)
+        self.logits_grow = any(one.logits_grow for one in leads)
+
+    @property
+    def leads(self) -> Sequence[Encoding]:
+        return [cast(Encoding, cast(nn.ModuleList, group)[0]) for group in self.groups]
+
+    def lead_of(self, layer: int) -> int:
+        return self.kinds[layer]
+
+    def at_layer(self, layer: int) -> Encoding:
+        group = cast(nn.ModuleList, self.groups[self.kinds[layer]])
+        return cast(Encoding, group[self.places[layer]])
+
+    def overrides(self, hook: str) -> bool:
+        """Return whether one of the encodings changes a hook's default."""
+        return any(one.overrides(hook) for one in self.leads)

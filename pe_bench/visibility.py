@@ -1,0 +1,76 @@
+"""Which of the tokens before it a query may look at: all, a window, a chunk, the first ones."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pe_bench.errors import InputError
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """The keys j <= i that query i sees, by their columns.
+
+    Without options all of them. The engine needs no T x S mask for it, and caches no more keys
+    than can be seen again.
+
+    Attributes:
+        window: the last `window` keys, the query's own included.
+        chunk: keys of the query's own chunk of this size, as Llama 4 has them.
+        first: besides, this many first keys, whatever the window or chunk.
+    """
+
+    window: int | None = None
+    chunk: int | None = None
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
+        if self.first < 0:
+            raise InputError(f"first must not be negative, not {self.first}")
+
+    @property
+    def kept(self) -> int | None:
+        """Number of last keys that a later query may still see; None: all."""
+        limits = [limit for limit in (self.window, self.chunk) if limit is not None]
+        return min(limits, default=None)
+
+    def hides(self, length: int) -> bool:
+        """Return whether the last of `length` tokens, or one before it, misses a key."""
+        return self.kept is not None and length > self.kept and length - 1 > self.first
+
+    def start(self, column: Tensor) -> Tensor:
+        """Return the column from which a query sees all keys: (...) -> (...)."""
+        start = torch.zeros_like(column)
+        if self.window is not None:
+            start = start.maximum(column - self.window + 1)
+        if self.chunk is not None:
+            start = start.maximum(column - column % self.chunk)
+        return start
+
+    def count(self, column: Tensor) -> Tensor:
+        """Return the number of keys that a query sees: (...) -> (...)."""
+        start = self.start(column)
+        return column + 1 - start + start.clamp(max=self.first)
+
+    def mask(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return True where a query sees a key, (B or 1, 1, T, S).
+
+        Args:
+            query: columns of the queries, (B or 1, T).
+            key: columns of the keys, (B or 1, S).
+        """
+        at_query = query[:, None, :, None]  # (B or 1, 1, T, 1)
+        at_key = key[:, None, None, :]  # (B or 1, 1, 1, S)
+        seen = at_key <= at_query  # (B or 1, 1, T, S)
+        if self.kept is None:
+            return seen
+        recent = at_key >= self.start(at_query)
+        return seen & (recent | (at_key < self.first))
+
+
+EVERYTHING = Visibility()

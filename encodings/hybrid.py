@@ -1,31 +1,44 @@
 """Local and global layers with encodings of their own (Yang et al. 2025, arXiv 2501.18795)."""
 
-from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibility
+from functools import partial
+from typing import ClassVar
+
+from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibility, make_base
 
 
 class Hybrid(Layers):
     """One encoding for most layers, which may see a window or chunks, and one for every n-th.
 
-    It takes the published hybrids apart: `hybrid` alone is NoPE in every 4th layer,
-    `hybrid:global=rope,window=32` is the window alone, `hybrid:window=32` both.
+    It takes the published hybrids apart, of which papers rarely report the parts:
 
-    | published | here |
+    | what | spec |
     |---|---|
-    | 24 layers and more, every 4th global | in fewer than `every` layers the last one is global |
+    | NoPE in every 4th layer: SmolLM3 | `hybrid` |
+    | a window in the other three | `hybrid:global=rope,window=32` |
+    | both: RNoPE-SWA, Command A | `rnope-swa`, or `hybrid:window=32` |
+    | chunks, NoPE with a temperature: Llama 4 | `irope` |
+    | a window and two bases: Gemma | `gemma` |
+
+    In a model of fewer than `every` layers the last one is global. Published windows are 512 to
+    8192 tokens: in a small model they have to be shorter than its texts.
 
     An encoding whose layers share parameters shares them among the local ones and among the
     global ones.
 
     Args:
         local: spec of the encoding of most layers, colons between its options.
-        global_: spec of that of layers every - 1, 2 every - 1, ...
+        global_: spec of that of layers every - 1, 2 every - 1, ...: the option is `global`.
         every: distance of two global layers.
         window: last keys that local layers see; None: all.
         chunk: size of the chunks whose keys local layers see; None: no chunks.
         first: first keys that local layers see besides.
     """
 
-    variants = ("window=8", "local=t5,global=alibi,every=2,chunk=7", "window=5,first=3")
+    variants: ClassVar[tuple[str, ...]] = (
+        "window=8",
+        "local=t5,global=alibi,every=2,chunk=7",
+        "window=5,first=3",
+    )
 
     def __init__(
         self,
@@ -39,13 +52,22 @@ class Hybrid(Layers):
         chunk: int | None = None,
         first: int = 0,
     ) -> None:
-        if every < 1:
-            raise InputError(f"hybrid:every must be at least 1, not {every}")
         if first and window is None and chunk is None:
             raise InputError("hybrid:first has no effect without a window or chunks")
-        step = min(every, model.layers)
-        kinds = [int((layer + 1) % step == 0) for layer in range(model.layers)]
         visible = None
         if window is not None or chunk is not None:
             visible = Visibility(window, chunk, first)
-        super().__init__(model, [local, global_], kinds, [visible, None])
+        makers = [partial(make_base, local), partial(make_base, global_)]
+        super().__init__(model, makers, find_global_layers(model, every), [visible, None])
+
+
+def find_global_layers(model: ModelConfig, every: int) -> list[int]:
+    """Return 1 for every n-th layer, for the last one of fewer layers, and 0 for the others.
+
+    Raises:
+        InputError: `every` is below 1.
+    """
+    if every < 1:
+        raise InputError(f"every must be at least 1, not {every}")
+    step = min(every, model.layers)
+    return [int((layer + 1) % step == 0) for layer in range(model.layers)]

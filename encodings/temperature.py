@@ -36,7 +36,8 @@ class Temperature(Wrapper):
     parameters_per_layer = "H"
     variants = (
         "form=log",
-        "form=llama4,start=8",
+        "form=llama4,start=8,scale=0.2",
+        "form=log-past",
         "form=ministral,start=8",
         "base=alibi,bias=true",
         "base=t5,initial=0.43",

@@ -1,13 +1,12 @@
 """Different encodings in different layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from torch import nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
-from pe_bench.registry import plugins
 from pe_bench.visibility import Visibility
 
 
@@ -19,7 +18,7 @@ class Layers(Encoding):
     which.
 
     Args:
-        specs: of the encodings.
+        makers: of the encodings, given the model's shape and a layer.
         kinds: which of them each layer has.
         visible: which keys the layers of each see; None: as each declares.
     """
@@ -29,7 +28,7 @@ class Layers(Encoding):
     def __init__(
         self,
         model: ModelConfig,
-        specs: Sequence[str],
+        makers: Sequence[Callable[[ModelConfig, int], Encoding]],
         kinds: Sequence[int],
         visible: Sequence[Visibility | None],
     ) -> None:
@@ -40,12 +39,12 @@ class Layers(Encoding):
         self.places: list[int] = []  # of each layer's instance in its group
         made: list[list[Encoding]] = []
         for kind in used:
-            plugin = plugins.load("encoding", specs[kind])
+            make = makers[kind]
             layers = [layer for layer, own in enumerate(kinds) if own == kind]
-            first = plugin.make(model, layers[0])
+            first = make(model, layers[0])
             if first.shared:  # it is that of the first layer, whichever it serves
-                first = plugin.make(model, 0)
-            rest = [] if first.shared else [plugin.make(model, layer) for layer in layers[1:]]
+                first = make(model, 0)
+            rest = [] if first.shared else [make(model, layer) for layer in layers[1:]]
             made.append([first, *rest])
             for encoding in made[-1]:
                 encoding.visible = visible[kind] or encoding.visible

@@ -12,6 +12,7 @@ from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry import plugins
+from pe_bench.registry.options import option_of
 
 NAMES = plugins.names("encoding")
 SPECS = [
@@ -97,7 +98,7 @@ def test_what_shipped_encodings_claim() -> None:
 def test_every_option_is_among_the_variants(name: str) -> None:
     cls = plugins.load("encoding", name).cls
     own = inspect.signature(vars(cls).get("__init__", Encoding.__init__)).parameters.values()
-    options = {p.name for p in own if p.kind is p.KEYWORD_ONLY}
+    options = {option_of(p.name) for p in own if p.kind is p.KEYWORD_ONLY}
     documentation = [inspect.getdoc(cls)]
     for table in vars(cls).get("option_tables", {}).values():
         for choice in table.values():
@@ -106,5 +107,5 @@ def test_every_option_is_among_the_variants(name: str) -> None:
     tried = set(re.findall(r"(\w+)=", ",".join(cls.variants)))
     assert options - tried == set()
     text = "\n".join(filter(None, documentation))
-    documented = set(re.findall(r"^ +(\w+):", text, re.MULTILINE))
+    documented = {option_of(name) for name in re.findall(r"^ +(\w+):", text, re.MULTILINE)}
     assert options - documented == set()

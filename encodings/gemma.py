@@ -1,0 +1,42 @@
+"""RoPE in windows, and of longer waves in every 6th layer (Gemma 3 2025, arXiv 2503.19786)."""
+
+from pe_bench.api import EncodingSpec, ModelConfig
+from pe_bench.encodings.hybrid import Hybrid
+
+
+class Gemma(Hybrid):
+    """Five layers with a window and RoPE of base 10,000, then one with all keys and base 1,000,000.
+
+    | published | here |
+    |---|---|
+    | a window of 1024 tokens in texts of 32 k | a quarter of the training length |
+    | Gemma 3: the global base scaled by 8 for 128 k | not scaled |
+    | Gemma 4: a quarter of the global planes turn | `proportional=0.25` |
+    | QK normalisation | `--model.qk_norm rms` |
+
+    Args:
+        every: distance of two global layers.
+        window: last keys that local layers see; None is a quarter of the training length.
+        proportional: share of the planes that turn in global layers, those of short waves.
+    """
+
+    variants = ("every=2,window=8", "proportional=0.25")
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        every: int = 6,
+        window: int | None = None,
+        proportional: float = 1.0,
+    ) -> None:
+        quarter = max(1, model.train_length // 4)
+        share = "" if proportional == 1 else f":proportional={proportional}"
+        super().__init__(
+            model,
+            layer,
+            global_=EncodingSpec(f"rope:base=1e6{share}"),
+            every=every,
+            window=quarter if window is None else window,
+        )

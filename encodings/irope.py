@@ -1,0 +1,67 @@
+"""Chunked RoPE, and NoPE with a temperature in every 4th layer (Llama 4, Meta 2025)."""
+
+import torch
+from torch import Tensor
+
+from pe_bench.api import EncodingSpec, Layers, ModelConfig, Positions, Visibility
+from pe_bench.encodings.hybrid import find_global_layers
+from pe_bench.encodings.nope import NoPE
+from pe_bench.encodings.rope import RoPE
+from pe_bench.encodings.temperature import Temperature
+
+
+class NormalisedRoPE(RoPE):
+    """RoPE whose queries and keys have a mean square of one."""
+
+    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        q, k = super().transform_qk(q, k, positions)
+        return _normalise(q), _normalise(k)
+
+
+class IRoPE(Layers):
+    """Layers l with (l + 1) % 4 == 0: NoPE, all keys, a temperature; the others: RoPE, chunks.
+
+    A local query sees the keys of its own chunk. Queries and keys of local layers are divided by
+    their root mean square after the rotation. The temperature of n keys is
+    1 + scale ln(1 + floor(n / start)).
+
+    | Llama 4 | here |
+    |---|---|
+    | chunks of 8192, temperature from 8192 keys on | a quarter of and the training length |
+    | frequencies as in Llama 3.1, base 5e5 | `rope`'s |
+
+    The source is the code of transformers (models/llama4); there is no paper.
+
+    Args:
+        every: distance of two layers without positions.
+        chunk: size of a chunk; None is a quarter of the training length.
+        start: keys at which the temperature starts to grow; None is the training length.
+        scale: of the temperature; 0 turns it off.
+    """
+
+    variants = ("every=2,chunk=8,start=8", "scale=0")
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        every: int = 4,
+        chunk: int | None = None,
+        start: int | None = None,
+        scale: float = 0.1,
+    ) -> None:
+        size = max(1, model.train_length // 4) if chunk is None else chunk
+
+        def make_global(model: ModelConfig, layer: int) -> Temperature:
+            nope = EncodingSpec("nope")
+            return Temperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
+
+        makers = [NormalisedRoPE, make_global if scale else NoPE]
+        kinds = find_global_layers(model, every)
+        super().__init__(model, makers, kinds, [Visibility(chunk=size), None])
+
+
+def _normalise(x: Tensor) -> Tensor:
+    """Return x over its root mean square: (B, H, T, D) -> (B, H, T, D)."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)

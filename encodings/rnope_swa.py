@@ -1,0 +1,33 @@
+"""NoPE in every 4th layer, RoPE in a window elsewhere (Yang et al. 2025, arXiv 2501.18795)."""
+
+from pe_bench.api import ModelConfig
+from pe_bench.encodings.hybrid import Hybrid
+
+
+class RNoPESWA(Hybrid):
+    """Layers l with (l + 1) % 4 == 0 see all keys without positions, the others a window of RoPE's.
+
+    `hybrid` takes it apart: `hybrid` is its NoPE alone, `hybrid:global=rope,window=N` its window.
+
+    | paper, Command A | here |
+    |---|---|
+    | a window of 4096 of 8192 tokens trained on at first, of 131072 later | a quarter of them |
+    | a parallel block, LayerNorm | the decoder of all encodings |
+
+    Args:
+        every: distance of two layers without positions.
+        window: last keys that the others see; None is a quarter of the training length.
+    """
+
+    variants = ("every=2,window=8",)
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        every: int = 4,
+        window: int | None = None,
+    ) -> None:
+        quarter = max(1, model.train_length // 4)
+        super().__init__(model, layer, every=every, window=quarter if window is None else window)

@@ -10,7 +10,7 @@ from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.temperature import Temperature
 
 
-class NormalisedRoPE(RoPE):
+class _NormalisedRoPE(RoPE):
     """RoPE whose queries and keys have a mean square of one."""
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ class IRoPE(Layers):
             nope = EncodingSpec("nope")
             return Temperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
 
-        makers = [NormalisedRoPE, make_global if scale else NoPE]
+        makers = [_NormalisedRoPE, make_global if scale else NoPE]
         kinds = find_global_layers(model, every)
         super().__init__(model, makers, kinds, [Visibility(chunk=size), None])
 

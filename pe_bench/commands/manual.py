@@ -11,7 +11,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
-from pe_bench.registry.options import options_of, show, show_type
+from pe_bench.registry.options import option_of, options_of, show, show_type
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.memory import decoder_parameters
 from pe_bench.running.options import RunOptions
@@ -76,7 +76,9 @@ def _own_options(part: type[Any]) -> list[str]:
 
 def _options(cls: type[Any]) -> str:
     options = options_of(cls)
-    lines = [f"  {o.name} = {show(o.default)}  ({show_type(o.annotation)})" for o in options]
+    lines = [
+        f"  {option_of(o.name)} = {show(o.default)}  ({show_type(o.annotation)})" for o in options
+    ]
     return "\n".join(["Options, with their defaults:", *lines]) if lines else ""
 
 

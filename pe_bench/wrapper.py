@@ -62,15 +62,12 @@ class Wrapper(StatefulEncoding):
 
     def __init__(self, model: ModelConfig, layer: int, base: Encoding) -> None:
         super().__init__(model, layer)
-        if isinstance(base, Wrapper):
+        if isinstance(base, Wrapper | Layers):
+            adds = isinstance(base, Wrapper)
+            what = "adds to another encoding itself" if adds else "has several: wrap each of those"
             raise InputError(
                 f"{type(self).__name__} needs a base that stands alone, and "
-                f"{type(base).__name__} adds to another encoding itself"
-            )
-        if isinstance(base, Layers):
-            raise InputError(
-                f"{type(self).__name__} needs a base that is the same in all layers: write "
-                "the wrapper into the base's options"
+                f"{type(base).__name__} {what}"
             )
         self.base = base
         for fact in FACTS:

@@ -15,13 +15,14 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.abacus import Abacus
 from pe_bench.errors import InputError
+from pe_bench.layers import Layers
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import EncodingSpec
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 CLASSES = {name: plugins.load("encoding", name).cls for name in plugins.names("encoding")}
-WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, Wrapper)]
+WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, (Wrapper, Layers))]
 BASES = [name for name in CLASSES if name not in WRAPPERS]
 INTERFACE = vars(Encoding) | vars(StatefulEncoding)
 pytestmark = pytest.mark.usefixtures("four_layers")
@@ -97,14 +98,14 @@ def test_facts_are_those_of_the_base(base: str) -> None:
     own = {"positions", "draw_positions", "embed"}
     assert all(both.overrides(hook) for hook in own)
     private = {name for name in HOOKS if name.startswith("_")}
-    for hook in set(HOOKS) - private - own - {"overrides"}:
+    for hook in set(HOOKS) - private - own - {"overrides", "lead_of", "at_layer"}:
         assert both.overrides(hook) is alone.overrides(hook), hook
 
 
 def test_no_hook_is_left_out() -> None:
     public = {name for name in HOOKS if not name.startswith("_")}
     assert {"positions", "embed", "transform_qk", "prepare", "draw_positions"} <= public
-    assert public - {"bias_matrix"} <= set(vars(Wrapper))
+    assert public - {"bias_matrix", "lead_of", "at_layer"} <= set(vars(Wrapper))
 
 
 def test_a_base_without_state_hands_none_on() -> None:

@@ -226,7 +226,7 @@ def test_bad_hybrids() -> None:
         "hybrid:first=2": "first has no effect without a window or chunks",
         "hybrid:window=0": "window must be at least 1",
         "hybrid:globl=rope": "has no option 'globl' (did you mean 'global'?)",
-        "temperature:base=hybrid": "needs a base that is the same in all layers",
+        "temperature:base=hybrid": "Hybrid has several: wrap each of those",
     }.items():
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", spec).make(CONFIG, 0)

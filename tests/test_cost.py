@@ -69,7 +69,6 @@ def test_recomputing_keeps_less_and_does_more() -> None:
 @pytest.mark.parametrize("spec", some_slow(["rope", "tape", "fire"], ["tape"]))
 def test_short_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = cost(spec)
-    monkeypatch.setattr(training_cost, "REAL_LENGTH", 32)
 
     class Refuses:
         def __enter__(self) -> None:
@@ -82,6 +81,19 @@ def test_short_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.Mo
     assert found.parameters == expected.parameters
     assert found.products == pytest.approx(expected.products, rel=0.05)
     assert found.kept == pytest.approx(expected.kept, rel=0.1)
+
+
+@pytest.mark.parametrize("spec", some_slow(["rope", "tape", "fire"], ["rope"]))
+def test_long_rows_are_computed_from_short_ones(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_length(tokens: int) -> training_cost.TrainingCost:
+        return measure_training(plugins.load("encoding", spec).make, SHAPE, tokens)
+
+    computed = of_length(1024)
+    monkeypatch.setattr(training_cost, "LONGEST", 1024)
+    counted = of_length(1024)
+    assert computed.parameters == counted.parameters
+    assert computed.products == pytest.approx(counted.products, rel=0.05)
+    assert computed.kept == pytest.approx(counted.kept, rel=0.02)
 
 
 @pytest.mark.parametrize("preset", ["small", "mid", "paper"])
@@ -138,7 +150,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", *words.split()]) == 2
-    assert sentence in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert "For one seed" not in printed.out  # which explains a table
 
 
 def test_a_plan_says_what_its_training_takes(

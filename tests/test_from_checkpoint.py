@@ -114,7 +114,10 @@ def test_low_rank_goes_on_from_it(run: Any) -> None:
         ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint says"),
         ({"tokenizer": "bpe:300"}, "--tokenizer has no effect: the checkpoint has its own"),
         ({"tune": True}, "--tune has no effect without --adapt.steps"),
-        ({"origin": "/no/such/folder"}, "there is no"),
+        (
+            {"origin": "/no/such"},
+            "there is no /no/such: give the folder of a checkpoint, or an enc",
+        ),
     ],
 )
 def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:

@@ -10,7 +10,10 @@ from pe_bench.checks.costs import count_products
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder, MakeEncoding
 
-REAL_LENGTH = 256  # tokens of a row with numbers, where shapes alone do not do
+LONGEST = 256
+"""Tokens of a row that is counted; what longer ones take follows from it and one twice as long, to
+a few hundredths. As many as a block of attention has queries, so that both have the same blocks."""
+
 REAL_WORDS = 64  # of a vocabulary, there
 
 
@@ -55,7 +58,7 @@ def measure_training(
         with FakeTensorMode():
             one, two = _count_two(make_encoding, shape, length, narrow, recompute)
     except DataDependentOutputException:  # it looks at numbers
-        one, two = _from_short_rows(make_encoding, shape, length, narrow, recompute)
+        one, two = _count_numbers(make_encoding, shape, length, narrow, recompute)
     more = shape.layers - 1
     return TrainingCost(
         one.parameters + more * (two.parameters - one.parameters),
@@ -67,34 +70,36 @@ def measure_training(
 def _count_two(
     make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
 ) -> tuple[TrainingCost, TrainingCost]:
-    shapes = [replace(shape, layers=layers) for layers in (1, 2)]
-    one, two = [_count(make_encoding, each, length, narrow, recompute) for each in shapes]
-    return one, two
+    """Return what models of one and two layers take.
 
-
-def _from_short_rows(
-    make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
-) -> tuple[TrainingCost, TrainingCost]:
-    """Count on short rows with numbers: a token's products grow linearly with the length.
-
-    The vocabulary's share, which is large and known, is added.
+    A token's products grow linearly with the length of its row.
     """
-    small = replace(shape, vocab_size=min(shape.vocab_size, REAL_WORDS))
-    first = min(length, REAL_LENGTH)
+    first = min(length, LONGEST)
     found = []
     for layers in (1, 2):
-        given = replace(small, layers=layers)
-        near = _count(make_encoding, given, first, narrow, recompute)
-        far = near
+        given = replace(shape, layers=layers)
+        cost = _count(make_encoding, given, first, narrow, recompute)
         if length > first:
             far = _count(make_encoding, given, 2 * first, narrow, recompute)
-        words = shape.vocab_size - small.vocab_size
-        slope = (far.products - near.products) / first
+            slope = (far.products - cost.products) / first
+            cost = replace(cost, products=cost.products + slope * (length - first))
+        found.append(cost)
+    return found[0], found[1]
+
+
+def _count_numbers(
+    make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
+) -> tuple[TrainingCost, TrainingCost]:
+    """Count on rows with numbers and few words; the vocabulary's share is known."""
+    small = replace(shape, vocab_size=min(shape.vocab_size, REAL_WORDS))
+    words = shape.vocab_size - small.vocab_size
+    found = []
+    for cost in _count_two(make_encoding, small, length, narrow, recompute):
         found.append(
             TrainingCost(
-                near.parameters + 2 * words * shape.width,
-                near.products + slope * (length - first) + 6 * words * shape.width,
-                near.kept + 4 * words,  # of the loss, in float32
+                cost.parameters + 2 * words * shape.width,
+                cost.products + 6 * words * shape.width,
+                cost.kept + 4 * words,  # of the loss, in float32
             )
         )
     return found[0], found[1]

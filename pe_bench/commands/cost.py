@@ -23,7 +23,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 def main(args: argparse.Namespace) -> int:
     """Print a table for each task; return the exit code."""
-    from pe_bench.reporting.terminal import wrap
+    from pe_bench.reporting.terminal import plain_table, wrap
     from pe_bench.running.cost import Costs, assumed_speed, find_phases
     from pe_bench.running.options import RunOptions
 
@@ -44,28 +44,35 @@ def main(args: argparse.Namespace) -> int:
     assumed, whose = assumed_speed(options.preset, options.precision)
     speed = args.speed or assumed
     costs = Costs(options.precision)
-    encodings = [plugins.load("encoding", spec) for spec in _expand(args.encoding, "encoding")]
+    encodings = [
+        plugins.load("encoding", spec) for spec in plugins.expand(args.encoding, "encoding")
+    ]
     wrong = False
-    for spec in _expand(args.task, "task"):
+    shown = False
+    for spec in plugins.expand(args.task, "task"):
         try:
             phases = find_phases(options, spec)
         except InputError as error:
             warn(f"{spec}: {error}")
             wrong = wrong or spec in args.task
             continue
-        if any(phase.train.steps for phase in phases):
-            info(f"{spec} · {options.preset}\n\n{_table(costs, encodings, phases, speed)}\n")
-        else:
+        if not any(phase.train.steps for phase in phases):
             info(f"{spec} · {options.preset}: trains nothing\n")
-    why = "given" if args.speed else f"{whose}; --speed"
-    info(wrap(ABOUT.format(speed=speed, why=why)))
+            continue
+        rows = _rows(costs, encodings, phases, speed)
+        if rows:
+            info(f"{spec} · {options.preset}\n\n{plain_table(HEADER, rows)}\n")
+            shown = True
+    if shown:
+        why = "given" if args.speed else f"{whose}; --speed"
+        info(wrap(ABOUT.format(speed=speed, why=why)))
     return BAD_INPUT if wrong else 0
 
 
-def _table(
+def _rows(
     costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]", speed: float
-) -> str:
-    from pe_bench.reporting.terminal import plain_table
+) -> list[list[str]]:
+    """Return a row for each encoding that fits the task's model."""
     from pe_bench.running.display import show_duration
 
     rows = []
@@ -78,15 +85,7 @@ def _table(
         numbers = [_short(cost.parameters), _short(cost.tokens), f"{_short(cost.operations)}FLOP"]
         time = show_duration(cost.operations / speed / 1e12)
         rows.append([encoding.label, *numbers, f"{_short(cost.memory)}B", time])
-    return plain_table(HEADER, rows)
-
-
-def _expand(specs: list[str], kind: plugins.Kind) -> list[str]:
-    """Return the specs, each once, "all" replaced by the names that it stands for."""
-    found: dict[str, None] = {}
-    for spec in specs:
-        found |= dict.fromkeys(plugins.names_of_all(kind) if spec == "all" else [spec])
-    return list(found)
+    return rows
 
 
 def _short(number: float) -> str:

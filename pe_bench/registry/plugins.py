@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ __all__ = [
     "Plugin",
     "TaskSpec",
     "describe",
+    "expand",
     "kinds_of",
     "load",
     "names",
@@ -105,6 +106,14 @@ def names_of_all(kind: Kind) -> list[str]:
     """
     every = names(kind)
     return [n for n in every if not any(n.startswith(f"{other}-") for other in every)]
+
+
+def expand(specs: Sequence[str], kind: Kind) -> list[str]:
+    """Return the specs, each once, "all" replaced by the names that it stands for."""
+    found: dict[str, None] = {}
+    for spec in specs:
+        found |= dict.fromkeys(names_of_all(kind) if spec == "all" else [spec])
+    return list(found)
 
 
 def path_of(kind: Kind, name: str) -> Path:

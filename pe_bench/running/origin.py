@@ -59,6 +59,9 @@ def load_origin(spec: str) -> Plugin:
         InputError: there is no such encoding, or the folder is of a model that cannot be used.
     """
     folder = Path(spec)
+    where = spec.partition(":")[0]
+    if "/" in where and not Path(where).exists():
+        raise InputError(f"there is no {where}: give the folder of a checkpoint, or an encoding")
     if not folder.is_dir() or (folder / "encoding.py").is_file():
         return plugins.load("encoding", spec)
     checkpoint = open_checkpoint(folder)

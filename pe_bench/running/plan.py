@@ -176,7 +176,7 @@ def _load(
         complete: spec -> the spec with what a checkpoint adds, None where there is none.
     """
     loaded: dict[str, Plugin] = {}
-    for spec in _expand(specs, "encoding"):
+    for spec in plugins.expand(specs, "encoding"):
         try:
             plugin = _load_one(spec, complete)
             _check_label(plugin, loaded)
@@ -225,7 +225,7 @@ def _resolve(
     loaded: dict[str, Plugin] = {}
     resolved: list[ResolvedTask] = []
     missing: list[tuple[str, DataError]] = []
-    for spec in _expand(specs, "task"):
+    for spec in plugins.expand(specs, "task"):
         try:
             plugin = plugins.load("task", spec, options.preset)
             _check_label(plugin, loaded)
@@ -255,7 +255,7 @@ def _resolve(
             sentence = warn(f"{label}: {reason}")
             named = "all" not in specs or label in specs
             plan.outcomes.append(Outcome(label, "skipped", (sentence,) if named else ()))
-    if len(resolved) == len(_expand(specs, "task")):
+    if len(resolved) == len(plugins.expand(specs, "task")):
         try:
             check_used(options, resolved)
         except InputError as error:
@@ -284,14 +284,6 @@ def _pair(
         except InputError as error:
             problems.add(f"{encoding.label} on {task.label}", error)
     return pairs
-
-
-def _expand(specs: Sequence[str], kind: plugins.Kind) -> list[str]:
-    """Return the specs, "all" replaced by the names that it stands for, each once."""
-    found: dict[str, None] = {}
-    for spec in specs:
-        found |= dict.fromkeys(plugins.names_of_all(kind) if spec == "all" else [spec])
-    return list(found)
 
 
 def _load_one(spec: str, complete: Callable[[str], str] | None) -> Plugin:

@@ -138,13 +138,6 @@ def test_what_to_type_next(encodings: list[str], says: str) -> None:
     assert ending._suggest(encodings, "lm", "").startswith(says)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "says"), [(3.21, "3.2 s"), (205, "3 min 25 s"), (7322, "2 h 2 min")]
-)
-def test_times_are_as_people_say_them(seconds: float, says: str) -> None:
-    assert ending._show(seconds) == says
-
-
 def test_a_clone_stays_clean(tmp_path: Path) -> None:
     git = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b"]
     shutil.copy(ROOT / ".gitignore", tmp_path)

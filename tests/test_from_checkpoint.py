@@ -66,6 +66,15 @@ def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     assert found[f"{name} -> nope"] != found[f"{name} -> rope"]
 
 
+def test_an_encoding_inside_another_one_has_its_rotation_too(checkpoint: Path) -> None:
+    complete = open_checkpoint(checkpoint).spec
+    assert complete("abacus:base=rope") == "abacus:base=rope:base=300"
+    scaled = "abacus:base=rope:scaling=yarn:factor=4,offset=5"
+    assert complete(scaled) == "abacus:base=rope:base=300:scaling=yarn:factor=4,offset=5"
+    assert complete("abacus:base=rope:base=500") == "abacus:base=rope:base=500"
+    assert complete("abacus") == "abacus" and complete("rope") == "rope:base=300"
+
+
 def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) -> None:
     origin = load_origin(str(checkpoint))
     options = RunOptions(train={"length": 32}, cache=tmp_path)

@@ -9,7 +9,6 @@ from pe_bench.errors import InputError, SavingError, describe_error
 from pe_bench.system.console import info, warn
 
 PAIR = 2
-MINUTE = 60.0
 
 
 def end(
@@ -27,13 +26,14 @@ def end(
     from pe_bench.reporting.leaderboard import summarize
     from pe_bench.reporting.tables import make_tables
     from pe_bench.results.reading import read_record, read_records
+    from pe_bench.running.display import show_duration
 
     try:
         earlier = read_records(results)
     except InputError:  # the report says it
         earlier = []
     info(f"\n{summarize(folders, earlier, wide=wide)}\n")
-    info(f"took {_show(seconds)}; rows are in {results}/runs")
+    info(f"took {show_duration(seconds)}; rows are in {results}/runs")
     option = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
     if report:
         _refresh(folders, results)
@@ -54,6 +54,7 @@ def end(
 def _refresh(folders: Sequence[Path], results: Path) -> None:
     """Write the report; whatever is wrong with it, the runs are done."""
     from pe_bench.reporting.report import write_report
+    from pe_bench.running.display import show_duration
 
     started = time.monotonic()
     try:
@@ -64,7 +65,7 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
     except Exception as error:
         warn(f"no report, {describe_error(error)}: pe-bench report tries again")
     else:
-        took = _show(time.monotonic() - started)
+        took = show_duration(time.monotonic() - started)
         info(f"tables and pictures are in {results}/leaderboard.md, index.html and plots ({took})")
 
 
@@ -87,12 +88,3 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
     if task is None:
         return f"the same with --encoding {DEFAULT_REFERENCE}, to compare with"
     return f"pe-bench run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"
-
-
-def _show(seconds: float) -> str:
-    """Return a time as people say it."""
-    if seconds < MINUTE:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

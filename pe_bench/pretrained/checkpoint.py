@@ -13,7 +13,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
 from pe_bench.pretrained.weights import load_files, make_empty, sample_files
 from pe_bench.registry import plugins
-from pe_bench.registry.options import show, split_spec
+from pe_bench.registry.options import EncodingSpec, show, split_spec
 from pe_bench.text.tokenizer import BpeTokenizer
 
 FILE = re.compile(r"[/\\]|\.py\b")
@@ -69,7 +69,7 @@ class Checkpoint:
         """Return the spec of an encoding with the rotation of this checkpoint.
 
         The base is the checkpoint's where the encoding has one and the spec does not name it; so
-        is the scaling with all of its options. An encoding inside another one is left as it is.
+        is the scaling with all of its options. The same holds for an encoding inside another one.
         """
         return with_rotation(spec, self.config)
 
@@ -152,8 +152,15 @@ def with_rotation(spec: str, config: LlamaConfig) -> str:
     found = plugin.cls.options_of_llama(config.rotation, config.length)
     if SCALING in given:
         found = {name: value for name, value in found.items() if name == "base"}
-    known = {option.name for option in plugins.options_of(plugin.cls)}
-    added = {n: show(v) for n, v in found.items() if n in known and n not in given}
-    options = ",".join(f"{name}={value}" for name, value in {**given, **added}.items())
-    full = f"{where}:{options}" if options else where
-    return plugins.load("encoding", full).label if where in plugins.names("encoding") else full
+    for option in plugins.options_of(plugin.cls):
+        if option.annotation is EncodingSpec:
+            inside = EncodingSpec(given.get(option.name, option.default))
+            given[option.name] = with_rotation(inside, config)
+        elif option.name in found and option.name not in given:
+            given[option.name] = show(found[option.name])
+    nested = isinstance(spec, EncodingSpec)
+    options = (":" if nested else ",").join(f"{name}={value}" for name, value in given.items())
+    full = type(spec)(f"{where}:{options}" if options else where)
+    if where in plugins.names("encoding"):
+        full = type(spec)(plugins.load("encoding", full).label)
+    return full.replace(",", ":") if nested else full

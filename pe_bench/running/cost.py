@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pe_bench.checks.training_cost import TrainingCost, measure_training
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.registry import plugins
-from pe_bench.registry.plugins import Plugin, TaskSpec
+from pe_bench.registry.plugins import Plugin
 from pe_bench.running.display import show_duration
 from pe_bench.running.memory import BYTES_PER_PARAMETER
 from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, preset_of, resolve
+from pe_bench.running.resolve import ResolvedTask, find_start, preset_of, resolve
 from pe_bench.running.run import Run
 from pe_bench.system.files import cache_folder
 from pe_bench.text.corpus import stdlib_corpus
@@ -119,8 +119,7 @@ def find_phases(options: RunOptions, spec: str, *, asked: bool = True) -> list[P
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = preset_of(options, plugin, asked)
-    named = [value for value in plugin.options.values() if isinstance(value, TaskSpec)]
-    start = named[0] if named else preset.starts_from
+    start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
         resolved = resolve(options, spec, asked=asked)
         return [Phase(resolved.label, resolved.train, resolved.model)]

@@ -288,14 +288,15 @@ def _pair(
 
 def _load_one(spec: str, complete: Callable[[str], str] | None) -> Plugin:
     """Return an encoding with what a checkpoint adds, under a label that says what the user did."""
+    plugin = plugins.load("encoding", spec)
     if complete is None:
-        return plugins.load("encoding", spec)
-    full = plugins.load("encoding", complete(spec))
-    short = plugins.load("encoding", spec).label
-    shipped = short.partition(":")[0] in plugins.names("encoding")
-    if not shipped or plugins.load("encoding", complete(short)).label == full.label:
-        return replace(full, label=short)
-    return replace(full, label=spec)  # a default of the encoding, where the checkpoint has another
+        return plugin
+    full = complete(spec)
+    label = plugin.label
+    shipped = label.partition(":")[0] in plugins.names("encoding")
+    if shipped and complete(label) != full:
+        label = spec  # a default of the encoding, where the checkpoint has another
+    return replace(plugins.load("encoding", full), label=label)
 
 
 def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:

@@ -149,18 +149,27 @@ def resolve(
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
 
 
-def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
-    """Return the task that a task starts from: that of its option, else that of its preset.
+def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | None:
+    """Return the spec of the task that a task starts from: its option's, else its preset's.
 
     Raises:
-        InputError: the option has no effect, or nothing can start from that task.
+        InputError: the option has no effect.
     """
     given = [value for value in plugin.options.values() if isinstance(value, TaskSpec)]
     if given and preset.starts_from is None:
         raise InputError(
             f"start={given[0]} has no effect: the preset {options.preset} trains from scratch"
         )
-    spec = given[0] if given else preset.starts_from
+    return given[0] if given else preset.starts_from
+
+
+def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
+    """Return the task that a task starts from.
+
+    Raises:
+        InputError: nothing can start from that task, or the option that names it has no effect.
+    """
+    spec = find_start(options, plugin, preset)
     if spec is None:
         return None
     start = resolve(options, spec, asked=False)

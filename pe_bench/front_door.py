@@ -72,6 +72,8 @@ def run(
     tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
     keep: bool = False,
     jobs: int | None = None,
+    devices: int = 1,
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto",
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
@@ -89,6 +91,8 @@ def run(
             from these, with models of these seeds.
         keep: leave the trained models in the folders of their runs.
         jobs: runs at once, in processes with one thread each; None: one after the other, here.
+        devices: processes that train each run together, each on a device of its own.
+        strategy: of theirs, as on the command line.
         train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
         origin: encoding whose trained models the others go on from, `--from` on the command line.
         adapt: how they go on: `adapt={"steps": 100, "method": "lora"}`; None: not at all.
@@ -130,7 +134,7 @@ def run(
         [seeds] if isinstance(seeds, int) else list(seeds),
         results=Path(results),
         device=device_type,
-        how=How(jobs=jobs),
+        how=How(jobs=jobs, devices=devices, strategy=strategy),
     )
     for outcome in outcomes:
         if outcome.status == "failed":

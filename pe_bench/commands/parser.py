@@ -245,6 +245,19 @@ def make_parser() -> Parser:
         choices=("local", "ray"),
         help="ray: send cells to the Ray cluster of RAY_ADDRESS, or of this machine",
     )
+    grid.add_argument(
+        "--devices",
+        type=_value(int),
+        default=1,
+        metavar="N",
+        help="train each cell in N processes, each on a GPU or CPU of its own; default: 1",
+    )
+    grid.add_argument(
+        "--strategy",
+        default="auto",
+        choices=("auto", "ddp", "fsdp"),
+        help="of --devices: fsdp shares out weights as well as rows; auto (default): ddp",
+    )
     tuning = run.add_argument_group(
         "--tune", "an equal search for every encoding, on draws that are neither trained nor scored"
     )

@@ -57,6 +57,8 @@ def main(args: argparse.Namespace) -> int:
     how = How(
         jobs=args.jobs,
         executor=args.executor,
+        devices=args.devices,
+        strategy=args.strategy,
         shard=Shard(*args.shard) if args.shard else None,
         dry_run=args.dry_run,
     )

@@ -9,12 +9,15 @@ from pathlib import Path
 from time import sleep
 from typing import Literal
 
+import torch
+
 from pe_bench.errors import CRASHES, InputError
 from pe_bench.running.cost import describe_training
 from pe_bench.running.display import Display
 from pe_bench.running.estimate import Estimates, find_records
 from pe_bench.running.executors.executor import Executor
 from pe_bench.running.executors.serial import Serial, execute
+from pe_bench.running.group import Strategy
 from pe_bench.running.options import RunOptions
 from pe_bench.running.overview import Overview
 from pe_bench.running.plan import PlannedRun, make_plan
@@ -33,6 +36,8 @@ class How:
     Attributes:
         jobs: cells that run at once, in processes of their own; None: one after the other, here.
         executor: "local", or "ray" for an existing Ray cluster.
+        devices: processes that train each cell together, each on a device of its own.
+        strategy: of theirs: "ddp", "fsdp", or "auto", which is "ddp".
         shard: the share of the grid to run; None: all of it.
         dry_run: show what there is to do, and do nothing.
 
@@ -42,6 +47,8 @@ class How:
 
     jobs: int | None = None
     executor: Literal["local", "ray"] = "local"
+    devices: int = 1
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     shard: Shard | None = None
     dry_run: bool = False
 
@@ -55,6 +62,34 @@ class How:
                 "--jobs has no effect with --executor ray, where the cluster decides how many "
                 "cells run at once: leave one of them out"
             )
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        if self.devices < 1:
+            raise InputError(f"devices must be at least 1, not {self.devices}")
+        if self.strategy not in ("auto", "ddp", "fsdp"):
+            raise InputError(f"strategy must be auto, ddp or fsdp, not '{self.strategy}'")
+        if self.devices == 1:
+            if self.strategy != "auto":
+                raise InputError(
+                    f"--strategy {self.strategy} has no effect without --devices 2 or more"
+                )
+            return
+        if self.jobs is not None:
+            raise InputError(
+                f"--devices {self.devices} is for one cell at a time, and --jobs {self.jobs} for "
+                "several: leave one of them out"
+            )
+        if self.executor == "ray":
+            raise InputError(
+                f"--devices {self.devices} is for one machine, and --executor ray gives each cell "
+                "one device of the cluster: leave one of them out"
+            )
+
+    @property
+    def together(self) -> Strategy:
+        """The strategy of processes that train together."""
+        return "fsdp" if self.strategy == "fsdp" else "ddp"
 
 
 ONE_BY_ONE = How()
@@ -92,6 +127,8 @@ def run_grid(
         options, encodings, tasks, seeds, results=results, device=device, writes=not how.dry_run
     )
     cells = how.shard.of(plan.runs) if how.shard else plan.runs
+    if how.together == "fsdp":
+        _check_shards([cell for cell in cells if cell.skip is None])
     overview = Overview.of(cells, Estimates(find_records(results), device))
     lines = overview.lines(executor.lanes)
     if how.dry_run:
@@ -118,17 +155,47 @@ def _executor(how: How, options: RunOptions, device: str) -> Executor:
     Raises:
         InputError: it is not there.
     """
-    alone = how.jobs is None and how.executor == "local"
+    _check_devices(how.devices, device)
+    alone = how.jobs is None and how.executor == "local" and how.devices == 1
     threads = threads_of_run(options.preset, device, alone=alone)
     if how.executor == "ray":
         from pe_bench.running.executors.cluster import Cluster
 
         return Cluster(options, device, threads)
-    if how.jobs is not None:
+    if how.jobs is not None or how.devices > 1:
         from pe_bench.running.executors.processes import Processes
 
-        return Processes(how.jobs, options, threads)
+        return Processes(how.jobs or 1, options, threads, how.devices, how.together)
     return Serial(threads)
+
+
+def _check_devices(count: int, device: str) -> None:
+    """Check that there are as many GPUs as processes that train together.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    there = torch.cuda.device_count() if device == "cuda" else count
+    if count > there:
+        raise InputError(
+            f"--devices {count} needs {count} GPUs, and torch sees {there} here: use --devices "
+            f"{there}"
+        )
+
+
+def _check_shards(cells: Sequence[PlannedRun]) -> None:
+    """Check that every weight can be shared out.
+
+    Raises:
+        InputError: an encoding has one without dimensions.
+    """
+    for cell in cells:
+        model = cell.run.resolved.make_empty(cell.run.encoding)
+        if any(parameter.dim() == 0 for parameter in model.parameters()):
+            raise InputError(
+                f"{cell.run.encoding.label} has weights that are single numbers, which --strategy "
+                "fsdp cannot share out: use --strategy ddp"
+            )
 
 
 def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, Outcome]:

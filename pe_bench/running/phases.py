@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,16 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, SavingError
+from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
 from pe_bench.running.adaptation import take_over
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
+from pe_bench.running.group import Group, Phase, Team
 from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
-from pe_bench.running.training import Trained, train
+from pe_bench.running.training import ALONE, Trained, follow, train
 from pe_bench.system.files import locked, saving, slug
 from pe_bench.task import Batch
 
@@ -35,12 +37,14 @@ class Phases:
         results: folder to write to; chosen learning rates are kept in `tuning/`.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
+        team: the processes that train together with this one, if any.
     """
 
     encoding: Plugin
     results: Path
     device: str
     precision: str
+    team: Team | None = None
 
     def trained(
         self,
@@ -81,6 +85,13 @@ class Phases:
         except CRASHES as error:
             raise SharedFailure from error
         folder = folder or self.checkpoint(task, subset, seed, lr)
+        identity = self.identity(task, subset, seed, lr)
+
+        def gather(resumes: bool) -> AbstractContextManager[Group]:
+            if self.team is None:
+                return nullcontext(ALONE)
+            return self.team.gather(Phase(identity, subset, seed, lr, folder, resumes))
+
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title):
@@ -90,12 +101,13 @@ class Phases:
                     batch,
                     replace(task.train, lr=lr),
                     folder=folder,
-                    of=self.identity(task, subset, seed, lr),
+                    of=identity,
                     title=title,
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
                     start=start if task.start and not self.is_loaded else None,
+                    gather=gather,
                 )
             except (SavingError, SharedFailure):
                 raise
@@ -106,6 +118,51 @@ class Phases:
                     raise FirstStepFailure from error
                 raise
         return model.to(self.device), trained
+
+    def follow(self, task: ResolvedTask, phase: Phase, group: Group) -> None:
+        """Train a phase together with the process that leads it.
+
+        Args:
+            task: of the run.
+            phase: of the task, or of what it starts from.
+            group: this process's place.
+
+        Raises:
+            InputError: the phase is none of the run's here.
+        """
+        subset, seed, lr = phase.subset, phase.seed, phase.lr
+        phases, task = self._find(task, phase)
+
+        def batch(step: int) -> Batch:
+            return task.batches.batch(subset, seed, task.first_step + step)
+
+        follow(
+            task.make_model(phases.encoding, seed),
+            batch,
+            replace(task.train, lr=lr),
+            folder=phase.folder,
+            of=phase.identity,
+            seed=seed,
+            device=self.device,
+            precision=self.precision,
+            group=group,
+            resumes=phase.resumes,
+        )
+
+    def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
+        """Return the training and the task that a phase is of.
+
+        Raises:
+            InputError: there is none.
+        """
+        place: ResolvedTask | None = task
+        while place is not None:
+            for phases in (self, self.before):
+                identity = phases.identity(place, phase.subset, phase.seed, phase.lr)
+                if identity == phase.identity:
+                    return phases, place
+            place = place.start
+        raise InputError("code or data have changed since the command was started: run it again")
 
     @property
     def before(self) -> "Phases":

@@ -18,6 +18,7 @@ from pe_bench.results.record import Status
 from pe_bench.results.schema import Measurement
 from pe_bench.running.conditions import code_of
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.running.group import Team
 from pe_bench.running.keeping import is_kept, keep, place_of
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
@@ -72,6 +73,7 @@ class Run:
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
         keep: leave the trained models in the folder of the run.
+        team: the processes that train together with this one, if any.
     """
 
     resolved: ResolvedTask
@@ -81,6 +83,7 @@ class Run:
     device: str
     precision: str
     keep: bool = False
+    team: Team | None = None
 
     @property
     def title(self) -> str:
@@ -90,7 +93,7 @@ class Run:
     @property
     def phases(self) -> Phases:
         """The training of its encoding."""
-        return Phases(self.encoding, self.results, self.device, self.precision)
+        return Phases(self.encoding, self.results, self.device, self.precision, self.team)
 
     @property
     def folder(self) -> Path:

@@ -58,11 +58,17 @@ def make_record(
             "encoding": describe_encoding(resolved, phases.encoding),
             "task": describe_task(resolved),
         },
-        environment=environment.describe(phases.device),
+        environment=environment.describe(phases.device) | _describe_team(phases),
         order=order,
         finished=as_text(datetime.now(UTC)),
         **more,
     )
+
+
+def _describe_team(phases: Phases) -> dict[str, Any]:
+    """Return how many processes train together, and how."""
+    team = phases.team
+    return {"devices": team.devices if team else 1, "strategy": team.strategy if team else None}
 
 
 def as_text(moment: datetime) -> str:

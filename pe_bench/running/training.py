@@ -3,11 +3,13 @@
 Nothing here knows what is being benchmarked.
 """
 
+import copy
 import logging
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from pe_bench.running.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
+from pe_bench.running.group import Group, Together, whole
 from pe_bench.system import environment
 from pe_bench.system.console import Bar, info, progress, warn
 from pe_bench.system.sealed import DamagedError, recall, set_aside
@@ -38,6 +41,11 @@ VERSION = 1
 """Part of every run's settings: raise it when the same batches train another model."""
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
+ALONE = Group()
+
+
+def _alone(resumes: bool) -> AbstractContextManager[Group]:
+    return nullcontext(ALONE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Trained:
         tokens: tokens seen, padding included.
         seconds: wall time, the parts before an interruption included.
         loss: mean training loss of the last tenth of the steps, nats per target.
-        peak_memory_bytes: most memory in use, before an interruption too.
+        peak_memory_bytes: most memory in use by this process, before an interruption too.
         micro_batch: rows that went through the model at once in the end, fewer than asked for
             where memory did not suffice; None: all.
     """
@@ -74,6 +82,7 @@ def train(
     device: str,
     precision: str,
     start: Callable[[], Mapping[str, Tensor]] | None = None,
+    gather: Callable[[bool], AbstractContextManager[Group]] = _alone,
 ) -> Trained:
     """Train a model in place, or load what an earlier call has trained.
 
@@ -88,6 +97,8 @@ def train(
         device: "cpu" or "cuda".
         precision: a key of PRECISIONS.
         start: other weights to start from, called where nothing is trained yet.
+        gather: lets other processes train with this one, from a checkpoint or not, by calling
+            `follow`.
 
     Raises:
         FloatingPointError: the loss is not finite any more.
@@ -104,23 +115,55 @@ def train(
         return _Module(model, config, seed).trained()
     folder.mkdir(parents=True, exist_ok=True)
     methods.prepare(model, config, seed)
-    model.recompute = config.recompute
-    module = _Module(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
-    _fit(module, batch, config, resume, of, title, device, precision)
-    trained = module.trained()
+    kept = recall(lambda: _read_resumable(resume, of, model))
+    if kept:
+        info(f"{title}: goes on from step {kept['global_step']} of {config.steps}")
+    with gather(bool(kept)) as group:
+        trained = _fit(
+            model, batch, config, resume, kept, of, title, seed, device, precision, group
+        )
     methods.finish(model, config)
-    model.recompute = False
     content = {"weights": model.state_dict(), "trained": vars(trained)}
     write_checkpoint(final, content, of=of)
     resume.unlink(missing_ok=True)
     return trained
 
 
+def follow(
+    model: Decoder,
+    batch: Callable[[int], Batch],
+    config: TrainConfig,
+    *,
+    folder: Path,
+    of: str,
+    seed: int,
+    device: str,
+    precision: str,
+    group: Group,
+    resumes: bool,
+) -> None:
+    """Train a model together with the process that called `train`, and write nothing.
+
+    Args:
+        model, batch, config, folder, of, seed, device, precision: as there.
+        group: this process's place, not the first.
+        resumes: go on from the checkpoint.
+    """
+    methods.prepare(model, config, seed)
+    resume = folder / f"resume{SUFFIX}"
+    kept = _read_resumable(resume, of, model) if resumes else None
+    _fit(model, batch, config, resume, kept, of, "", seed, device, precision, group)
+
+
 def read_trained(folder: Path, of: str) -> Trained | None:
     """Return cost and end of a phase that an earlier call of `train` has finished."""
     kept = recall(lambda: read_checkpoint(folder / f"final{SUFFIX}", of=of))
     return Trained(**kept["trained"]) if kept else None
+
+
+def _read_resumable(path: Path, of: str, model: Decoder) -> dict[str, Any]:
+    return _read(path, of, "state_dict", nn.ModuleDict({"model": model}))
 
 
 def _read(path: Path, of: str, name: str, module: nn.Module) -> dict[str, Any]:
@@ -144,32 +187,44 @@ def _set_pickles_aside(folder: Path) -> None:
 
 
 def _fit(
-    module: "_Module",
+    model: Decoder,
     batch: Callable[[int], Batch],
     config: TrainConfig,
     resume: Path,
+    kept: dict[str, Any] | None,
     of: str,
     title: str,
+    seed: int,
     device: str,
     precision: str,
-) -> None:
-    kept = recall(lambda: _read(resume, of, "state_dict", module))
-    if kept:
-        info(f"{title}: goes on from step {kept['global_step']} of {config.steps}")
+    group: Group,
+) -> Trained:
+    """Train a model in place; under "fsdp" only the first process has its weights then."""
+    if not kept:
+        group.spread(model)
+    module = _Module(copy.deepcopy(model) if group.shards else model, config, seed, group)
+    module.model.recompute = config.recompute
+    callbacks: list[Callback] = [_Autosave(resume, config.save_every, group)]
+    if group.rank == 0:
+        callbacks.append(_Progress(title))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        # Losses are a view, which nothing changes in place.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         trainer = L.Trainer(
             accelerator="gpu" if device == "cuda" else device,
-            devices=1,
+            devices=group.size,
+            strategy=Together(group, module.model) if group.size > 1 else "auto",
             precision=PRECISIONS[precision],  # type: ignore[arg-type]  # a literal, checked above
             max_steps=config.steps,
             max_epochs=-1,
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
+            enable_progress_bar=group.rank == 0,
             default_root_dir=resume.parent,
-            callbacks=[_Progress(title), _Autosave(resume, config.save_every)],
+            callbacks=callbacks,
             plugins=[CheckpointFiles(of, kept)],
         )
         try:
@@ -178,14 +233,25 @@ def _fit(
             if isinstance(error.__context__, KeyboardInterrupt):  # what Lightning makes of Ctrl-C
                 raise KeyboardInterrupt from None
             raise
+    module.model.recompute = False
+    if group.shards and group.rank == 0:
+        model.load_state_dict(module.weights)
+    return module.trained()
 
 
 class _Module(L.LightningModule):
-    """Takes one optimizer step per batch; a large batch goes through the model in slices."""
+    """Takes one optimizer step per batch; a large batch goes through the model in slices.
 
-    def __init__(self, model: Decoder, config: TrainConfig, seed: int) -> None:
+    Each process of a group has its share of each slice.
+    """
+
+    def __init__(
+        self, model: Decoder, config: TrainConfig, seed: int, group: Group = ALONE
+    ) -> None:
         super().__init__()
         self.model = model
+        self.group = group
+        self.weights: dict[str, Any] = {}  # in the end, where no process has all of them
         self.train_config = config
         self.seed = seed
         self.automatic_optimization = False
@@ -241,10 +307,12 @@ class _Module(L.LightningModule):
         torch.manual_seed((1_000_003 * self.seed + step) % 2**32)
         scored = (batch.targets != IGNORE).sum().clamp(min=1)
         total = torch.zeros((), device=self.device)
+        lacked = False  # memory
         rows = min(self.slice or len(batch.tokens), len(batch.tokens))
         slices = zip(batch.tokens.split(rows), batch.targets.split(rows), strict=True)
         try:
-            for tokens, targets in slices:  # (b, T) each
+            for rows_of_all in slices:  # (b, T) each
+                tokens, targets = self.group.share(*rows_of_all)
                 loss = self.model.token_losses(tokens, targets).sum() / scored
                 total += loss.detach()
                 extra = self.model.extra_loss()
@@ -252,12 +320,19 @@ class _Module(L.LightningModule):
                     loss = loss + extra * (len(tokens) / len(batch.tokens))
                 self.manual_backward(loss)
         except torch.OutOfMemoryError:
-            if rows == 1:
+            # Under "fsdp" the others wait for this process's weights.
+            if rows <= self.group.size or self.group.shards:
                 raise
+            lacked = True
+        if self.group.any(lacked):
             self.slice = (rows + 1) // 2
             warn(f"memory does not suffice for {rows} rows at once: going on with {self.slice}")
             return None
-        return total
+        return self.group.add_up(self.model.parameters(), total)
+
+    def on_train_end(self) -> None:
+        if self.group.shards:
+            self.weights = whole(self.model.state_dict(), self.group)
 
     def recent_loss(self) -> float:
         """Return the mean loss of the last tenth of the planned steps."""
@@ -341,13 +416,15 @@ class _Stream:
 class _Autosave(Callback):
     """Saves everything needed to resume, at most once in `seconds`."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float, group: Group) -> None:
         self.path = path
         self.seconds = seconds
+        self.group = group
         self.last = time.monotonic()
 
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
-        if time.monotonic() - self.last >= self.seconds and trainer.global_step:
+        due = time.monotonic() - self.last >= self.seconds and trainer.global_step > 0
+        if self.group.any(due and self.group.rank == 0):  # all have to save, or none
             trainer.save_checkpoint(self.path)
             self.last = time.monotonic()
 

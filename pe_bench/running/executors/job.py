@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,9 @@ import torch
 from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.running.adaptation import adapt, go_on
+from pe_bench.running.executors.companions import Companions, join
 from pe_bench.running.executors.serial import execute
+from pe_bench.running.group import Group, Phase, Strategy
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import make_run
 from pe_bench.running.resolve import ResolvedTask, resolve
@@ -37,6 +39,8 @@ class Job:
         since: when the command was started.
         identity: name of the folder that the command expects the run in.
         place: working directory, which paths may be relative to.
+        devices: number of processes that train the cell together.
+        strategy: of theirs, see `Group`.
     """
 
     options: RunOptions
@@ -49,6 +53,8 @@ class Job:
     since: datetime
     identity: str
     place: Path
+    devices: int = 1
+    strategy: Strategy = "ddp"
 
     @classmethod
     def of(cls, run: Run, options: RunOptions, threads: int, since: datetime) -> "Job":
@@ -65,6 +71,38 @@ class Job:
             run.folder.name,
             Path.cwd(),
         )
+
+    def done_by(self, runner: "JobRunner") -> "Outcome | Passed | Unsaved":
+        """Let a runner do it."""
+        return runner.run(self)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process's part in a training phase of a cell, which another process leads.
+
+    Attributes:
+        job: of the cell.
+        phase: the phase.
+        group: the process's place.
+        port: by which the processes find each other.
+    """
+
+    job: Job
+    phase: Phase
+    group: Group
+    port: int
+
+    def done_by(self, runner: "JobRunner") -> "Followed":
+        """Let a runner do it."""
+        return runner.follow(self)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A part is done; or it is not, for the reason in `trouble`."""
+
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +125,7 @@ class Passed:
     """The cell was passed over: another process works on it."""
 
 
-Answer = Line | Bar | Literal["begins"] | Outcome | Passed | Unsaved
+Answer = Line | Bar | Literal["begins"] | Outcome | Passed | Unsaved | Followed
 
 
 class JobRunner:
@@ -100,6 +138,7 @@ class JobRunner:
     def __init__(self, tell: Callable[[Answer], None]) -> None:
         self.tell = tell
         self.tasks: dict[str, ResolvedTask] = {}
+        self.companions: Companions | None = None
 
     def run(self, job: Job) -> Outcome | Passed | Unsaved:
         """Return how a job has ended."""
@@ -107,7 +146,7 @@ class JobRunner:
         title = f"{job.encoding} · {job.task} · seed {job.seed}"
         try:
             with showing(_Silent()):  # the command has said it already
-                run = self.prepare(job)
+                run = self._led(self.prepare(job), job)
             title = run.title
             with showing(view), using_threads(job.threads):
                 return execute(run, lambda: self.tell("begins"), job.since)
@@ -120,6 +159,25 @@ class JobRunner:
                 return Outcome(title, "failed", (warn(f"{title}: {error}"),))
         except CRASHES as error:
             return Outcome(title, "failed", cause=describe_error(error))
+
+    def follow(self, part: Part) -> Followed:
+        """Train a phase together with the process that leads it."""
+        try:
+            with showing(_Silent()), using_threads(part.job.threads):
+                run = self.prepare(part.job)
+                join(part.group, run.device, part.port)
+                run.phases.follow(run.resolved, part.phase, part.group)
+        except CRASHES as error:
+            return Followed(describe_error(error))
+        return Followed()
+
+    def _led(self, run: Run, job: Job) -> Run:
+        """Return a run that this process trains together with others, where its job says so."""
+        if job.devices == 1:
+            return run
+        if self.companions is None:
+            self.companions = Companions(job.devices, job.strategy)
+        return replace(run, team=self.companions.of(job))
 
     def prepare(self, job: Job) -> Run:
         """Return the run of a job.

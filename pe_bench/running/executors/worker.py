@@ -1,7 +1,7 @@
 """A process that runs cells for another one, which it takes from a pipe and answers through it.
 
-`python -m pe_bench.running.executors.worker PIPE LIFE`: the numbers of two open files. The process
-ends when the second one ends, with that of its parent at the latest.
+`python -m pe_bench.running.executors.worker PIPE LIFE GRACE`: the numbers of two open files, and
+seconds. The process ends when the second file ends, with that of its parent at the latest.
 """
 
 import _thread
@@ -20,31 +20,32 @@ from typing import TYPE_CHECKING
 from pe_bench.system.stopping import stopping_cleanly
 
 if TYPE_CHECKING:
-    from pe_bench.running.executors.job import Answer, Job
+    from pe_bench.running.executors.job import Answer, Job, Part
 
-GRACE = 2.0  # seconds that a process has to end by itself
+LOST = 70  # exit code of a process that cannot go on; its last line says why
 
 
-def main(pipe: int, life: int) -> None:
-    """Run the jobs that come through a pipe, until None comes."""
+def main(pipe: int, life: int, grace: float) -> None:
+    """Do what comes through a pipe, until it ends."""
     with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
-        threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
         _be_first_without_memory()
         from pe_bench.running.executors.job import JobRunner  # takes seconds
 
-        channel: Connection[Answer, Job | None] = Connection(pipe)
+        channel: Connection[Answer, Job | Part] = Connection(pipe)
         sys.stdout = _Lines(channel.send, error=False)
         sys.stderr = _Lines(channel.send, error=True)
         runner = JobRunner(channel.send)
-        for job in iter(channel.recv, None):
-            channel.send(runner.run(job))
+        while True:
+            message = channel.recv()
+            channel.send(message.done_by(runner))
 
 
-def _end_with(life: int) -> None:
-    """End this process when a file has ended, with a few seconds to do so in order."""
+def _end_with(life: int, grace: float) -> None:
+    """End this process when a file has ended, with seconds of grace to do so in order."""
     os.read(life, 1)
     _thread.interrupt_main(signal.SIGTERM)
-    time.sleep(GRACE)
+    time.sleep(grace)
     os._exit(128 + signal.SIGTERM)  # all that is written is whole at any moment
 
 
@@ -72,4 +73,4 @@ class _Lines(io.TextIOBase):
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -404,3 +404,18 @@ def test_a_batch_that_a_gpu_can_take_in_slices_is_not_refused(
     memory.check_task_fits(task, "cuda", "bf16")
     with pytest.raises(InputError, match="a batch of 512 sequences"):
         memory.check_task_fits(task, "cpu", "bf16")
+
+
+def test_a_model_that_several_gpus_can_share_out_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = resolve(RunOptions(preset="small"), "flipflop")
+    needed = memory.BYTES_PER_PARAMETER * memory.decoder_parameters(task.model)
+    monkeypatch.setattr(memory, "memory_of", lambda device: 0.9 * needed)
+    monkeypatch.setattr(memory, "batch_bytes", lambda *args: 0)
+    memory.check_task_fits(task, "cuda", "fp32", shards=2)
+    with pytest.raises(InputError, match="for weights, gradients and optimizer"):
+        memory.check_task_fits(task, "cuda", "fp32")
+    monkeypatch.setattr(memory, "memory_of", lambda device: 0.2 * needed)  # in evaluation
+    with pytest.raises(InputError, match="for weights, gradients and optimizer"):
+        memory.check_task_fits(task, "cuda", "fp32", shards=8)

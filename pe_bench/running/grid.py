@@ -124,7 +124,14 @@ def run_grid(
     """
     executor = _executor(how, options, device)
     plan = make_plan(
-        options, encodings, tasks, seeds, results=results, device=device, writes=not how.dry_run
+        options,
+        encodings,
+        tasks,
+        seeds,
+        results=results,
+        device=device,
+        shards=how.devices if how.together == "fsdp" and device == "cuda" else 1,
+        writes=not how.dry_run,
     )
     cells = how.shard.of(plan.runs) if how.shard else plan.runs
     if how.together == "fsdp":

@@ -20,17 +20,23 @@ BYTES_PER_TOKEN = 16  # id and target, each in int64
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def check_task_fits(task: ResolvedTask, device: str, precision: str) -> None:
+def check_task_fits(task: ResolvedTask, device: str, precision: str, shards: int = 1) -> None:
     """Check that a decoder without positions and one training batch fit into memory.
+
+    Args:
+        task: the task.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+        shards: number of GPUs that weights, gradients and optimizer are shared out over.
 
     Raises:
         InputError: they do not.
     """
     if task.start:
-        check_task_fits(task.start, device, precision)
+        check_task_fits(task.start, device, precision, shards)
     available = memory_of(device)
     model = task.model
-    weights = _bytes_per_parameter(task, precision) * decoder_parameters(model)
+    weights = _bytes_per_parameter(task, precision, shards) * decoder_parameters(model)
     if weights > available:
         parts = "weights, gradients and optimizer" if trains_all(task.train) else "weights"
         raise InputError(
@@ -63,9 +69,9 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
         )
 
 
-def _bytes_per_parameter(task: ResolvedTask, precision: str) -> int:
-    if trains_all(task.train):
-        return BYTES_PER_PARAMETER
+def _bytes_per_parameter(task: ResolvedTask, precision: str, shards: int) -> float:
+    if trains_all(task.train):  # one GPU has the whole model in evaluation
+        return max(4, BYTES_PER_PARAMETER / shards)
     return 2 if precision == "bf16" else 4
 
 

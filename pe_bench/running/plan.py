@@ -79,6 +79,7 @@ def make_plan(
     *,
     results: Path,
     device: str,
+    shards: int = 1,
     writes: bool = True,
 ) -> Plan:
     """Return the runs of every encoding on every task under every seed.
@@ -89,6 +90,7 @@ def make_plan(
         seeds: of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
+        shards: see `check_task_fits`.
         writes: whether anything is going to be written.
 
     Raises:
@@ -121,7 +123,7 @@ def make_plan(
         resolved = _go_on(resolved, origin, options, problems)
     for task in resolved:
         fitting = [adapt(e, origin, task) for e in loaded] if origin else loaded
-        pairs = _pair(task, fitting, device, options.precision, problems)
+        pairs = _pair(task, fitting, device, options.precision, shards, problems)
         if not problems.titles:
             plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
         for seed in dict.fromkeys(seeds):
@@ -268,12 +270,13 @@ def _pair(
     encodings: Sequence[Plugin],
     device: str,
     precision: str,
+    shards: int,
     problems: _Problems,
 ) -> list[tuple[Plugin, str | None]]:
     """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
     fits = True
     try:
-        check_task_fits(task, device, precision)
+        check_task_fits(task, device, precision, shards)
     except InputError as error:
         problems.add(task.label, error)
         fits = False

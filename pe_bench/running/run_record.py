@@ -58,17 +58,17 @@ def make_record(
             "encoding": describe_encoding(resolved, phases.encoding),
             "task": describe_task(resolved),
         },
-        environment=environment.describe(phases.device) | _describe_team(phases),
+        environment=_describe_environment(phases),
         order=order,
         finished=as_text(datetime.now(UTC)),
         **more,
     )
 
 
-def _describe_team(phases: Phases) -> dict[str, Any]:
-    """Return how many processes train together, and how."""
-    team = phases.team
-    return {"devices": team.devices if team else 1, "strategy": team.strategy if team else None}
+def _describe_environment(phases: Phases) -> dict[str, Any]:
+    if phases.team is None:
+        return environment.describe(phases.device)
+    return environment.describe(phases.device, phases.team.devices, phases.team.strategy)
 
 
 def as_text(moment: datetime) -> str:

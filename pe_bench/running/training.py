@@ -116,13 +116,12 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     methods.prepare(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
-    kept = recall(lambda: _read_resumable(resume, of, model))
-    if kept:
-        info(f"{title}: goes on from step {kept['global_step']} of {config.steps}")
-    with gather(bool(kept)) as group:
-        trained = _fit(
-            model, batch, config, resume, kept, of, title, seed, device, precision, group
-        )
+    begun = recall(lambda: _read_resumable(resume, of, model))
+    if begun:
+        info(f"{title}: goes on from step {begun['global_step']} of {config.steps}")
+    with gather(bool(begun)) as group:
+        saved = _Saved(resume, of, begun)
+        trained = _fit(model, batch, config, saved, title, seed, device, precision, group)
     methods.finish(model, config)
     content = {"weights": model.state_dict(), "trained": vars(trained)}
     write_checkpoint(final, content, of=of)
@@ -152,8 +151,8 @@ def follow(
     """
     methods.prepare(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
-    kept = _read_resumable(resume, of, model) if resumes else None
-    _fit(model, batch, config, resume, kept, of, "", seed, device, precision, group)
+    saved = _Saved(resume, of, _read_resumable(resume, of, model) if resumes else None)
+    _fit(model, batch, config, saved, "", seed, device, precision, group)
 
 
 def read_trained(folder: Path, of: str) -> Trained | None:
@@ -186,13 +185,20 @@ def _set_pickles_aside(folder: Path) -> None:
             set_aside(DamagedError(folder / name, "is of an earlier version, which kept pickles"))
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A resumable checkpoint: its file, what it belongs to, and its content if it is there."""
+
+    path: Path
+    of: str
+    content: dict[str, Any] | None
+
+
 def _fit(
     model: Decoder,
     batch: Callable[[int], Batch],
     config: TrainConfig,
-    resume: Path,
-    kept: dict[str, Any] | None,
-    of: str,
+    saved: _Saved,
     title: str,
     seed: int,
     device: str,
@@ -200,13 +206,12 @@ def _fit(
     group: Group,
 ) -> Trained:
     """Train a model in place; under "fsdp" only the first process has its weights then."""
-    if not kept:
+    if not saved.content:
         group.spread(model)
     module = _Module(copy.deepcopy(model) if group.shards else model, config, seed, group)
     module.model.recompute = config.recompute
-    callbacks: list[Callback] = [_Autosave(resume, config.save_every, group)]
-    if group.rank == 0:
-        callbacks.append(_Progress(title))
+    callbacks: list[Callback] = [_Progress(title)] if group.rank == 0 else []
+    callbacks.append(_Autosave(saved.path, config.save_every, group))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
@@ -223,12 +228,13 @@ def _fit(
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=group.rank == 0,
-            default_root_dir=resume.parent,
+            default_root_dir=saved.path.parent,
             callbacks=callbacks,
-            plugins=[CheckpointFiles(of, kept)],
+            plugins=[CheckpointFiles(saved.of, saved.content)],
         )
         try:
-            trainer.fit(module, _Stream(batch, module), ckpt_path=resume if kept else None)
+            path = saved.path if saved.content else None
+            trainer.fit(module, _Stream(batch, module), ckpt_path=path)
         except SystemExit as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # what Lightning makes of Ctrl-C
                 raise KeyboardInterrupt from None

@@ -34,11 +34,19 @@ def name_of(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else _processor()
 
 
-def describe(device: str) -> dict[str, Any]:
-    """Return device, versions, and the commit of the code if it runs from a checkout."""
+def describe(device: str, devices: int = 1, strategy: str | None = None) -> dict[str, Any]:
+    """Return device, versions, and the commit of the code if it runs from a checkout.
+
+    Args:
+        device: "cpu" or "cuda".
+        devices: number of processes that train together, each with one.
+        strategy: of several.
+    """
     return {
         "device": name_of(device),
         "device_type": device,
+        "devices": devices,
+        "strategy": strategy,
         "clock": ask_driver("clocks.sm") if device == "cuda" else _cpu_field("cpu MHz"),
         "driver": ask_driver("driver_version") if device == "cuda" else None,
         "cuda": torch.version.cuda,

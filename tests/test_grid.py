@@ -24,7 +24,8 @@ from pe_bench.errors import InputError
 from pe_bench.running import grid
 from pe_bench.running.display import Display, show_duration
 from pe_bench.running.estimate import Estimates, find_records
-from pe_bench.running.executors.job import Job, JobRunner
+from pe_bench.running.executors.job import Job
+from pe_bench.running.executors.runner import JobRunner
 from pe_bench.running.grid import How
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun, make_plan

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOST = 70  # exit code of a process that cannot go on; its last line says why
 
 
 @contextlib.contextmanager

@@ -10,8 +10,7 @@ import time
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from pe_bench.running.executors.worker import LOST
-from pe_bench.system.stopping import SIGNALS
+from pe_bench.system.stopping import LOST, SIGNALS
 
 MODULE = "pe_bench.running.executors.worker"
 

@@ -12,7 +12,8 @@ from pe_bench.errors import InputError, SavingError
 from pe_bench.running.display import Display
 from pe_bench.running.executors.executor import Ended, Executor
 from pe_bench.running.executors.hearing import Hearing
-from pe_bench.running.executors.job import Answer, Job, JobRunner, Passed, Unsaved
+from pe_bench.running.executors.job import Answer, Job, Passed, Unsaved
+from pe_bench.running.executors.runner import JobRunner
 from pe_bench.running.options import RunOptions
 from pe_bench.running.plan import PlannedRun
 from pe_bench.running.run import Outcome

@@ -5,17 +5,14 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from pe_bench.running.executors.child import Child
-from pe_bench.running.executors.worker import LOST
+from pe_bench.running.executors.job import Followed, Job, Part
 from pe_bench.running.group import LONGEST_WAIT, Group, Phase, Strategy, meet
-
-if TYPE_CHECKING:
-    from pe_bench.running.executors.job import Job
+from pe_bench.system.stopping import LOST
 
 HOST = "127.0.0.1"
 PATIENCE = 10.0  # seconds until a failure of another process, which may be this one's too, counts
@@ -41,7 +38,7 @@ class Companions:
         self.store: TCPStore | None = None
         self.done: queue.Queue[Child] = queue.Queue()
 
-    def of(self, job: "Job") -> "Companions":
+    def of(self, job: Job) -> "Companions":
         """Return these for the phases of a job."""
         self.job = job
         return self
@@ -49,8 +46,6 @@ class Companions:
     @contextlib.contextmanager
     def gather(self, phase: Phase) -> Iterator[Group]:
         """Let the others begin a phase, and wait until they have ended it with this process."""
-        from pe_bench.running.executors.job import Part
-
         assert self.job is not None
         first = Group(0, self.devices, self.strategy)
         try:
@@ -78,8 +73,6 @@ class Companions:
 
     def _watch(self, child: Child, number: int) -> None:
         """Hear a process until it ends; what it prints this one prints too."""
-        from pe_bench.running.executors.job import Followed
-
         name = f"process {number} of {self.devices}"
         for answer in iter(child.receive, None):
             if not isinstance(answer, Followed):

@@ -22,23 +22,20 @@ from pe_bench.system.stopping import stopping_cleanly
 if TYPE_CHECKING:
     from pe_bench.running.executors.job import Answer, Job, Part
 
-LOST = 70  # exit code of a process that cannot go on; its last line says why
-
 
 def main(pipe: int, life: int, grace: float) -> None:
     """Do what comes through a pipe, until it ends."""
     with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
         _be_first_without_memory()
-        from pe_bench.running.executors.job import JobRunner  # takes seconds
+        from pe_bench.running.executors.runner import JobRunner  # takes seconds
 
         channel: Connection[Answer, Job | Part] = Connection(pipe)
         sys.stdout = _Lines(channel.send, error=False)
         sys.stderr = _Lines(channel.send, error=True)
         runner = JobRunner(channel.send)
         while True:
-            message = channel.recv()
-            channel.send(message.done_by(runner))
+            channel.send(runner.do(channel.recv()))
 
 
 def _end_with(life: int, grace: float) -> None:

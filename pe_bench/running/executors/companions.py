@@ -72,7 +72,7 @@ class Companions:
         threading.Thread(target=self._watch, args=(child, number), daemon=True).start()
 
     def _watch(self, child: Child, number: int) -> None:
-        """Hear a process until it ends; what it prints this one prints too."""
+        """Hear a process until it ends; what it prints is passed over."""
         name = f"process {number} of {self.devices}"
         for answer in iter(child.receive, None):
             if not isinstance(answer, Followed):

@@ -356,7 +356,7 @@ def test_numbers_and_digests_are_what_they_were(name: str, corpus: Path, stored:
 
 
 def test_nothing_is_stored_that_is_gone(stored: Record) -> None:
-    assert list(stored) == NAMES
+    assert stored.keys() == set(NAMES)
 
 
 OLD = {"digest": "d1", "loss": 2.0, "items": "cafe", "score a": [3, 50.0], "defaults": {"n": 5}}

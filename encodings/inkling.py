@@ -73,14 +73,11 @@ class Inkling(Encoding):
         near = distance.clamp(max=self.extent - 1)
         bias = torch.take_along_dim(by_distance, near, dim=-1)  # (B, H, T, S)
         bias = bias.masked_fill(distance >= self.extent, 0)
-        return bias if self.floor is None else bias * self._temperature(positions, self.floor)
+        factors = self.temperature(positions)  # (B or 1, 1, T)
+        return bias if factors is None else bias * factors[..., None]
 
-    def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+    def temperature(self, positions: Positions) -> Tensor | None:
         if self.floor is None:
-            return q, k
-        return q * self._temperature(positions, self.floor).to(q.dtype), k
-
-    def _temperature(self, positions: Positions, floor: int) -> Tensor:
-        """Return what a query's logits are multiplied by, (B or 1, 1, T, 1)."""
-        keys = (positions.column + 1)[:, None, :, None]  # (B or 1, 1, T, 1)
-        return 1 + self.strength * (keys / floor).clamp(min=1).log()
+            return None
+        keys = positions.count[:, None]  # (B or 1, 1, T)
+        return 1 + self.strength * (keys / self.floor).clamp(min=1).log()

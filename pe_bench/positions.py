@@ -50,14 +50,20 @@ class Positions:
         return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
 
     @property
+    def place(self) -> Tensor:
+        """Place of each query among the keys, (B or 1, T)."""
+        if self.index is not None:
+            return self.index
+        return torch.arange(self.query.shape[1], device=self.query.device)[None]
+
+    @property
     def column(self) -> Tensor:
         """Number of each query in its sequence, from 0, (B or 1, T)."""
-        if self.index is None:
-            return torch.arange(self.query.shape[1], device=self.query.device)[None]
+        place = self.place
         if self.columns is None:
-            return self.index
-        rows = max(len(self.columns), len(self.index))
-        return self.columns.expand(rows, -1).gather(1, self.index.expand(rows, -1))
+            return place
+        rows = max(len(self.columns), len(place))
+        return self.columns.expand(rows, -1).gather(1, place.expand(rows, -1))
 
     @property
     def key_column(self) -> Tensor:
@@ -91,10 +97,7 @@ class Positions:
             queries: their rows, (t,).
             keys: their places in rising order, (s,), or from where to where.
         """
-        places = self.index
-        if places is None:
-            places = torch.arange(self.query.shape[1], device=self.query.device)[None]
-        places = places[:, queries]  # (B or 1, t)
+        places = self.place[:, queries]  # (B or 1, t)
         if isinstance(keys, slice):
             index = places - (keys.start or 0)
         else:

@@ -67,6 +67,7 @@ def test_what_shipped_encodings_claim() -> None:
         "fope",
         "grape-ap",
         "learned",
+        "position-coupling",
         "self-extend",
         "sinusoidal",
     }

@@ -113,6 +113,7 @@ class TaskContext:
         subsets: subsets to run; None: those that the preset runs.
         start: the task that this one starts from, or None.
         extends: the task whose vocabulary this one has, in rows of another length, or None.
+        untrained: a checkpoint of somebody else's is measured as it is.
         hold_out: whether a task on text keeps documents out of training, for choosing a learning
             rate.
     """
@@ -126,6 +127,7 @@ class TaskContext:
     subsets: tuple[str, ...] | None = None
     start: "Task | None" = None
     extends: "Task | None" = None
+    untrained: bool = False
     hold_out: bool = False
 
 

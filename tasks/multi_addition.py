@@ -67,7 +67,7 @@ class MultiAddition(LengthGeneralizationTask):
     vocabulary = Vocabulary(NEXT + 1, tuple(range(FIRST, PLUS)), separator_ids=(EQUALS,))
     presets = {
         "quick": Preset(
-            TrainConfig(steps=2500, batch_size=64, lr=3e-3),
+            TrainConfig(steps=3500, batch_size=64, lr=3e-3),
             TINY,
             {"digits": 3, "operands": 3, "samples": 50, "gate": 95.0},
         ),

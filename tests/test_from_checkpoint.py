@@ -18,6 +18,8 @@ from pe_bench.registry import plugins
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import load_origin, options_from
 from pe_bench.running.resolve import resolve
+from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -102,6 +104,21 @@ def test_scrolls_are_read_with_its_tokenizer(checkpoint: Path, tmp_path: Path) -
     )
     (row,) = frame[frame["subset"] == "qasper"].to_dict("records")
     assert row["metric"] == "f1" and row["encoding"].startswith("tiny-of-ours -> rope [1 step")
+
+
+def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    opened = open_checkpoint(checkpoint)
+    spec = "passkey:vocabulary=tokenizer,samples=1"
+    found = []
+    for adapt in ({}, {"steps": 2}):
+        options = RunOptions(train={"length": 640}, cache=tmp_path, adapt=adapt, origin="x")
+        task = resolve(options_from(options, opened), spec, shape=opened.model).task
+        assert isinstance(task, LengthGeneralizationTask)
+        splits = {cell.split for cell in task.cells("passkey")}
+        found.append((task.gate, splits, bool(task.references())))
+    assert found == [(None, {OOD}, False), (95.0, {ID, OOD}, True)]
 
 
 def test_low_rank_goes_on_from_it(run: Any) -> None:

@@ -120,6 +120,8 @@ def resolve(
         raise InputError(NO_CHECKPOINT)
     start = None if shape else _start(options, plugin, preset)
     context = _context(options, plugin, preset, asked, start)
+    if shape and not options.adapt.get("steps"):
+        context = replace(context, untrained=True)
     task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):

@@ -74,7 +74,7 @@ class Passkey(LengthGeneralizationTask):
     Preset paper is zero-shot, as published: a language model goes on with rows of text of
     `train.length` tokens and never sees a prompt before it is measured, up to twice that length. So
     all cells are out of distribution, there is neither gate nor effective length, and the data are
-    called `zero-shot`.
+    called `zero-shot`. The same holds for a checkpoint (`--from DIR`) that is not trained further.
 
     | published (Zhu et al. 2025) | preset paper |
     |---|---|
@@ -145,8 +145,8 @@ class Passkey(LengthGeneralizationTask):
     ) -> None:
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
-        self.zero_shot = context.start is not None
-        self.factors = ZERO_SHOT_FACTORS if self.zero_shot else EVAL_LENGTH_FACTORS
+        self.zero_shot = context.start is not None or context.untrained
+        self.factors = EVAL_LENGTH_FACTORS if context.start is None else ZERO_SHOT_FACTORS
         # A vocabulary has as many names as the longest prompt of the first training needs.
         first = context.extends or self
         max_length = int(self.factors[-1] * first.length)
@@ -230,7 +230,7 @@ class Passkey(LengthGeneralizationTask):
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return fresh prompts; where none are trained, windows of held-out text."""
-        if self.zero_shot:
+        if self.context.start is not None:
             return self.text.held_out_batch(None, step)
         return super().held_out_batch(subset, step)
 

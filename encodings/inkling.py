@@ -70,8 +70,8 @@ class Inkling(Encoding):
         assert positions.query_features is not None  # `token_features` made them
         by_distance = positions.query_features @ self.profiles  # (B, H, T, extent)
         distance = positions.distance[:, None]  # (B or 1, 1, T, S)
-        near = distance.clamp(max=self.extent - 1)
-        bias = torch.take_along_dim(by_distance, near, dim=-1)  # (B, H, T, S)
+        near = distance.clamp(max=self.extent - 1).expand(*by_distance.shape[:2], -1, -1)
+        bias = by_distance.gather(-1, near)  # (B, H, T, S)
         bias = bias.masked_fill(distance >= self.extent, 0)
         factors = self.temperature(positions)  # (B or 1, 1, T)
         return bias if factors is None else bias * factors[..., None]

@@ -108,7 +108,8 @@ def _chunks(per_key: Tensor) -> Tensor:
 
 def _pick(chunks: Tensor, number: Tensor) -> Tensor:
     """Return a chunk for each query: (B, H, N, CHUNK, F), (B or 1, T) -> (B, H, T, CHUNK, F)."""
-    index = number[:, None, :, None]  # (B or 1, 1, T, 1)
-    picked = torch.take_along_dim(chunks.flatten(3), index, dim=2)  # (B, H, T, CHUNK F)
+    flat = chunks.flatten(3)  # (B, H, N, CHUNK F)
+    shape = (len(flat), flat.shape[1], -1, flat.shape[3])
+    picked = flat.gather(2, number[:, None, :, None].expand(shape))  # (B, H, T, CHUNK F)
     chunk: Tensor = picked.unflatten(3, (CHUNK, -1))
     return chunk

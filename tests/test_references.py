@@ -32,8 +32,10 @@ SYMBOLS = {
     "multi-addition": 12,
     "multiplication": 11,
     "passkey": 10,
+    "posgen": 7,
     "probes": 16,
     "selective-copy": 17,
+    "state-tracking": 2,
 }
 
 

@@ -40,12 +40,12 @@ def test_a_row_by_hand(tmp_path: Path) -> None:
     assert following(task, "recurrent", [1, 0, 2, 3]) == 5
     assert following(task, "chain", [1, 0, 2, 3]) == 6
     assert following(task, "semi-recurrent", [1, 0, 2, 3]) == 6
-    assert following(task, "semi-recurrent", [1, 0, 2, 3, 6]) == 2
+    assert following(task, "semi-recurrent", [1, 0, 2, 3, 6]) == 9
 
 
 @pytest.mark.parametrize("options", [{}, {"modulus": 17, "near": 3}, {"near": 1, "far": 3}])
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, int]) -> None:
+def test_rows_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]) -> None:
     task = make(tmp_path, samples=40, **options)
     given = task.near + task.far
     rows = task.items(rule, Cell(65))
@@ -63,9 +63,9 @@ def test_rows_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, int]
             assert wanted[place] - FIRST_NUMBER == following(task, rule, numbers[:place])
 
 
-@pytest.mark.parametrize("options", [{}, {"modulus": 3, "near": 1}, {"modulus": 2, "near": 3}])
+@pytest.mark.parametrize("options", [{"modulus": 5}, {"modulus": 3, "near": 1}, {"modulus": 2, "near": 3}])
 def test_no_training_row_begins_as_one_of_the_evaluation(
-    tmp_path: Path, options: dict[str, int]
+    tmp_path: Path, options: dict[str, Any]
 ) -> None:
     task = make(tmp_path, samples=400, **options)
     given = task.near + task.far
@@ -113,7 +113,7 @@ def test_tables_of_trigrams_know_a_rule_of_two_numbers_alone(tmp_path: Path) -> 
     for near in (1, 2):
         rows = make(tmp_path, near=near, samples=200).references()["trigram table"]
         floors.append(next(r.value for r in rows if r.subset == f"recurrent-{OOD}"))
-    assert floors[0] > 70 and floors[1] < 30  # guessing: 14; some pairs are never seen
+    assert floors[0] > 60 and floors[1] < 30  # guessing: 9; some pairs are never seen
 
 
 def test_sizes_of_the_paper(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ SYMBOLS = {
     "multi-addition": 12,
     "multiplication": 11,
     "passkey": 10,
-    "posgen": 7,
+    "posgen": 11,
     "probes": 16,
     "selective-copy": 17,
     "state-tracking": 2,

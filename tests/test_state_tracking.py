@@ -38,7 +38,7 @@ def test_items_ask_for_the_last_state(tmp_path: Path, kind: str) -> None:
     task = make(tmp_path, samples=300)
     rows = task.items(kind, Cell(33))
     tokens, targets = rows.batch()
-    states = Counter()
+    states: Counter[int] = Counter()
     for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
         symbols = [token - FIRST_SYMBOL for token in row[1:]]
         assert row[0] == START and len(symbols) == 33

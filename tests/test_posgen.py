@@ -63,7 +63,9 @@ def test_rows_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]
             assert wanted[place] - FIRST_NUMBER == following(task, rule, numbers[:place])
 
 
-@pytest.mark.parametrize("options", [{"modulus": 5}, {"modulus": 3, "near": 1}, {"modulus": 2, "near": 3}])
+@pytest.mark.parametrize(
+    "options", [{"modulus": 5}, {"modulus": 3, "near": 1}, {"modulus": 2, "near": 3}]
+)
 def test_no_training_row_begins_as_one_of_the_evaluation(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:

@@ -25,7 +25,7 @@ class FoPE(Encoding):
     |---|---|
     | code of the paper: sin' = 1 in the other planes, a constant map | 0; `padding=one` |
     | code of the paper: at most D/4 planes, made from all K | all K; `outputs=capped` |
-    | Intern-S1-Pro, in vLLM: sin' = 0, all K, one A and B per key head | the same |
+    | Intern-S1-Pro (vLLM): sin' = 0, all K, one A and B per key head | the same, and its numbers |
     | noise: torch's Xavier of an (H, K, M) tensor, std gain sqrt(2 / (M (H + K))) | the same |
 
     Args:

@@ -19,7 +19,8 @@ class Turning(FromLength):
     """Base of the selections that count turns within L0.
 
     Attributes:
-        turns: least number of turns within L0 of a plane that turns at all.
+        turns: least number of turns within L0 of a plane that turns at all; that the papers have 1
+            could not be verified.
     """
 
     turns: float = 1.0
@@ -41,10 +42,9 @@ class Turning(FromLength):
 
 @dataclass(frozen=True, kw_only=True)
 class HoPE(Turning):
-    """0 for planes of less than `turns` turns within L0 (Chen et al. 2024, arXiv 2410.21216).
+    """0 for planes of few turns within L0 (Chen et al. 2024, arXiv 2410.21216).
 
-    That one turn is the limit is what public implementations do; the paper's own number could not
-    be verified.
+    One turn is the limit in a public implementation of others.
     """
 
     def frequencies(self, theta: Tensor, length: int) -> Tensor:
@@ -53,7 +53,7 @@ class HoPE(Turning):
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped(Scaling):
-    """The slowest planes times a cosine from 1 to 0 (CoPE; Li et al. 2026, arXiv 2602.05258).
+    """The slowest planes fade (clipped RoPE, CoPE; Li et al. 2026, arXiv 2602.05258).
 
     theta_m (1 + cos(pi t / (n - 1))) / 2 for the last n planes, t = 0, 1, ..., n - 1.
 
@@ -89,12 +89,11 @@ class RoPEID(Turning):
 
     theta_m = slowest^(m / (M - 1)) for the first M planes, which are the first and third quarter of
     the channels, and 0 for the others (arXiv 2603.18017). Half of the channels, these quarters and
-    whole turns within training are what its reviewers describe. That the fastest plane turns by 1
-    as in RoPE and the slowest once could not be verified; the paper's temperature is left out, as
-    its constant could not be verified either.
+    whole turns within training are what its reviewers describe; that the fastest plane turns by 1,
+    as in RoPE, could not be verified. The paper's temperature is left out for the same reason.
 
     Attributes:
-        share: M of all planes.
+        share: M / (D/2).
     """
 
     share: float = 0.5

@@ -52,7 +52,15 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     figure = draw_heatmap(table, view, encodings)
     figure.supylabel("tokens", fontsize=10)
     seeds = max(table.seeds(encoding) for encoding in encodings)
-    set_title(figure, f"{MESSAGE}. Means of {seeds} seeds, the best first")
+    floor = table.best_reference()
+    assert floor is not None
+    set_title(
+        figure,
+        f"{MESSAGE}. Means of {seeds} seeds, the best first; white: the best reference, "
+        f"without a model ({floor:.1f} %)",
+    )
+    (bar,) = (axis for axis in figure.axes if axis.get_label() == "<colorbar>")
+    bar.axhline(floor, color="white", linewidth=2)
     numbers = table.numbers(view.subset, view.metric)[["encoding", "length", "second_axis", "mean"]]
     text = numbers.to_csv(index=False, float_format="%.6g") + " ".join(encodings)
     return figure, hashlib.sha256(text.encode()).hexdigest()
@@ -77,6 +85,8 @@ def compose(tables: Sequence[Table]) -> str:
         interval = f"{one.score_low:.2f} to {one.score_high:.2f}"
         row = [one.encoding, f"{one.score:.2f}", interval, block.letters[one.encoding]]
         rows.append([*row, *(_score(table, one.encoding) for table in block.tables)])
+    floors = [_show(table.best_reference()) for table in block.tables]
+    rows.append(["*best reference*", "0.00", "", "", *floors])
     ranked = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{ranked}\n\n{describe(block)}"
 
@@ -92,7 +102,8 @@ def describe(block: Block) -> str:
     how = (
         f"Out of distribution, means of {_range(seeds)} seeds, models of {_range(sizes)} "
         f"parameters{tuned}. Mean score: over {count} tasks, 0 is the best reference without a "
-        "model, 1 is the ceiling; its interval is for other tasks of this kind."
+        "model, 1 is the ceiling; its interval is for other tasks of this kind. In brackets: how "
+        "many seeds learned what was trained, where not all of them did."
     )
     honest = (
         "**Read it like this:** encodings that share a letter as their group cannot be told apart "
@@ -137,9 +148,17 @@ def _heading(table: Table) -> str:
 
 
 def _score(table: Table, encoding: str) -> str:
+    """Return the mean, and how many seeds learned where not all did."""
     scores = table.headline_scores()
     (mean,) = scores[scores["encoding"] == encoding]["mean"]
-    return f"{mean:.1f}" if abs(mean) >= 10 else f"{mean:.3f}"
+    learned, seeds = table.learned(encoding), table.seeds(encoding)
+    return _show(mean) if learned == seeds else f"{_show(mean)} ({learned} of {seeds})"
+
+
+def _show(score: float | None) -> str:
+    if score is None:
+        return ""
+    return f"{score:.1f}" if abs(score) >= 10 else f"{score:.3f}"
 
 
 def _range(values: Collection[int]) -> str:

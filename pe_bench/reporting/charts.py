@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
@@ -109,23 +110,10 @@ def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> Non
     )
 
 
-def draw_reference(axis: Axes, name: str, x: Iterable[float], y: Iterable[float]) -> None:
-    """Draw the score of a reference: a thin grey line with a label at its right end."""
-    places = list(x)
-    values = list(y)
-    axis.plot(places, values, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
-    axis.annotate(
-        name,
-        (places[-1], values[-1]),
-        xytext=(-2, 2),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=8,
-        color=GREY,
-        zorder=0.5,  # behind the numbers
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
-    )
+def draw_reference(axis: Axes, x: Iterable[float], y: Iterable[float]) -> Line2D:
+    """Draw the score of a reference: a thin grey line, which the legend names."""
+    (line,) = axis.plot(list(x), list(y), color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+    return line
 
 
 def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pe_bench.reporting import charts
@@ -39,6 +40,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     )
     chosen = styles(table.encodings)
     handles: dict[str, Any] = {}
+    references: dict[str, Line2D] = {}
     percentages: list[Axes] = []
     logarithmic: dict[str, list[Axes]] = {}
     for axis, view in zip(axes, views, strict=True):
@@ -64,13 +66,13 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         for length, label in trained_lengths(table).items():
             charts.mark_trained(axis, length, label)
         for name, line in best_reference(table, view).items():
-            charts.draw_reference(axis, name, line["length"], line["mean"])
+            references[name] = charts.draw_reference(axis, line["length"], line["mean"])
         if _is_percent(table, view):
             percentages.append(axis)
     _share_percent_range(percentages)
     for alike in logarithmic.values():
         _share_range(alike)
-    _add_legend(figure, table, handles)
+    _add_legend(figure, table, handles, references)
     charts.set_title(figure, _say(table), table.heading, beside=_legend_width(table))
     return figure
 
@@ -89,6 +91,7 @@ def draw_scores(table: Table) -> Figure:
     )
     chosen = styles(table.encodings)
     handles: dict[str, Any] = {}
+    references: dict[str, Line2D] = {}
     step = 0.7 / len(table.encodings)
     for index, encoding in enumerate(table.encodings):
         shift = (index - (len(table.encodings) - 1) / 2) * step
@@ -104,7 +107,8 @@ def draw_scores(table: Table) -> Figure:
     for place, view in enumerate(views):
         for name, line in best_reference(table, view).items():
             value = line["mean"].iloc[0]
-            charts.draw_reference(axis, name, [place - 0.45, place + 0.45], [value, value])
+            ends = [place - 0.45, place + 0.45]
+            references[name] = charts.draw_reference(axis, ends, [value, value])
     ticks = [_describe(table, view) for view in views]
     axis.set_xticks(range(len(views)), ticks)
     axis.tick_params(axis="x", labelsize=8)
@@ -114,7 +118,7 @@ def draw_scores(table: Table) -> Figure:
     axis.set_xlim(-0.6, len(views) - 0.4)
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, trained_lengths(table))
-    _add_legend(figure, table, handles)
+    _add_legend(figure, table, handles, references)
     message = f"{table.task_name}: one part after the other"
     charts.set_title(figure, message, table.heading, beside=_legend_width(table))
     return figure
@@ -276,16 +280,23 @@ def _legend_width(table: Table) -> float:
     return max(1.7, columns * (0.6 + 0.075 * max(map(len, labels))))
 
 
-def _add_legend(figure: Figure, table: Table, handles: Mapping[str, Any]) -> None:
-    """Name the encodings on the right of all panels."""
+def _add_legend(
+    figure: Figure, table: Table, handles: Mapping[str, Any], references: Mapping[str, Line2D]
+) -> None:
+    """Name the encodings on the right of all panels, and the references that are dotted there."""
     bars = "95 % interval over items"
     if _has_seeds(table):
         bars = "sd over seeds"
     elif table.about.measures_time:
         bars = "quartiles"
+    lines = list(handles.values())
+    labels = [table.describe(encoding) for encoding in handles]
+    if references:
+        lines.append(next(iter(references.values())))
+        labels.append("best reference:\n" + ",\n".join(references))
     figure.legend(
-        list(handles.values()),
-        [table.describe(encoding) for encoding in handles],
+        lines,
+        labels,
         loc="outside right upper",
         ncols=math.ceil(len(handles) / LEGEND_ROWS),
         frameon=False,

@@ -45,15 +45,6 @@ function keepApart(values, position, room) {
   return kept.reverse();
 }
 
-// Between two points of a line, where it is farthest from all curves.
-function roomiest(line, curves, fits) {
-  const middles = d3.pairs(line, ([x1, y1], [x2, y2]) => ({x: x1 > 0 && x2 > 0 ? Math.sqrt(x1 * x2) : (x1 + x2) / 2, y: (y1 + y2) / 2, ends: [x1, x2]}));
-  const inside = middles.filter(({x}) => fits(x));
-  if (!middles.length) return {x: line[0][0], y: line[0][1]};
-  const distance = ({y, ends}) => d3.min(curves, ([, curve]) => d3.min(curve.filter(point => ends.includes(point[0])), point => Math.abs(point[1] - y))) ?? 0;
-  return d3.greatest(inside.length ? inside : middles, distance);
-}
-
 function tip(points, words) {
   return Plot.tip(points, Plot.pointer({
     x: "x", y: "y", title: words, fontSize: 12, lineWidth: 30, stroke: "var(--line)", fill: "var(--panel)", maxRadius: 60,
@@ -90,7 +81,6 @@ function curve(chart, width, shown, table) {
   }
   for (const one of chart.references) {
     marks.push(Plot.line(one.points, {stroke: "var(--quiet)", strokeDasharray: "1 3", strokeWidth: 1.5}));
-    marks.push(Plot.text([roomiest(one.points, lit, x => scale(x) > left + 50 && scale(x) < width - right - 50)], {x: "x", y: "y", text: () => one.name, textAnchor: "middle", dy: -7, fill: "var(--quiet)", stroke: "var(--panel)", strokeWidth: 3, fontSize: 11}));
   }
   for (const [, line] of dim) marks.push(Plot.line(line, {stroke: "currentColor", strokeOpacity: .13}));
   lit.forEach(([label, line], order) => {
@@ -125,9 +115,8 @@ function widen([...values], log) {
 function scores(chart, width, shown, table) {
   const lit = Object.entries(chart.series).filter(([label]) => shown.visible.has(label) && shown.on.has(label));
   const marks = [Plot.gridY({stroke: "var(--line)", strokeOpacity: 1})];
-  for (const [x, y, name] of chart.references) {
+  for (const [x, y] of chart.references) {
     marks.push(Plot.ruleY([y], {x1: x - .42, x2: x + .42, stroke: "var(--quiet)", strokeDasharray: "1 3", strokeWidth: 1.5}));
-    if (width > 700) marks.push(Plot.text([[x + .42, y]], {text: () => name, textAnchor: "end", dy: -6, fontSize: 10, fill: "var(--quiet)"}));
   }
   const points = [];
   lit.forEach(([label, line], order) => {

@@ -150,6 +150,11 @@ function panel(draws, caption, {label, says} = {}) {
   return figure;
 }
 
+// Names the dotted lines of a chart.
+function dotted(names) {
+  return names.length ? `dotted: ${[...new Set(names)].join(", ")}` : "";
+}
+
 function legend(table, state, place) {
   const row = make("div", {class: "legend", role: "group", "aria-label": "Curves that are shown"});
   const buttons = table.ranking.map(label => {
@@ -192,10 +197,10 @@ function charts(place) {
   tables.set(place.dataset.charts, state);
   if (kinds.curves || kinds.scores) place.append(legend(table, state, place));
   if (kinds.curves) {
-    const panels = kinds.curves.map(chart => panel(width => curve(chart, width, state, table), `${chart.title}: ${chart.y}`, {says: chart.says}));
+    const panels = kinds.curves.map(chart => panel(width => curve(chart, width, state, table), `${chart.title}: ${chart.y}`, {says: [chart.says, dotted(chart.references.map(one => one.name))].filter(Boolean).join("; ")}));
     place.append(make("div", {class: "panels"}, ...panels));
   }
-  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, panel(width => scores(chart, width, state, table), chart.title)));
+  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, panel(width => scores(chart, width, state, table), chart.title, {says: dotted(chart.references.map(one => one[2]))})));
   for (const [name, list, draws] of [["map", kinds.maps ?? [], heatmap], ["gallery", kinds.galleries ?? [], gallery]]) {
     for (const chart of list) {
       place.append(make("h5", {text: chart.title}));

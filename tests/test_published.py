@@ -42,7 +42,7 @@ def test_every_number_says_where_it_is_from() -> None:
         assert number.spread is None or number.spread > 0
         assert not number.unit.startswith("%") or 0 <= number.value <= 100
     keys = [(n.task, n.subset, n.metric, n.length, n.encoding) for n in load()]
-    assert len(set(keys)) == len(keys) == 161
+    assert len(set(keys)) == len(keys) == 163
 
 
 def test_what_was_not_read_in_a_paper_says_so() -> None:
@@ -76,6 +76,7 @@ def test_numbers_that_wait_are_not_shown() -> None:
         ("copying", {"subset": "reverse-then-copy"}, [18.2, 14.0, 11.5, 0.0, 0.0]),
         ("copying", {"subset": "copy-constant", "encoding": "nope"}, [98.6, 96.3]),
         ("flipflop", {}, []),
+        ("indexing", {"encoding": "pope"}, [94.82]),
         ("state-tracking", {"subset": "parity", "encoding": "nope"}, [97.52, 74.5, 63.3]),
         ("selective-copy", {}, [100.0] * 3),
         ("efficiency", {"metric": "forward_ms"}, [0.256, 0.563, 0.208, 0.556, 0.69]),

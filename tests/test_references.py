@@ -28,6 +28,7 @@ SYMBOLS = {
     "addition": 11,
     "copying": 21,
     "flipflop": 2,
+    "indexing": 32,
     "mqar": 64,
     "multi-addition": 12,
     "multiplication": 11,

@@ -1,0 +1,155 @@
+"""Indirect indexing: the symbol some places left or right of a named one, in longer strings too."""
+
+from typing import Any
+
+import numpy as np
+
+from pe_bench.api import (
+    BASE,
+    FIRST,
+    ID,
+    IGNORE,
+    OOD,
+    SMALL,
+    TINY,
+    Batch,
+    Cell,
+    Headline,
+    LengthGeneralizationTask,
+    Preset,
+    Sequences,
+    TaskContext,
+    TrainConfig,
+    Turn,
+    Vocabulary,
+    collate,
+)
+
+START = FIRST
+FIRST_SYMBOL = FIRST + 1
+EVAL_LENGTH_FACTORS = (0.5, 1, 1.5, 2, 4)
+EVAL_SEED = 20_250_110
+
+
+class Indexing(LengthGeneralizationTask):
+    """Indirect Indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534): `^abcdef+2c`: e.
+
+    A string of distinct symbols, a signed shift and one of the symbols: the answer is the symbol
+    that many places further right (+) or left (-). So a model has to find a place by what is there,
+    and then what is there by its place. The loss is on the answers alone.
+
+    Training draws lengths from `min_symbols` to `max_train_symbols`, shifts of up to `reach` either
+    way that fit into the string and the place of the named symbol, each evenly. Evaluation has
+    `samples` rows for each shift and length: half and all of the longest trained, one symbol more,
+    half as many again, twice and 4 times as many. `left` and `right` are means over the longer
+    strings. A row goes on with further questions about its string, in evaluation of the same shift;
+    it never shows an answer, so that none can be had from an earlier one.
+
+    | published | here |
+    |---|---|
+    | 52 letters, strings of 20 to 40 | the same lengths (preset paper), 4 times as many symbols |
+    | shifts of -15 to 15, as sign and digits | all but 0 that fit, a token each |
+    | source, then shift, delimiters between them | shift, then source: learned sooner |
+    | one question to a string | `questions`, one in preset paper |
+    | 1 million training rows, 100,000 steps of 64 | as many steps on fresh rows (preset paper) |
+    | 10,000 test rows as in training | and longer strings, which are ours |
+    | learning rate to a tenth, linear warm-up of 4000 steps | to zero, the same warm-up |
+
+    Args:
+        min_symbols: symbols of the shortest string in training.
+        max_train_symbols: symbols of the longest string in training.
+        reach: farthest shift.
+        questions: asked about each string; the more, the sooner the task is learned.
+    """
+
+    headline = Headline("accuracy", OOD)
+    cell_metrics = ("accuracy",)
+    autoregressive = False
+    all_subsets = ("grid",)
+    axes = {"length": "symbols of the string", "second": "shift"}
+    presets = {
+        "quick": Preset(
+            # Short strings among the others and many questions, or no encoding gets off the ground.
+            TrainConfig(steps=3000, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
+            TINY.changed(layers=2, init_std=0.05),
+            {"min_symbols": 2, "max_train_symbols": 8, "reach": 2, "questions": 8, "gate": 90.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=128, lr=1e-3),
+            SMALL.changed(heads=4, width=128, mlp_width=384),
+            {"min_symbols": 2, "max_train_symbols": 32, "reach": 8, "questions": 8},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=128, lr=5e-4),
+            SMALL,
+            {"min_symbols": 2, "questions": 8, "samples": 200},
+        ),
+        "paper": Preset(
+            TrainConfig(steps=100_000, batch_size=64, lr=2e-4, warmup=0.04, beta2=0.99),
+            BASE.changed(layers=8, mlp_width=1365),
+            {"samples": 300},
+        ),
+    }
+
+    def __init__(
+        self,
+        context: TaskContext,
+        *,
+        min_symbols: int = 20,
+        max_train_symbols: int = 40,
+        reach: int = 15,
+        questions: int = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, **options)
+        self.check_range(
+            max_train_symbols=(max_train_symbols, 4, 4096),
+            min_symbols=(min_symbols, 2, max_train_symbols // 2),
+            reach=(reach, 1, max_train_symbols // 2 - 1),
+            questions=(questions, 1, 1000),
+        )
+        self.sizes = range(min_symbols, max_train_symbols + 1)
+        self.questions = questions
+        self.shifts = [*range(-reach, 0), *range(1, reach + 1)]
+        self.symbols = 4 * max_train_symbols  # as many as the longest string has
+        self.first_shift = FIRST_SYMBOL + self.symbols + reach  # its token, plus the shift
+        self.vocabulary = Vocabulary(self.first_shift + reach + 1, separator_ids=(START,))
+
+    def cells(self, subset: str) -> list[Cell]:
+        longest = self.sizes[-1]
+        sizes = {longest + 1, *(int(factor * longest) for factor in EVAL_LENGTH_FACTORS)}
+        cells = []
+        for size in sorted(sizes):
+            for shift in self.shifts:
+                groups = () if size <= longest else ("left" if shift < 0 else "right",)
+                split = ID if size <= longest else OOD
+                cells.append(Cell(size, f"{shift:+}", split, groups, "by-length"))
+        return cells
+
+    def items(self, subset: str, cell: Cell) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, cell.length, *cell.second_axis.encode()])
+        return self._rows(rng, [cell.length] * self.samples, int(cell.second_axis))
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        rng = np.random.default_rng([seed, step])
+        sizes = rng.integers(self.sizes.start, self.sizes.stop, self.train.batch_size)
+        return self._rows(rng, sizes.tolist()).batch()
+
+    def _rows(self, rng: np.random.Generator, sizes: list[int], shift: int = 0) -> Sequences:
+        """Return strings of these lengths with questions of a shift; 0: of any that fits."""
+        rows = []
+        answers = []
+        for size in sizes:
+            text = FIRST_SYMBOL + rng.permutation(self.symbols)[:size]
+            shifts = [shift or other for other in self.shifts if abs(other) < size]
+            row = [Turn([START, *text])]
+            answer = [Turn([START, *text])]
+            for moved in rng.choice(shifts, self.questions):
+                source = rng.integers(max(0, -moved), size - max(0, moved))
+                row.append(Turn([self.first_shift + moved], [text[source]]))
+                answer.append(Turn([self.first_shift + moved], [text[source + moved]]))
+            rows.append(row)
+            answers.append(answer)
+        asked = collate(rows)
+        targets = np.where(asked.scored, collate(answers).ids, IGNORE)
+        return Sequences(asked.ids, asked.scored, asked.lengths, targets)

@@ -1,0 +1,116 @@
+"""Indexing: answers follow from the question, every place comes up, means are what they say."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Oracle, make_task, means, measure
+
+from pe_bench.config import IGNORE
+from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.tasks.indexing import FIRST_SYMBOL, START, Indexing
+
+
+def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Indexing:
+    return make_task(Indexing, tmp_path, preset, **options)
+
+
+def solve(task: Indexing, row: list[int]) -> dict[int, tuple[int, int, int]]:
+    """At the place of each question's end, read from a row: the answer, its place, the shift."""
+    reach = max(task.shifts)
+    zero = FIRST_SYMBOL + task.symbols + reach  # the token of a shift of 0, if there were one
+    first = next(place for place, token in enumerate(row) if token >= zero - reach)
+    start, *text = row[:first]
+    assert start == START and len(set(text)) == len(text) and min(text) >= FIRST_SYMBOL
+    found = {}
+    for end in range(first + 1, len(row), 2):
+        shift = row[end - 1] - zero
+        place = text.index(row[end]) + shift
+        assert 0 < abs(shift) <= reach and 0 <= place < len(text)
+        found[end] = (text[place], place, shift)
+    return found
+
+
+def asked(targets: list[int]) -> dict[int, int]:
+    return {place: target for place, target in enumerate(targets) if target != IGNORE}
+
+
+@pytest.mark.parametrize(("size", "shift"), [(4, "+1"), (8, "-2"), (9, "+2"), (32, "-1")])
+def test_items_have_the_right_answers(tmp_path: Path, size: int, shift: str) -> None:
+    task = make(tmp_path, samples=100)
+    tokens, targets = task.items("grid", Cell(size, shift)).batch()
+    places: Counter[int] = Counter()
+    for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
+        solved = solve(task, row)
+        assert asked(wanted) == {end: answer for end, (answer, _, _) in solved.items()}
+        assert {moved for _, _, moved in solved.values()} == {int(shift)}
+        assert len(row) == 1 + size + 2 * task.questions
+        places.update(place for _, place, _ in solved.values())
+    away = abs(int(shift))
+    possible = range(away, size) if int(shift) > 0 else range(size - away)
+    assert set(places) == set(possible)
+    assert (task.items("grid", Cell(size, shift)).ids == tokens.numpy()).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_train_symbols": 20, "reach": 9, "questions": 1}])
+def test_training_draws_lengths_and_shifts_evenly(tmp_path: Path, options: dict[str, Any]) -> None:
+    task = make(tmp_path, **options)
+    reach = max(task.shifts)
+    sizes: Counter[int] = Counter()
+    shifts: Counter[int] = Counter()
+    trained = set()
+    for step in range(25):
+        tokens, targets = task.batch(None, 3, step)
+        assert tokens.shape[1] <= task.train_length
+        for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
+            row = [token for token in row if token]  # padding is 0
+            solved = solve(task, row)
+            assert asked(wanted) == {end: answer for end, (answer, _, _) in solved.items()}
+            size = len(row) - 1 - 2 * task.questions
+            sizes[size] += 1
+            shifts.update(moved for _, _, moved in solved.values() if size > reach)
+            trained.add(tuple(row[: size + 3]))
+    shares = [sizes[size] * len(task.sizes) / sizes.total() for size in task.sizes]
+    assert shares == pytest.approx([1] * len(task.sizes), abs=0.35)
+    shares = [shifts[shift] * len(task.shifts) / shifts.total() for shift in task.shifts]
+    assert shares == pytest.approx([1] * len(task.shifts), abs=0.35)
+    for cell in task.cells("grid"):
+        rows = task.items("grid", cell).ids[:, : cell.length + 3].tolist()
+        assert not trained & {*map(tuple, rows)}
+
+
+def solver(task: Indexing, most: int, rightmost: int) -> Oracle:
+    """Answers strings of up to `most` symbols, and shifts of up to `rightmost`."""
+
+    def answer(ids: list[int]) -> list[int]:
+        written = [0] * len(ids)
+        size = len(ids) - 1 - 2 * task.questions
+        for end, (symbol, _, shift) in solve(task, ids).items():
+            written[end] = symbol if size <= most and shift <= rightmost else 0
+        return written
+
+    return Oracle(answer)
+
+
+def test_means_and_effective_length(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=3)
+    rows = measure(task, solver(task, 12, 1), tmp_path)
+    found = {name: row.value for name, row in means(task, rows, "accuracy").items()}
+    assert found == {ID: 75, OOD: 37.5, "left": 50, "right": 25}
+    curve = {r.length: r.value for r in task.summarize(rows) if r.subset == "by-length"}
+    assert curve == {4: 75, 8: 75, 9: 75, 12: 75, 16: 0, 32: 0}
+    task.gate = 70.0
+    (effective,) = means(task, rows, "effective_length").values()
+    assert effective.value == 12
+
+
+def test_no_table_of_neighbours_knows_the_answers(tmp_path: Path) -> None:
+    for rows in make(tmp_path).references().values():
+        assert all(row.value < 12 for row in rows)
+
+
+def test_sizes_of_the_paper(tmp_path: Path) -> None:
+    task = make(tmp_path, "paper")
+    assert task.sizes == range(20, 41) and (min(task.shifts), max(task.shifts)) == (-15, 15)
+    assert task.train.steps * task.train.batch_size == 6_400_000 and task.questions == 1

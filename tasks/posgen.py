@@ -31,7 +31,7 @@ EVAL_SEED = 20_250_109
 HELD_OUT = 8  # every so many-th beginning is kept for the evaluation
 
 
-class PosGen(LengthGeneralizationTask):
+class Posgen(LengthGeneralizationTask):
     """PosGen (Wang et al. 2024, arXiv 2403.00071): `^ 1 0 2 3 5 10 7 ..`, sums modulo 11.
 
     In longer texts, tokens tend to be harder to predict, and stand at new positions. Here every

@@ -9,14 +9,14 @@ from helpers import Oracle, make_task, means, measure
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
-from pe_bench.tasks.posgen import FIRST_NUMBER, RULES, START, PosGen
+from pe_bench.tasks.posgen import FIRST_NUMBER, RULES, START, Posgen
 
 
-def make(tmp_path: Path, preset: str = "quick", **options: Any) -> PosGen:
-    return make_task(PosGen, tmp_path, preset, subsets=RULES, **options)
+def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Posgen:
+    return make_task(Posgen, tmp_path, preset, subsets=RULES, **options)
 
 
-def following(task: PosGen, rule: str, numbers: list[int]) -> int:
+def following(task: Posgen, rule: str, numbers: list[int]) -> int:
     """The number after these, by the words of the docstring."""
     near, far = task.near, task.far
     if rule == "recurrent":
@@ -80,7 +80,7 @@ def test_no_training_row_begins_as_one_of_the_evaluation(
     assert len(measured) == -(-(task.modulus**given) // 8)
 
 
-def solver(task: PosGen, rule: str, most: int) -> Oracle:
+def solver(task: Posgen, rule: str, most: int) -> Oracle:
     """Follows a rule up to a length, then writes what is no number."""
 
     def answer(ids: list[int]) -> list[int]:

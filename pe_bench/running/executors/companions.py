@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from pe_bench.running.group import LONGEST_WAIT, Group, Phase, Strategy, meet
 from pe_bench.system.stopping import LOST
 
 HOST = "127.0.0.1"
+NOTICE = 1.0  # seconds until the death of another process shows
 PATIENCE = 10.0  # seconds until a failure of another process, which may be this one's too, counts
 
 
@@ -61,6 +63,12 @@ class Companions:
             yield first
             for _ in self.children:
                 self.done.get()
+        except RuntimeError:  # such as a connection that is lost
+            time.sleep(NOTICE)
+            if any(child.process.poll() is not None for child in self.children):
+                threading.Event().wait()  # the one that watches it ends this process
+            self._end()
+            raise
         except BaseException:
             self._end()
             raise

@@ -123,7 +123,10 @@ def test_inkling(golden: Any, floor: int | None, name: str) -> None:
     positions = at(14, features)
     if floor is None:
         arrays.check("bias", visible(encoding.bias(positions)), where=torch.ones(14, 14).tril() > 0)
-    q, k = encoding.transform_qk(arrays["q"], arrays["k"], positions)
+    q, k = arrays["q"], arrays["k"]
+    factors = encoding.temperature(positions)
+    if factors is not None:
+        q = q * factors[..., None]
     terms = terms_of(encoding, 14, features)
     for backend in ("eager", "sdpa", "blocked"):
         arrays.check(name, attend(q, k, arrays["v"], terms, backend=backend))

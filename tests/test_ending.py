@@ -59,6 +59,17 @@ def test_baselines_that_were_exported_stand_beside(capsys: pytest.CaptureFixture
     assert "next: pe-bench compare nope rope" in out
 
 
+def test_tuned_baselines_stand_below(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--encoding", "rope", "--tune", "--no-report") == 0
+    assert run("--encoding", "alibi", "--train.lr", "0.1", "--no-report") == 0
+    capsys.readouterr()
+    assert run("--encoding", "nope", "--no-report") == 0
+    own, words, below = capsys.readouterr().out.partition("Measured before under the same settings")
+    assert words and "but with a learning rate tuned" in below
+    assert "nope" in own and "rope" not in own.partition("next:")[0]
+    assert "rope" in below.partition("took")[0] and "alibi" not in own + below.partition("took")[0]
+
+
 def test_memory_is_that_of_one_run() -> None:
     """A large one before does not count, where the system can tell."""
     large = bytearray(600 * 2**20)

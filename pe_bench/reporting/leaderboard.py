@@ -14,6 +14,7 @@ from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.results.identity import digest_settings
 from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
 from pe_bench.results.statistics import wilson
@@ -21,6 +22,10 @@ from pe_bench.results.views import Column
 
 UNLIMITED = 10_000  # characters of a line
 LEARNED = "seeds that learned"
+TUNED = (
+    "Measured before under the same settings, but with a learning rate tuned for each encoding: to "
+    "compare with, not to be ranked together."
+)
 COSTS = {"seconds": ("seconds", 1), "peak_memory_bytes": ("MiB", 2**20)}  # heading, unit
 
 
@@ -62,7 +67,8 @@ def summarize(
 
     Args:
         folders: of the runs.
-        earlier: other runs, shown beside those under their settings.
+        earlier: other runs, shown beside those under their settings; below them, if they differ
+            in tuned learning rates alone.
         wide: whether all columns are shown, however wide the terminal is.
     """
     records = [read_record(folder) for folder in sorted(set(folders))]
@@ -71,7 +77,8 @@ def summarize(
     beside = [one for one in earlier if one.status == "done" and one.folder not in given]
     settings = {record.settings_digest for record in records}
     parts = []
-    for table in make_tables([*records, *beside]):
+    tables = make_tables([*records, *beside])
+    for table in tables:
         if table.about.settings_digest not in settings:
             continue
         comparison = compare_table(table)
@@ -85,7 +92,19 @@ def summarize(
         if (table.about.settings or {}).get("tune"):
             marks += " " + " ".join(describe_tuning(table))
         parts += [wrap(table.heading), shown, wrap(marks)]
+        for other in tables:
+            if other.about.settings_digest not in settings and _differ_in_tuning(table, other):
+                parts += [wrap(TUNED), brief_table(other, compare_table(other))]
     return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
+
+
+def _differ_in_tuning(table: Table, other: Table) -> bool:
+    """Return whether the other table has tuned learning rates, and nothing else is different."""
+    own, others = dict(table.about.settings), dict(other.about.settings)
+    if own.pop("tune", None) or not others.pop("tune", None):
+        return False
+    alike = own.keys() == others.keys() and own["task"] == others["task"]
+    return alike and digest_settings(own) == digest_settings(others)
 
 
 def brief_table(table: Table, comparison: Comparison) -> str:

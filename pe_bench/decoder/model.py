@@ -269,7 +269,9 @@ class Decoder(nn.Module):
             query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
         if not trusted:
             _refuse_past_table(encoding.max_position, query, length - 1 if counted else None)
-        return Positions(query, ids, index, counted=counted and index is None)
+        counted = counted and index is None
+        # Given here too, as torch.compile cannot follow a dataclass to a default of its own kind.
+        return Positions(query, ids, index, visible=encoding.visible, counted=counted)
 
 
 def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -> None:

@@ -20,7 +20,6 @@ class PoPE(Encoding):
 
     | published code | here |
     |---|---|
-    | queries and keys of 2 D channels | D until the sum is made: smaller caches, no fused kernel |
     | authors' code not found | numbers of PoPE-pytorch, an independent implementation (MIT) |
     | a share of the channels that turn, and axes of pictures | left out |
 
@@ -47,19 +46,18 @@ class PoPE(Encoding):
         if base <= 1:
             raise InputError(f"the base of the rotation must be greater than 1, not {base}")
         self.base = base
+        self.qk_width = 2 * model.head_dim
         self.shift = nn.Parameter(torch.zeros(model.heads, model.head_dim))
         if start == "uniform":
             nn.init.uniform_(self.shift, -2 * math.pi, 0)
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        """Return the lengths of all channels."""
-        return F.softplus(q), F.softplus(k)
-
-    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        """Return points in the plane, twice the channels; a key has no shift, its queries do."""
+        angles = self.angles(positions.query)  # (B or 1, 1, T, D)
         shift = self.shift.clamp(-2 * math.pi, 0)[:, None]  # (H, 1, D)
-        q = polar(q, self.angles(positions.query) - shift)  # (B, H, T, 2 D)
-        k = polar(k, self.angles(positions.key))  # (B, H, S, 2 D)
-        return q @ k.mT / math.sqrt(self.model.head_dim)
+        # Attention divides by the root of 2 D.
+        lengths = math.sqrt(2) * F.softplus(q)  # (B, H, T, D)
+        return polar(lengths, angles - shift), polar(F.softplus(k), angles)
 
     def angles(self, ids: Tensor) -> Tensor:
         """Return the angle of each channel, (B or 1, T) -> (B or 1, 1, T, D) float64."""

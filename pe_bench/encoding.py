@@ -133,6 +133,9 @@ class Encoding(nn.Module):
 
     # Page 2: content.
 
+    qk_width: int | None = None
+    """Channels of the queries and keys that `transform_qk` returns, None for those it is given."""
+
     divide_scores: bool = True
     """The product of queries and keys is divided by sqrt(D)."""
 

@@ -81,7 +81,6 @@ def test_what_shipped_encodings_claim() -> None:
         "grape-ap",
         "lm-infinite",
         "path",
-        "pope",
         "rerope",
         "self-extend",
         "stick-breaking",

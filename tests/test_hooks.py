@@ -61,6 +61,10 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
         {"transform_qk": lambda self, q, k, positions: (q, k.repeat(1, 2, 1, 1))},
         "transform_qk returned k (2, 4, 7, 16), expected (2, 2, 7, 16)",
     ),
+    "queries of another width than declared": (
+        {"qk_width": 32, "transform_qk": lambda self, q, k, positions: (q, k)},
+        "transform_qk returned q (2, 4, 7, 16), expected (2, 4, 7, 32)",
+    ),
     "queries alone": (
         {"transform_qk": lambda self, q, k, positions: q},
         "transform_qk returned (2, 4, 7, 16), expected a pair (q, k)",

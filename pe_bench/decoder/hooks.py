@@ -86,8 +86,9 @@ def transform_qk(
             "expected a pair (q, k)"
         )
     new_q, new_k = pair
-    _check(encoding, "transform_qk", new_q, q.shape, part="q ")
-    _check(encoding, "transform_qk", new_k, k.shape, part="k ")
+    width = encoding.qk_width or q.shape[-1]
+    _check(encoding, "transform_qk", new_q, (*q.shape[:3], width), part="q ")
+    _check(encoding, "transform_qk", new_k, (*k.shape[:3], width), part="k ")
     return new_q.to(q.dtype), new_k.to(k.dtype)
 
 

@@ -23,6 +23,7 @@ METRICS = {
     "accuracy": Metric("accuracy", "%", higher_is_better=True),
     "token_accuracy": Metric("token accuracy", "%", higher_is_better=True),
     "correct_prefix": Metric("answer before the first mistake", "%", higher_is_better=True),
+    "string_match_all": Metric("string match (all)", "%", higher_is_better=True),
     "accuracy_per_byte": Metric("accuracy per byte", "%", higher_is_better=True),
     "f1": Metric("F1", "%", higher_is_better=True),
     "em": Metric("exact match", "%", higher_is_better=True),

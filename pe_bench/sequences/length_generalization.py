@@ -236,11 +236,20 @@ class LengthGeneralizationTask(Task):
             references = shared or self._references(subset)
             for cell in self.cells(subset):
                 batch = self.items(subset, cell).batch()
-                for name, scores in references.scores(batch).items():
-                    rows[name] += [items.row() for items in self.measure(subset, cell, scores)]
-        for found in rows.values():
-            found += [replace(row, status="ranked") for row in self.summarize(found)]
+                found = {**references.scores(batch), **self.own_references(subset, cell)}
+                for name, scores in found.items():
+                    measured = [items.row() for items in self.measure(subset, cell, scores)]
+                    rows.setdefault(name, []).extend(measured)
+        for some in rows.values():
+            some += [replace(row, status="ranked") for row in self.summarize(some)]
         return rows
+
+    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
+        """Return the scores of a cell's items for references that this task alone has, by name.
+
+        They are the same names for all cells.
+        """
+        return {}
 
     def _references(self, subset: str | None) -> References:
         """Return the references that know the training batches of a phase."""

@@ -76,6 +76,7 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
     | `accuracy` | of the tokens of all items together; after correct tokens |
     | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
+    | `string_match_all` | of an item's answers, mean over items; anywhere in what is written |
     """
     ones = np.ones(len(scores.counts), dtype=np.int64)
     if metric == "exact_match":
@@ -83,7 +84,7 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     if metric == "correct_prefix":
         return scores.leading / scores.counts, ones
     assert scores.correct is not None
-    if metric == "token_accuracy":
+    if metric in ("token_accuracy", "string_match_all"):
         return scores.correct / scores.counts, ones
     return scores.correct, scores.counts
 

@@ -63,12 +63,64 @@ for _format in FORMATS.values():
     TEXTS += [re.sub(BLANK, "", text) for text in (_format.head, _format.fact, _format.question)]
 
 
-class Prompts:
-    """Writer of prompts of every kind.
+class Pieces:
+    """Pieces of text as ids, and the filler around lines.
 
     Args:
         tokenizer: encodes all texts.
         max_length: tokens of the longest prompt.
+        names: words that stand for something, all different.
+
+    Attributes:
+        encode: returns the ids of a piece.
+        begin: returns the ids of a text that a prompt begins with.
+        encode_name: returns the ids of a name of this index, with a space before it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int, names: list[str]) -> None:
+        self.bos = tokenizer.bos
+        self.names = names
+        self.encode = cache(lambda text: tokenizer.encode(text).tolist())
+        self.begin = cache(lambda text: [self.bos, *tokenizer.encode_text(text).tolist()])
+        self.encode_name = cache(lambda index: self.encode(f" {names[index]}"))
+        copies = 2 + max_length // len(self.encode(FILLER))
+        self.filler = self.encode(" ".join([FILLER] * copies))
+
+    def hide(
+        self, head: list[int], lines: list[list[int]], cuts: list[float], length: int
+    ) -> list[int]:
+        """Return a context of `length` tokens: the head, then the lines with filler around them.
+
+        Args:
+            head: ids that it begins with.
+            lines: ids of each line.
+            cuts: where each line is, as a fraction of the filler, in ascending order.
+            length: tokens, at least those of head and lines.
+        """
+        room = length - len(head) - sum(map(len, lines))
+        first, *filler = self._filler_lines(cuts, room)
+        context = head + first
+        for line, filler_line in zip(lines, filler, strict=True):
+            context += line + filler_line
+        return context
+
+    def _filler_lines(self, cuts: list[float], room: int) -> list[list[int]]:
+        """Return `room` tokens of filler, cut into lines at these fractions of it."""
+        ends = [0, *(round(cut * room) for cut in cuts), room]
+        sizes = [end - start for start, end in pairwise(ends)]
+        # The newline of an empty line would merge with the newline before it in many vocabularies.
+        empty = sizes.count(1)
+        sizes = [0 if size == 1 else size for size in sizes]
+        sizes[sizes.index(max(sizes))] += empty
+        newline = self.encode("\n")
+        return [self.filler[: size - 1] + newline if size else [] for size in sizes]
+
+
+class Prompts(Pieces):
+    """Writer of prompts of every kind.
+
+    Args:
+        tokenizer, max_length: as of `Pieces`.
         names: names of the facts, all different.
         number_range: the smallest number, and the first that is too large.
     """
@@ -76,18 +128,12 @@ class Prompts:
     def __init__(
         self, tokenizer: Tokenizer, max_length: int, names: list[str], number_range: tuple[int, int]
     ) -> None:
-        self.bos = tokenizer.bos
-        self.names = names
+        super().__init__(tokenizer, max_length, names)
         self.number_range = number_range
         bounds = TOKEN_BOUNDS.get(tokenizer.name, TOKEN_BOUNDS["other"])
         self.max_name, self.max_number, self.min_fact = bounds
         self.longest_fact: Fact = [0] * self.max_name, [0] * self.max_number
-        self.encode = cache(lambda text: tokenizer.encode(text).tolist())
-        self.begin = cache(lambda text: [self.bos, *tokenizer.encode_text(text).tolist()])
-        self.encode_name = cache(lambda index: self.encode(f" {names[index]}"))
         self.encode_number = cache(lambda number: self.encode(f" {number}"))
-        copies = 2 + max_length // len(self.encode(FILLER))
-        self.filler = self.encode(" ".join([FILLER] * copies))
 
     def samples(
         self,
@@ -161,11 +207,7 @@ class Prompts:
             cuts = sorted(depths)
             asked = [cuts.index(depth) for depth in depths[:questions]]
         turns = self._ask(form, [facts[i] for i in asked])
-        room = length - len(head) - sum(map(len, lines)) - _prompt_tokens(turns)
-        first, *filler = self._filler_lines(cuts, room)
-        context = head + first
-        for line, filler_line in zip(lines, filler, strict=True):
-            context += line + filler_line
+        context = self.hide(head, lines, cuts, length - _prompt_tokens(turns))
         return [Turn(context), *turns]
 
     def published(self, nominal_length: int, trial: int) -> list[Turn]:
@@ -197,17 +239,6 @@ class Prompts:
         for questions in range(1, form.facts + 1):
             found.append(least + _prompt_tokens(self._ask(form, [self.longest_fact] * questions)))
         return [length for length in found if length <= max_length] or found[:1]
-
-    def _filler_lines(self, cuts: list[float], room: int) -> list[list[int]]:
-        """Return `room` tokens of filler, cut into lines at these fractions of it."""
-        ends = [0, *(round(cut * room) for cut in cuts), room]
-        sizes = [end - start for start, end in pairwise(ends)]
-        # The newline of an empty line would merge with the newline before it in many vocabularies.
-        empty = sizes.count(1)
-        sizes = [0 if size == 1 else size for size in sizes]
-        sizes[sizes.index(max(sizes))] += empty
-        newline = self.encode("\n")
-        return [self.filler[: size - 1] + newline if size else [] for size in sizes]
 
     def _ask(self, form: PromptFormat, facts: list[Fact]) -> list[Turn]:
         """Return a question for each fact, each on a line, with its answer."""

@@ -1,8 +1,7 @@
 """Finding five digits hidden in a text up to 8 times as long as in training (exact match)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -13,32 +12,22 @@ from pe_bench.api import (
     OOD,
     TINY,
     Batch,
-    ByteTokenizer,
     Cell,
     Headline,
-    InputError,
     Items,
-    LengthGeneralizationTask,
     Measurement,
     Place,
     Preset,
+    PromptTask,
     Scores,
     Sequences,
-    Task,
     TaskContext,
-    TaskSpec,
-    Tokenizer,
     TrainConfig,
-    WordTokenizer,
     collate,
-    folder_corpus,
-    load_tokenizer,
-    stdlib_corpus,
 )
 from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_names
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
-ZERO_SHOT_FACTORS = (0.125, 0.25, 0.5, 0.75, 1, 1.5, 2)  # of a language model's long rows
 DEPTHS = [tenth / 10 for tenth in range(11)]
 EVAL_SEED = 20_250_301
 
@@ -48,7 +37,7 @@ MAX_INTERVALS = 8
 TRIALS = 20
 
 
-class Passkey(LengthGeneralizationTask):
+class Passkey(PromptTask):
     """Prompts of an exact number of tokens that hide a number; the answer is the number.
 
     `passkey`: one key, in the wording of Mohtashami and Jaggi 2023. `multikey`: four keys, each
@@ -87,15 +76,10 @@ class Passkey(LengthGeneralizationTask):
     | half precision, `generate` | float32 logits, greedy |
 
     Args:
-        start: language model to go on from, in presets that are zero-shot; None: `perplexity` of
-            the same preset. With options, colons between them: perplexity:corpus=pg19.
         kinds: `passkey`, or `all` three.
-        vocabulary: `words`, a token for each word and digit of these texts, which small models
-            learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
     """
 
-    takes_data = True
-    averages_each_subset = True
+    length_factors = EVAL_LENGTH_FACTORS
     headline = Headline("exact_match", OOD)
     axes = {"length": "tokens of the prompt", "second": "depth of the key"}
     protocols = ("strict", "paper")
@@ -138,41 +122,27 @@ class Passkey(LengthGeneralizationTask):
         self,
         context: TaskContext,
         *,
-        start: TaskSpec | None = None,
         kinds: Literal["passkey", "all"] = "all",
-        vocabulary: Literal["words", "tokenizer"] = "tokenizer",
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
-        self.zero_shot = context.start is not None or context.untrained
-        self.factors = EVAL_LENGTH_FACTORS if context.start is None else ZERO_SHOT_FACTORS
-        # A vocabulary has as many names as the longest prompt of the first training needs.
-        first = context.extends or self
-        max_length = int(self.factors[-1] * first.length)
-        # Where each name is a token of its own, no more than the longest list has entries.
-        names = nonsense_names(max_length // 9 if vocabulary == "words" else None)
-        self.tokenizer = self._tokenizer(vocabulary, names)
-        self.vocabulary = self.tokenizer
-        self.data_label = f"passkey-v{self.version}-{self.tokenizer.name}"
-        self.fingerprint = f"passkey-v{self.version}+{self.tokenizer.fingerprint}"
-        if self.zero_shot:
-            self.data_label += "-zero-shot"
-            self.fingerprint += "+zero-shot"
-            self.gate = None
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        self.prompts = Prompts(self.tokenizer, max_length, names, numbers)
+        self.prompts = Prompts(self.tokenizer, self.max_length, self.names, numbers)
         self.all_subsets = tuple(FORMATS) if self.strict and kinds == "all" else ("passkey",)
         self.min_lengths = {k: self.prompts.min_lengths(k, self.length) for k in self.all_subsets}
-        needed = max(lengths[0] for lengths in self.min_lengths.values())
-        if self.length < needed:
-            raise InputError(
-                f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "
-                f"text: give --train.length {needed} or more"
-            )
+        self.check_room(max(lengths[0] for lengths in self.min_lengths.values()))
         self.train_length = self.length + (0 if self.zero_shot else self.prompts.max_number)
         self._plan_evaluation()
         self._length_items = lru_cache(maxsize=2)(self._make_items)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the facts; of words, no more than the longest list has entries."""
+        return nonsense_names(self.max_length // 9 if self.whole_words else None)
+
+    def texts(self) -> list[str]:
+        return [*TEXTS, *(f" {name}" for name in self.names)]
 
     def _plan_evaluation(self) -> None:
         """Decide on lengths and depths."""
@@ -214,9 +184,7 @@ class Passkey(LengthGeneralizationTask):
         depths = np.repeat(DEPTHS, self.samples)
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
-    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        if self.context.start is not None:
-            return self.text.batch(None, seed, self.context.start.train.steps + step)
+    def prompt_batch(self, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         samples = []
         n_kinds = len(self.min_lengths)
@@ -227,22 +195,6 @@ class Passkey(LengthGeneralizationTask):
                 lengths = rng.integers(min_lengths[questions - 1], self.length + 1, rows)
                 samples += self.prompts.samples(kind, rng, lengths, questions=questions)
         return collate(samples).batch()
-
-    def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        """Return fresh prompts; where none are trained, windows of held-out text."""
-        if self.context.start is not None:
-            return self.text.held_out_batch(None, step)
-        return super().held_out_batch(subset, step)
-
-    @cached_property
-    def text(self) -> Task:
-        """The language model's task with rows of `train.length` tokens."""
-        assert self.context.start is not None
-        return self.context.start.going_on(self.train)
-
-    def references(self) -> Mapping[str, list[Measurement]]:
-        """Return none where no prompt is trained: they would know more than a model."""
-        return {} if self.zero_shot else super().references()
 
     def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
         found = super().measure(subset, cell, scores)
@@ -264,38 +216,3 @@ class Passkey(LengthGeneralizationTask):
         for (kind, depth), rows in by_depth.items():
             means.append(replace(self.mean(f"{kind}-depth", rows), second_axis=depth))
         return means
-
-    def provenance(self) -> dict[str, Any]:
-        return {
-            **super().provenance(),
-            "tokenizer": self.tokenizer.name,
-            "tokenizer_fingerprint": self.tokenizer.fingerprint,
-        }
-
-    def _tokenizer(self, vocabulary: str, names: list[str]) -> Tokenizer:
-        spec = self.context.tokenizer
-        data = self.context.data
-        if self.context.start is not None:
-            if data is not None or vocabulary == "words":
-                raise InputError(
-                    f"{self.name} starts from a language model here, whose text and tokens it has: "
-                    "leave out vocabulary=words, and give text as --data perplexity=DIR"
-                )
-            assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
-            return self.context.start.vocabulary
-        if data is not None and (vocabulary == "words" or not spec.startswith("bpe:")):
-            raise InputError(
-                "passkey makes its own prompts: leave out --data (only a tokenizer bpe:N with "
-                "passkey:vocabulary=tokenizer is fitted to text)"
-            )
-        if vocabulary == "words":
-            if spec != "bytes":
-                raise InputError(
-                    f"--tokenizer {spec} has no effect on a vocabulary of whole words: write "
-                    "passkey:vocabulary=tokenizer"
-                )
-            return WordTokenizer([*TEXTS, *(f" {name}" for name in names)])
-        if spec == "bytes":
-            return ByteTokenizer()  # without a look at the corpus
-        corpus = stdlib_corpus() if data is None else folder_corpus(data)
-        return load_tokenizer(spec, corpus, self.context.cache)

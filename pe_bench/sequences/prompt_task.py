@@ -1,0 +1,140 @@
+"""The base of tasks that ask for something in a text, of models trained here and of others."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from pe_bench.errors import InputError
+from pe_bench.registry.plugins import TaskSpec
+from pe_bench.results.schema import Measurement
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
+from pe_bench.task import Batch, Task, TaskContext
+from pe_bench.text.corpus import folder_corpus, stdlib_corpus
+from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pe_bench.text.word_tokenizer import WordTokenizer
+
+
+class PromptTask(LengthGeneralizationTask):
+    """Base of tasks whose prompts are text of an exact number of tokens.
+
+    Models learn the prompts of up to `train.length` tokens; or a language model goes on with text,
+    in presets that start from one, and is asked without having seen a prompt (zero-shot). Then all
+    cells are out of distribution, and there is neither gate nor reference.
+
+    Subclasses define `texts`, `prompt_batch`, `cells` and `items`.
+
+    Args:
+        context: what the run decides.
+        start: language model to go on from, in presets that are zero-shot; None: `perplexity` of
+            the same preset. With options, colons between them: perplexity:corpus=pg19.
+        vocabulary: `words`, a token for each word and digit of these texts, which small models
+            learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
+    """
+
+    takes_data = True
+    averages_each_subset = True
+    length_factors: tuple[float, ...]
+    """Evaluated lengths, as multiples of the trained one."""
+
+    zero_shot_factors: tuple[float, ...] = (0.125, 0.25, 0.5, 0.75, 1, 1.5, 2)
+    """The same where a language model is asked."""
+
+    def __init__(
+        self,
+        context: TaskContext,
+        *,
+        start: TaskSpec | None = None,
+        vocabulary: Literal["words", "tokenizer"] = "tokenizer",
+        **options: Any,
+    ) -> None:
+        super().__init__(context, **options)
+        self.zero_shot = context.start is not None
+        self.factors = self.zero_shot_factors if self.zero_shot else self.length_factors
+        # A vocabulary has as many words as the longest prompt of the first training needs.
+        first = context.extends or self
+        self.max_length = int(self.factors[-1] * first.length)
+        self.whole_words = vocabulary == "words"
+        self.tokenizer = self._tokenizer()
+        self.vocabulary = self.tokenizer
+        self.data_label = f"{self.name}-v{self.version}-{self.tokenizer.name}"
+        self.fingerprint = f"{self.name}-v{self.version}+{self.tokenizer.fingerprint}"
+        if self.zero_shot:
+            self.data_label += "-zero-shot"
+            self.fingerprint += "+zero-shot"
+            self.gate = None
+
+    def texts(self) -> list[str]:
+        """Return texts with all words of the prompts, for a vocabulary of whole words."""
+        raise NotImplementedError
+
+    def prompt_batch(self, seed: int, step: int) -> Batch:
+        """Return prompts with their answers to train on; a pure function of its arguments."""
+        raise NotImplementedError
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        if self.context.start is not None:
+            return self.text.batch(None, seed, self.context.start.train.steps + step)
+        return self.prompt_batch(seed, step)
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        """Return fresh prompts; where none are trained, windows of held-out text."""
+        if self.zero_shot:
+            return self.text.held_out_batch(None, step)
+        return super().held_out_batch(subset, step)
+
+    @cached_property
+    def text(self) -> Task:
+        """The language model's task with rows of `train.length` tokens."""
+        assert self.context.start is not None
+        return self.context.start.going_on(self.train)
+
+    def references(self) -> Mapping[str, list[Measurement]]:
+        """Return none where no prompt is trained: they would know more than a model."""
+        return {} if self.zero_shot else super().references()
+
+    def provenance(self) -> dict[str, Any]:
+        return {
+            **super().provenance(),
+            "tokenizer": self.tokenizer.name,
+            "tokenizer_fingerprint": self.tokenizer.fingerprint,
+        }
+
+    def check_room(self, needed: int) -> None:
+        """Check that trained prompts have room for their text.
+
+        Raises:
+            InputError: `train.length` is below the tokens needed.
+        """
+        if self.length < needed:
+            raise InputError(
+                f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "
+                f"text: give --train.length {needed} or more"
+            )
+
+    def _tokenizer(self) -> Tokenizer:
+        spec = self.context.tokenizer
+        data = self.context.data
+        if self.context.start is not None:
+            if data is not None or self.whole_words:
+                raise InputError(
+                    f"{self.name} starts from a language model here, whose text and tokens it has: "
+                    "leave out vocabulary=words, and give text as --data perplexity=DIR"
+                )
+            assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
+            return self.context.start.vocabulary
+        if data is not None and (self.whole_words or not spec.startswith("bpe:")):
+            raise InputError(
+                f"{self.name} makes its own prompts: leave out --data (only a tokenizer bpe:N with "
+                f"{self.name}:vocabulary=tokenizer is fitted to text)"
+            )
+        if self.whole_words:
+            if spec != "bytes":
+                raise InputError(
+                    f"--tokenizer {spec} has no effect on a vocabulary of whole words: write "
+                    f"{self.name}:vocabulary=tokenizer"
+                )
+            return WordTokenizer(self.texts())
+        if spec == "bytes":
+            return ByteTokenizer()  # without a look at the corpus
+        corpus = stdlib_corpus() if data is None else folder_corpus(data)
+        return load_tokenizer(spec, corpus, self.context.cache)

@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.schema import Measurement
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
+from pe_bench.sequences.rows import Turn, collate
 from pe_bench.task import Batch, Task, TaskContext
 from pe_bench.text.corpus import folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
@@ -21,7 +25,9 @@ class PromptTask(LengthGeneralizationTask):
     in presets that start from one, and is asked without having seen a prompt (zero-shot). Then all
     cells are out of distribution, and there is neither gate nor reference.
 
-    Subclasses define `texts`, `prompt_batch`, `cells` and `items`.
+    Subclasses define `texts`, `write`, `min_length` and `max_answer`; or `prompt_batch`, `cells`
+    and `items`, where rows are made many at once. All subsets share a batch in equal parts, and
+    trained lengths are drawn evenly.
 
     Args:
         context: what the run decides.
@@ -67,9 +73,66 @@ class PromptTask(LengthGeneralizationTask):
         """Return texts with all words of the prompts, for a vocabulary of whole words."""
         raise NotImplementedError
 
+    def write(
+        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+    ) -> list[Turn]:
+        """Return a prompt with its answers.
+
+        Args:
+            rng: source of everything that is random.
+            subset: one of `all_subsets`.
+            length: tokens before the last answer.
+            ask_all: whether to ask for all that the text tells, as far as there is room, as rows of
+                training do.
+        """
+        raise NotImplementedError
+
+    def min_length(self, subset: str) -> int:
+        """Return the tokens that every prompt has room in."""
+        raise NotImplementedError
+
+    def max_answer(self, subset: str) -> int:
+        """Return the most tokens of an answer."""
+        raise NotImplementedError
+
+    def cells(self, subset: str) -> list[Cell]:
+        lengths = sorted({int(factor * self.length) for factor in self.factors})
+        cells = []
+        for length in lengths:
+            trained = length <= self.length and not self.zero_shot
+            if length >= self.min_length(subset):
+                cells.append(Cell(length, split=ID if trained else OOD))
+        return cells
+
+    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
+        return self.write(rng, subset, cell.length)
+
+    @cached_property
+    def train_length(self) -> int:
+        return self.length + (0 if self.zero_shot else self._longest_answer)
+
+    @cached_property
+    def max_train_axis(self) -> float:
+        return self.length
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        return self.max_length + self._longest_answer
+
+    @property
+    def _longest_answer(self) -> int:
+        return max(self.max_answer(subset) for subset in self.all_subsets)
+
     def prompt_batch(self, seed: int, step: int) -> Batch:
         """Return prompts with their answers to train on; a pure function of its arguments."""
-        raise NotImplementedError
+        rng = np.random.default_rng([seed, step])
+        first = step * self.train.batch_size
+        samples = []
+        for row in range(first, first + self.train.batch_size):
+            subset = self.all_subsets[row % len(self.all_subsets)]
+            length = int(rng.integers(self.min_length(subset), self.length + 1))
+            samples.append(self.write(rng, subset, length, ask_all=True))
+        return collate(samples).batch()
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if self.context.start is not None:
@@ -99,12 +162,13 @@ class PromptTask(LengthGeneralizationTask):
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
         }
 
-    def check_room(self, needed: int) -> None:
+    def check_room(self) -> None:
         """Check that trained prompts have room for their text.
 
         Raises:
-            InputError: `train.length` is below the tokens needed.
+            InputError: `train.length` is too small.
         """
+        needed = max(self.min_length(subset) for subset in self.all_subsets)
         if self.length < needed:
             raise InputError(
                 f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "

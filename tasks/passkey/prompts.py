@@ -6,6 +6,7 @@ of the whole text.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
@@ -26,7 +27,7 @@ QUESTION = "What is the pass key? The pass key is"
 BLANK = r"(\{name\}|\{number\})"
 
 CHARACTERS_PER_TOKEN = 3.75  # how the published script converts lengths
-MIN_LIST_FILLER = 2  # tokens
+MIN_FILLER = 2  # tokens, where there is any
 # Most tokens of a name, of a number, and fewest of both: no token is shorter than a byte.
 TOKEN_BOUNDS = {"words": (1, 5, 6), "bytes": (5, 6, 11), "other": (5, 6, 2)}
 
@@ -80,9 +81,15 @@ class Pieces:
     def __init__(self, tokenizer: Tokenizer, max_length: int, names: list[str]) -> None:
         self.bos = tokenizer.bos
         self.names = names
-        self.encode = cache(lambda text: tokenizer.encode(text).tolist())
-        self.begin = cache(lambda text: [self.bos, *tokenizer.encode_text(text).tolist()])
-        self.encode_name = cache(lambda index: self.encode(f" {names[index]}"))
+        self.encode: Callable[[str], list[int]] = cache(
+            lambda text: tokenizer.encode(text).tolist()
+        )
+        self.begin: Callable[[str], list[int]] = cache(
+            lambda text: [self.bos, *tokenizer.encode_text(text).tolist()]
+        )
+        self.encode_name: Callable[[int], list[int]] = cache(
+            lambda index: self.encode(f" {names[index]}")
+        )
         copies = 2 + max_length // len(self.encode(FILLER))
         self.filler = self.encode(" ".join([FILLER] * copies))
 
@@ -103,6 +110,33 @@ class Pieces:
         for line, filler_line in zip(lines, filler, strict=True):
             context += line + filler_line
         return context
+
+    def compose(
+        self,
+        head: list[int],
+        lines: list[list[int]],
+        turns: list[Turn],
+        cuts: list[float],
+        length: int,
+    ) -> list[Turn]:
+        """Return a prompt with its answers: a context, then questions, each on a line.
+
+        Args:
+            head, lines, cuts: as of `hide`.
+            turns: questions with their answers, of which those are left out that do not fit.
+            length: tokens before the last answer, at least those of head, lines, the first
+                question and MIN_FILLER.
+        """
+        first, *others = turns
+        asked = [first]
+        room = length - len(head) - sum(map(len, lines)) - len(first.prompt) - MIN_FILLER
+        for turn in others:
+            more = Turn([*self.encode("\n"), *turn.prompt], turn.answer)
+            room -= len(asked[-1].answer) + len(more.prompt)
+            if room < 0:
+                break
+            asked.append(more)
+        return [Turn(self.hide(head, lines, cuts, length - _prompt_tokens(asked))), *asked]
 
     def _filler_lines(self, cuts: list[float], room: int) -> list[list[int]]:
         """Return `room` tokens of filler, cut into lines at these fractions of it."""
@@ -195,7 +229,7 @@ class Prompts(Pieces):
             before, between, after = fixed
             lines = [[*before, *name, *between, *number, *after] for name, number in facts]
             asking = _prompt_tokens(self._ask(form, [self.longest_fact] * questions))
-            room = length - len(head) - asking - MIN_LIST_FILLER
+            room = length - len(head) - asking - MIN_FILLER
             lines = lines[: sum(end <= room for end in accumulate(map(len, lines)))]
             order = np.array(depths[1 : 1 + len(lines)])
             order[round(depths[0] * (len(lines) - 1))] = -1
@@ -234,7 +268,7 @@ class Prompts(Pieces):
         form = FORMATS[kind]
         facts = form.facts * len(self._render(form.fact, self.longest_fact))
         least = len(self.begin(form.head)) + facts
-        least += MIN_LIST_FILLER if form.is_list else 0
+        least += MIN_FILLER if form.is_list else 0
         found = []
         for questions in range(1, form.facts + 1):
             found.append(least + _prompt_tokens(self._ask(form, [self.longest_fact] * questions)))

@@ -131,7 +131,7 @@ class Passkey(PromptTask):
         self.prompts = Prompts(self.tokenizer, self.max_length, self.names, numbers)
         self.all_subsets = tuple(FORMATS) if self.strict and kinds == "all" else ("passkey",)
         self.min_lengths = {k: self.prompts.min_lengths(k, self.length) for k in self.all_subsets}
-        self.check_room(max(lengths[0] for lengths in self.min_lengths.values()))
+        self.check_room()
         self.train_length = self.length + (0 if self.zero_shot else self.prompts.max_number)
         self._plan_evaluation()
         self._length_items = lru_cache(maxsize=2)(self._make_items)
@@ -143,6 +143,9 @@ class Passkey(PromptTask):
 
     def texts(self) -> list[str]:
         return [*TEXTS, *(f" {name}" for name in self.names)]
+
+    def min_length(self, subset: str) -> int:
+        return self.min_lengths[subset][0]
 
     def _plan_evaluation(self) -> None:
         """Decide on lengths and depths."""

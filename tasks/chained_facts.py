@@ -1,0 +1,193 @@
+"""Who took what and went where: chains of one, two or three facts in filler (exact match)."""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pe_bench.api import (
+    BASE,
+    OOD,
+    TINY,
+    Cell,
+    Headline,
+    Preset,
+    PromptTask,
+    Scores,
+    TaskContext,
+    TrainConfig,
+    Turn,
+)
+from pe_bench.tasks.passkey.prompts import FILLER, MIN_FILLER, Pieces
+
+HEAD = "Remember who took what and went where.\n"
+PEOPLE = "Anna Ben Clara David Emma Felix Grace Henry Iris Jack Kate Leo Mona Nina Oscar Paul"
+THINGS = "apple book coin drum egg flute glove hat kite lamp mug pen ring rope vase watch"
+PLACES = (
+    "Athens Berlin Cairo Dublin Geneva Havana Lima London Madrid Oslo Paris Prague Rome Seoul "
+    "Tokyo Vienna"
+)
+HOPS = {"one-hop": 1, "two-hop": 2, "three-hop": 3}
+TEXTS = [FILLER, f" {FILLER}", HEAD, f" {PEOPLE}", f" {THINGS}", f" {PLACES}"]
+TEXTS += ["Then went to.", "Then took the.", "Then gave all to.", "Now the is in"]
+WORD_TOKENS = {"words": 1, "bytes": 7}  # most of a word with the space before it
+OTHER = 4  # of other vocabularies
+
+
+class ChainedFacts(PromptTask):
+    """Questions whose answer takes up to three facts, far apart (after BABILong, 2406.10149).
+
+    | subset | a story, its lines in this order | asked for |
+    |---|---|---|
+    | `one-hop` | `Then Anna went to Oslo.`, later `Then Anna went to Rome.` | `Now Anna is in` |
+    | `two-hop` | `Then Anna took the lamp.`, then as above | `Now the lamp is in` |
+    | `three-hop` | Anna took the lamp, `Then Anna gave all to Ben.`, Ben went .. | the same |
+
+    The last place counts. A prompt has `stories` stories, of different people, things and places,
+    whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
+    all subsets in equal parts, on prompts of every length up to `train.length`; its rows ask for
+    the end of every story, one after the other, and the loss is on the places.
+
+    References: "guessing in context" names one of the places in the prompt, "last place" the last.
+
+    | BABILong (Kuratov et al. 2024) | here |
+    |---|---|
+    | bAbI's 20 tasks | the idea of the first two, and a third with two people |
+    | books (PG19) around the facts | `passkey`'s filler, cut between tokens |
+    | facts in other words each time, some about nothing asked | one wording; other stories |
+    | instruction and examples | a sentence, and the answer's beginning |
+    | correct: names the place and no other | exact match of the place |
+
+    Preset paper is zero-shot, as that of `passkey`.
+
+    Args:
+        stories: number of stories in each prompt.
+        moves: places that each story goes to.
+    """
+
+    headline = Headline("exact_match", OOD)
+    all_subsets = tuple(HOPS)
+    axes = {"length": "tokens of the prompt", "second": ""}
+    length_factors = (0.5, 0.75, 1, 1.5, 2, 3, 4)
+    presets = {
+        "quick": Preset(
+            TrainConfig(
+                steps=3000, batch_size=16, length=96, lr=3e-3, schedule="linear", beta2=0.95
+            ),
+            TINY.changed(init_std=0.05),
+            {"vocabulary": "words", "stories": 2, "gate": 90.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),
+            BASE,
+            {"vocabulary": "words", "gate": 95.0},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=64, length=1024, lr=4e-4),
+            BASE.changed(layers=8),
+            {"vocabulary": "words", "samples": 200, "gate": 95.0},
+        ),
+        "paper": Preset(
+            TrainConfig(
+                steps=1000,
+                batch_size=64,
+                micro_batch=2,
+                length=8192,
+                lr=2e-5,
+                schedule="constant",
+                warmup=0.05,
+                weight_decay=0.0,
+                recompute=True,
+            ),
+            options={"samples": 500},
+            starts_from="perplexity",
+        ),
+    }
+
+    def __init__(
+        self, context: TaskContext, *, stories: int = 4, moves: int = 2, **options: Any
+    ) -> None:
+        super().__init__(context, **options)
+        most = len(PLACES.split())
+        self.check_range(stories=(stories, 2, most // 2), moves=(moves, 1, most // stories))
+        self.stories = stories
+        self.moves = moves
+        self.word_tokens = WORD_TOKENS.get(self.tokenizer.name, OTHER)
+        self.check_room()
+
+    def texts(self) -> list[str]:
+        return TEXTS
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Texts as ids."""
+        return Pieces(self.tokenizer, self.max_length, [])
+
+    def min_length(self, subset: str) -> int:
+        word = [0] * self.word_tokens
+        lines, question = self._story(HOPS[subset], [word, word], word, [word] * self.moves)
+        longest = self.stories * sum(map(len, lines)) + len(question)
+        return len(self.pieces.begin(HEAD)) + longest + MIN_FILLER
+
+    def max_answer(self, subset: str) -> int:
+        return self.word_tokens
+
+    def write(
+        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+    ) -> list[Turn]:
+        people = self._draw(rng, PEOPLE, 2 * self.stories)
+        things = self._draw(rng, THINGS, self.stories)
+        places = self._draw(rng, PLACES, self.moves * self.stories)
+        left: list[list[list[int]]] = []
+        turns = []
+        for story, thing in enumerate(things):
+            pair = people[2 * story : 2 * story + 2]
+            went = places[story * self.moves : (story + 1) * self.moves]
+            lines, question = self._story(HOPS[subset], pair, thing, went)
+            left.append(lines[::-1])
+            turns.append(Turn(question, went[-1]))
+        order = rng.permutation(np.repeat(np.arange(self.stories), len(left[0]))).tolist()
+        mixed = [left[story].pop() for story in order]
+        cuts = np.sort(rng.random(len(mixed))).tolist()
+        asked = turns if ask_all else turns[:1]
+        return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
+
+    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
+        items = self.items(subset, cell)
+        counts = items.scored.sum(1)
+        guess = np.full(len(items), 1 / (self.stories * self.moves))
+        last = np.zeros(len(items))
+        for row, (ids, scored) in enumerate(zip(items.ids, items.scored, strict=True)):
+            prompt = self.tokenizer.decode(ids[: scored.argmax()])
+            answer = self.tokenizer.decode(ids[scored]).strip()
+            last[row] = re.findall(r"went to ([A-Z][a-z]+)", prompt)[-1] == answer
+        return {
+            "guessing in context": Scores(guess, counts, guess * counts, guess * counts),
+            "last place": Scores(last, counts, last * counts, last * counts),
+        }
+
+    def _draw(self, rng: np.random.Generator, words: str, count: int) -> list[list[int]]:
+        """Return different words as ids, each with the space before it."""
+        drawn = rng.permutation(words.split())[:count]
+        return [self.pieces.encode(f" {word}") for word in drawn]
+
+    def _story(
+        self, hops: int, people: list[list[int]], thing: list[int], places: list[list[int]]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Return the lines of a story in their order, and the question where it ends."""
+        encode = self.pieces.encode
+        first, second = people
+        then = encode("Then")
+        stop = encode(".\n")
+        lines = []
+        if hops > 1:
+            lines.append([*then, *first, *encode(" took the"), *thing, *stop])
+        if hops > 2:
+            lines.append([*then, *first, *encode(" gave all to"), *second, *stop])
+        last = second if hops > 2 else first
+        for place in places:
+            lines.append([*then, *last, *encode(" went to"), *place, *stop])
+        asked = [*encode(" the"), *thing] if hops > 1 else first
+        return lines, [*encode("Now"), *asked, *encode(" is in")]

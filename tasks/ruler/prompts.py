@@ -1,0 +1,230 @@
+"""Prompts of an exact number of tokens for RULER's tasks, in words."""
+
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from pe_bench.api import Tokenizer, Turn
+from pe_bench.tasks.passkey.prompts import FILLER, MIN_FILLER, TOKEN_BOUNDS, Pieces
+
+NIAH = ("niah-single", "niah-multikey", "niah-multivalue", "niah-multiquery")
+KINDS: tuple[str, ...] = (*NIAH, "vt", "cwe", "fwe")
+
+HEADS = {
+    "niah": "Learn what these words mean.\n",
+    "vt": "Learn the values of these variables.\n",
+    "cwe": "Learn which words of the list are common.\n",
+    "fwe": "Learn which words of the list are frequent, but for the word blank.\n",
+}
+BLANK = " blank"
+LIST = "List:"
+TEXTS = [
+    FILLER,
+    f" {FILLER}",
+    *HEADS.values(),
+    BLANK,
+    LIST,
+    "VAR =.",
+    "Word means",
+    "Words and mean",
+]
+TEXTS += [
+    "Variables with the value are",
+    "The most common words are",
+    "The most frequent words are",
+]
+
+COMMON = 12  # times that each common word is in a list
+UNCOMMON = 3  # times that each other word is
+FREQUENT = 3  # words that `fwe` asks for
+ZETA = np.pi**2 / 6  # the sum of k^-2
+MIN_ZIPF = 53  # words of a list in which three come more often than all others
+
+
+class Content(NamedTuple):
+    """What a prompt says, ids all.
+
+    Attributes:
+        lines: hidden in filler, one after the other.
+        turns: questions with their answers.
+    """
+
+    lines: list[list[int]]
+    turns: list[Turn]
+
+
+class RulerPrompts(Pieces):
+    """Writer of prompts of every kind.
+
+    Args:
+        tokenizer: encodes all texts.
+        max_length: tokens of the longest prompt.
+        names: nonsense words, all different.
+        needles: lines of `niah` with several of them and of `vt`; half as many are asked for, and
+            as many words by `cwe`.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, names: list[str], needles: int
+    ) -> None:
+        super().__init__(tokenizer, max_length, names)
+        self.needles = needles
+        self.max_name = TOKEN_BOUNDS.get(tokenizer.name, TOKEN_BOUNDS["other"])[0]
+        self.answers = {
+            "niah-single": 1,
+            "niah-multikey": 1,
+            "fwe": FREQUENT,
+        }
+
+    def n_answers(self, kind: str) -> int:
+        """Return how many words a kind asks for."""
+        return self.answers.get(kind, self.needles // 2)
+
+    def write(
+        self, kind: str, rng: np.random.Generator, length: int, *, ask_all: bool = False
+    ) -> list[Turn]:
+        """Return a prompt with its answers.
+
+        Args:
+            kind: one of KINDS.
+            rng: source of everything that is random.
+            length: tokens before the last answer.
+            ask_all: whether the row goes on with other questions about the same lines, as far as
+                there is room.
+        """
+        head = self._head(kind)
+        if kind in NIAH:
+            content = self._needles(kind, rng)
+        elif kind == "vt":
+            content = self._chains(rng)
+        else:
+            content = self._list(kind, rng, length - len(head))
+        places = np.sort(rng.random(len(content.lines)))
+        cuts = [1.0] if kind in ("cwe", "fwe") else places.tolist()
+        turns = content.turns if ask_all else content.turns[:1]
+        return self.compose(head, content.lines, turns, cuts, length)
+
+    def min_length(self, kind: str) -> int:
+        """Return the least tokens of a prompt."""
+        name = [0] * self.max_name
+        head = len(self._head(kind))
+        if kind in NIAH:
+            lines = 1 if kind == "niah-single" else self.needles
+            asked = self.needles // 2 if kind == "niah-multiquery" else 1
+            needed = lines * len(self._needle(name, name)) + len(self._ask_meaning([name] * asked))
+        elif kind == "vt":
+            needed = self.needles * len(self._assignment(name, name)) + len(self._ask_value(name))
+        else:
+            words = MIN_ZIPF if kind == "fwe" else self.needles * (COMMON + UNCOMMON) // 2
+            widest = max(self.max_name, len(self.encode(BLANK)))
+            needed = len(self._line([])) + len(self._ask_list(kind)) + words * widest
+        return head + needed + MIN_FILLER
+
+    def _head(self, kind: str) -> list[int]:
+        return self.begin(HEADS["niah" if kind in NIAH else kind])
+
+    def _draw(self, rng: np.random.Generator, count: int) -> list[list[int]]:
+        """Return different words."""
+        drawn = rng.permutation(len(self.names))[:count]
+        return [self.encode_name(int(index)) for index in drawn]
+
+    def _needles(self, kind: str, rng: np.random.Generator) -> Content:
+        """Return words with their meanings, of which one or some are asked for."""
+        lines = 1 if kind == "niah-single" else self.needles
+        n_keys = 2 if kind == "niah-multivalue" else lines
+        n_asked = self.needles // 2 if kind == "niah-multiquery" else 1
+        drawn = self._draw(rng, lines + n_keys)
+        values = drawn[:lines]
+        keys = drawn[lines:]
+        of_key = rng.permutation(np.repeat(np.arange(n_keys), lines // n_keys)).tolist()
+        texts = [self._needle(keys[k], value) for k, value in zip(of_key, values, strict=True)]
+        asked = rng.permutation(n_keys).tolist()
+        turns = []
+        for start in range(0, n_keys, n_asked):
+            some = asked[start : start + n_asked]
+            answer: list[int] = []
+            for key in some:
+                for k, value in zip(of_key, values, strict=True):
+                    answer += value if k == key else []
+            turns.append(Turn(self._ask_meaning([keys[k] for k in some]), answer))
+        return Content(texts, turns)
+
+    def _chains(self, rng: np.random.Generator) -> Content:
+        """Return the assignments of two chains; the variables of one are asked for."""
+        size = self.needles // 2
+        drawn = self._draw(rng, 2 * (size + 1))
+        chains = [drawn[: size + 1], drawn[size + 1 :]]  # a value, then variables
+        done = [0, 0]
+        lines = []
+        for which in rng.permutation(np.repeat([0, 1], size)).tolist():
+            value, variable = chains[which][done[which] : done[which] + 2]
+            lines.append(self._assignment(variable, value))
+            done[which] += 1
+        turns = []
+        for value, *variables in chains:
+            turns.append(Turn(self._ask_value(value), [*chain(*variables)]))
+        return Content(lines, turns)
+
+    def _list(self, kind: str, rng: np.random.Generator, room: int) -> Content:
+        """Return a list of words that fills up to `room` tokens, with the question."""
+        question = self._ask_list(kind)
+        room -= len(question) + len(self._line([])) + MIN_FILLER
+        n_answers = self.n_answers(kind)
+        names = self._draw(rng, len(self.names))
+        words: list[list[int]] = []
+        if kind == "cwe":
+            words = names[:n_answers] * COMMON
+            room -= sum(map(len, words))
+            for name in names[n_answers:]:
+                words += [name] * min(UNCOMMON, room // len(name))
+                room -= len(name) * min(UNCOMMON, room // len(name))
+        else:
+            words = self._zipf(names, room)
+        order = rng.permutation(len(words))
+        words = [words[i] for i in order]
+        if kind == "fwe":
+            answers = names[:n_answers]
+        else:  # as often as each other: in the order of the list
+            common = {tuple(name) for name in names[:n_answers]}
+            found = dict.fromkeys(tuple(word) for word in words if tuple(word) in common)
+            answers = [list(word) for word in found]
+        return Content([self._line(words)], [Turn(question, [*chain(*answers)])])
+
+    def _zipf(self, names: list[list[int]], room: int) -> list[list[int]]:
+        """Return words of up to `room` tokens: the blank, then names, k-th of them in 1 / k^2."""
+        blank = self.encode(BLANK)
+        total = room
+        while True:
+            counts = (total * np.arange(1.0, len(names) + 2) ** -2 / ZETA).astype(int)
+            counts[0] += total - counts.sum()
+            words = [blank] * int(counts[0])
+            for name, count in zip(names, counts[1:].tolist(), strict=True):
+                words += [name] * count
+            excess = sum(map(len, words)) - room
+            if excess <= 0:
+                return words
+            total -= max(1, excess // self.max_name)
+
+    def _needle(self, key: list[int], value: list[int]) -> list[int]:
+        return [*self.encode("Word"), *key, *self.encode(" means"), *value, *self.encode(".\n")]
+
+    def _ask_meaning(self, keys: list[list[int]]) -> list[int]:
+        first, *others = keys
+        ids = self.encode("Words" if others else "Word") + first
+        for key in others:
+            ids += self.encode(" and") + key
+        return ids + self.encode(" mean" if others else " means")
+
+    def _assignment(self, variable: list[int], value: list[int]) -> list[int]:
+        return [*self.encode("VAR"), *variable, *self.encode(" ="), *value, *self.encode(".\n")]
+
+    def _ask_value(self, value: list[int]) -> list[int]:
+        return [*self.encode("Variables with the value"), *value, *self.encode(" are")]
+
+    def _line(self, words: list[list[int]]) -> list[int]:
+        return [*self.encode(LIST), *chain(*words), *self.encode(".\n")]
+
+    def _ask_list(self, kind: str) -> list[int]:
+        word = "common" if kind == "cwe" else "frequent"
+        return self.encode(f"The most {word} words are")

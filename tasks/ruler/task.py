@@ -1,0 +1,192 @@
+"""RULER in words: needles, variables, common words; up to 4 times the trained length (recall)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from pe_bench.api import (
+    BASE,
+    OOD,
+    TINY,
+    Cell,
+    Decoder,
+    Headline,
+    InputError,
+    Preset,
+    PromptTask,
+    Scores,
+    Sequences,
+    TaskContext,
+    TrainConfig,
+    Turn,
+    generate,
+)
+from pe_bench.tasks.passkey.prompts import nonsense_names
+from pe_bench.tasks.ruler.prompts import KINDS, TEXTS, UNCOMMON, RulerPrompts
+
+MAX_TOKENS = 16_384  # of a forward pass
+
+
+class Ruler(PromptTask):
+    """Seven of RULER's tasks (Hsieh et al. 2024, arXiv 2404.06654), in prompts of exact lengths.
+
+    | subset | the text has, n being `needles` | asked for | answers |
+    |---|---|---|---|
+    | `niah-single` | `Word bado means kilu.` | `Word bado means` | 1 |
+    | `niah-multikey` | n words, a meaning each | one word | 1 |
+    | `niah-multivalue` | two words, n / 2 meanings each | one word | n / 2 |
+    | `niah-multiquery` | n words, a meaning each | half of them | n / 2 |
+    | `vt` | `VAR bado = kilu.`, two chains of n / 2 variables | all with one's value | n / 2 |
+    | `cwe` | a list, n / 2 words 12 times, all others 3 times | the common words | n / 2 |
+    | `fwe` | a list, the k-th word as often as 1 / k^2 | the second to fourth | 3 |
+
+    Lines are hidden in `passkey`'s filler at random places. One model is trained on all subsets in
+    equal parts, on prompts of every length up to `train.length`; the rows of training go on with
+    the other questions about their lines. The loss is on the answers, in the order of the text
+    (`fwe`: by frequency).
+
+    `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
+    model writes, in any order, mean over items. `exact_match` counts items in which all do. The
+    reference "guessing in context" names as many of the nonsense words of the prompt as there are
+    answers.
+
+    | RULER | here |
+    |---|---|
+    | 13 tasks | seven: no UUIDs, essays, text of needles alone, questions on documents |
+    | instructions, questions, an example (`vt`, `cwe`) | a sentence, and the answer's beginning |
+    | keys of two words, values of seven digits | nonsense words of four letters |
+    | `multivalue`: 4 values of one key | two keys, so that not all values are answers |
+    | `multiquery`: 4 keys, all asked for | half of the keys, likewise |
+    | `vt`: one chain of 4 hops | two chains of n / 2 variables, likewise |
+    | `cwe`: a numbered list, 10 words 30 times | not numbered, n / 2 words 12 times |
+    | `fwe`: words of six letters, `....` is the first | nonsense words, `blank` is the first |
+    | up to 128 tokens written | as many as the longest answer has (zero-shot: twice as many) |
+    | effective length: up to 85.6 % | up to 85 % of the score in distribution |
+
+    Preset paper is zero-shot, as that of `passkey`, with twice as many needles as RULER has.
+
+    Args:
+        kinds: `all`, or some subsets, joined by +: niah-single+vt.
+        needles: lines of the subsets with several, even.
+    """
+
+    headline = Headline("string_match_all", OOD)
+    cell_metrics = ("string_match_all", "exact_match")
+    all_subsets = KINDS
+    axes = {"length": "tokens of the prompt", "second": ""}
+    length_factors = (0.5, 0.75, 1, 1.5, 2, 3, 4)
+    presets = {
+        "quick": Preset(
+            TrainConfig(
+                steps=3000, batch_size=16, length=96, lr=3e-3, schedule="linear", beta2=0.95
+            ),
+            TINY.changed(init_std=0.05),
+            {"vocabulary": "words", "needles": 4, "samples": 50, "gate": 90.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),
+            BASE,
+            {"vocabulary": "words", "gate": 95.0},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=64, length=1024, lr=4e-4),
+            BASE.changed(layers=8),
+            {"vocabulary": "words", "samples": 200, "gate": 95.0},
+        ),
+        "paper": Preset(
+            TrainConfig(
+                steps=1000,
+                batch_size=64,
+                micro_batch=2,
+                length=8192,
+                lr=2e-5,
+                schedule="constant",
+                warmup=0.05,
+                weight_decay=0.0,
+                recompute=True,
+            ),
+            options={"samples": 500},
+            starts_from="perplexity",
+        ),
+    }
+
+    def __init__(
+        self, context: TaskContext, *, kinds: str = "all", needles: int = 8, **options: Any
+    ) -> None:
+        super().__init__(context, **options)
+        self.check_range(needles=(needles, 2, 64))
+        if needles % 2:
+            raise InputError(f"{self.name}:needles must be even, not {needles}")
+        self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
+        unknown = set(self.all_subsets).difference(KINDS)
+        if unknown or len(set(self.all_subsets)) < len(self.all_subsets):
+            raise InputError(
+                f"{self.name}:kinds must be all, or some of {', '.join(KINDS)}, joined by +, not "
+                f"{kinds}"
+            )
+        self.prompts = RulerPrompts(self.tokenizer, self.max_length, self.names, needles)
+        self.untrained = self.zero_shot or not self.train.steps
+        self.check_room()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Nonsense words; of a vocabulary of words, as many as the longest list has."""
+        return nonsense_names(20 + self.max_length // UNCOMMON if self.whole_words else None)
+
+    def texts(self) -> list[str]:
+        return [*TEXTS, *(f" {name}" for name in self.names)]
+
+    def write(
+        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+    ) -> list[Turn]:
+        return self.prompts.write(subset, rng, length, ask_all=ask_all)
+
+    def min_length(self, subset: str) -> int:
+        return self.prompts.min_length(subset)
+
+    def max_answer(self, subset: str) -> int:
+        return self.prompts.max_name * self.prompts.n_answers(subset)
+
+    @cached_property
+    def max_eval_tokens(self) -> int:
+        written = max(map(self.max_answer, self.all_subsets))
+        return self.max_length + written * (1 + self.untrained)
+
+    def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
+        return [self._count_answers(model, each) for each in items]
+
+    def _count_answers(self, model: Decoder, items: Sequences) -> Scores:
+        """Count the answers of each item that occur in what the model writes."""
+        prompts = []
+        answers = []
+        for ids, scored in zip(items.ids, items.scored, strict=True):
+            prompts.append(ids[: scored.argmax()].tolist())
+            answers.append(self.tokenizer.decode(ids[scored]).split())
+        limit = int(items.scored.sum(1).max()) * (1 + self.untrained)
+        rows = max(1, MAX_TOKENS // (items.ids.shape[1] + limit))
+        written = []
+        for start in range(0, len(prompts), rows):
+            some = prompts[start : start + rows]
+            written += generate(model, some, max_new_tokens=limit, end=self.tokenizer.eos)
+        found = np.zeros(len(items), dtype=np.int64)
+        for row, ids in enumerate(written):
+            text = self.tokenizer.decode(ids)
+            found[row] = sum(answer in text for answer in answers[row])
+        counts = np.array(list(map(len, answers)))
+        tokens = sum(map(len, prompts)) + sum(map(len, written))
+        return Scores(found == counts, counts, found, found, tokens)
+
+    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
+        items = self.items(subset, cell)
+        words = np.zeros(len(items))
+        for row, (ids, scored) in enumerate(zip(items.ids, items.scored, strict=True)):
+            prompt = self.tokenizer.decode(ids[: scored.argmax()])
+            words[row] = len({*self.names}.intersection(re.findall("[a-z]+", prompt)))
+        asked = self.prompts.n_answers(subset)
+        found = asked**2 / words  # each answer is among those named with probability asked / words
+        exact = np.array([1 / comb(int(count), asked) for count in words])
+        return {"guessing in context": Scores(exact, np.full(len(items), asked), found, found)}

@@ -26,6 +26,7 @@ TASKS = length_tasks()
 # Tokens that answers consist of, in preset quick.
 SYMBOLS = {
     "addition": 11,
+    "chained-facts": 16,
     "copying": 21,
     "flipflop": 2,
     "indexing": 32,
@@ -35,6 +36,7 @@ SYMBOLS = {
     "passkey": 10,
     "posgen": 11,
     "probes": 16,
+    "ruler": 148,
     "selective-copy": 17,
     "state-tracking": 2,
 }
@@ -48,7 +50,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
 def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
     task = make_task(TASKS[name], tmp_path, samples=2)
     found = task.references()
-    assert tuple(found) == REFERENCES
+    assert tuple(found)[: len(REFERENCES)] == REFERENCES
     rows = measure(task, Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size), tmp_path)
     expected = {place(row) for row in [*rows, *task.summarize(rows)]}
     for reference, some in found.items():

@@ -204,7 +204,7 @@ class RulerPrompts(Pieces):
             excess = sum(map(len, words)) - room
             if excess <= 0:
                 return words
-            total -= max(1, excess // self.max_name)
+            total -= max(1, excess // max(self.max_name, len(blank)))  # not too few
 
     def _needle(self, key: list[int], value: list[int]) -> list[int]:
         return [*self.encode("Word"), *key, *self.encode(" means"), *value, *self.encode(".\n")]

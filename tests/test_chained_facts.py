@@ -1,0 +1,100 @@
+"""Chained facts: prompts of exact lengths, and the place that a reader of the text finds."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_task
+
+from pe_bench.config import IGNORE
+from pe_bench.sequences.cells import ID
+from pe_bench.tasks.chained_facts import HOPS, PLACES, TEXTS, ChainedFacts
+from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.tokenizer import load_tokenizer
+
+
+def make(tmp_path: Path, **options: Any) -> ChainedFacts:
+    return make_task(ChainedFacts, tmp_path, **options)
+
+
+def solve(context: str, question: str) -> tuple[str, int]:
+    """Return where somebody or something is, and how many facts that takes."""
+    place: dict[str, str] = {}
+    holder: dict[str, str] = {}
+    facts: dict[str, int] = {}
+    for line in context.splitlines():
+        if found := re.fullmatch(r"Then (\w+) went to (\w+)\.", line):
+            place[found[1]] = found[2]
+        elif found := re.fullmatch(r"Then (\w+) took the (\w+)\.", line):
+            holder[found[2]] = found[1]
+            facts[found[2]] = 2
+        elif found := re.fullmatch(r"Then (\w+) gave all to (\w+)\.", line):
+            for thing, person in holder.items():
+                if person == found[1]:
+                    holder[thing] = found[2]
+                    facts[thing] += 1
+    if found := re.fullmatch(r"Now the (\w+) is in", question):
+        return place[holder[found[1]]], facts[found[1]]
+    (person,) = re.findall(r"^Now (\w+) is in$", question)
+    return place[person], 1
+
+
+@pytest.mark.parametrize("spec", ["words", "bytes", "bpe:400"])
+@pytest.mark.parametrize("subset", HOPS)
+def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
+    spec: str, subset: str, tmp_path: Path
+) -> None:
+    task = make(
+        tmp_path,
+        vocabulary="words" if spec == "words" else "tokenizer",
+        stories=3,
+        train={"length": 1000},
+    )
+    if spec == "bpe:400":
+        for part in ("train", "test"):
+            (tmp_path / "text" / part).mkdir(parents=True)
+            (tmp_path / "text" / part / "a.txt").write_text("\n\n".join(TEXTS) * 40)
+        corpus = folder_corpus(tmp_path / "text")
+        task.tokenizer = load_tokenizer(spec, corpus, tmp_path)
+        task.word_tokens = 7
+    tokenizer = task.tokenizer
+    rng = np.random.default_rng(0)
+    least = task.min_length(subset)
+    for length in (least, least + 1, least + 9, 1000):
+        for ask_all in (False, True):
+            context, *turns = task.write(rng, subset, length, ask_all=ask_all)
+            ids = [*context.prompt]
+            for turn in turns:
+                ids += [*turn.prompt, *turn.answer]
+            assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids[1:]
+            assert len(ids) - len(turns[-1].answer) == length
+            for turn in turns:
+                question = tokenizer.decode(turn.prompt).strip()
+                place, facts = solve(tokenizer.decode(context.prompt), question)
+                assert tokenizer.decode(turn.answer) == f" {place}" and facts == HOPS[subset]
+                assert len(turn.answer) <= task.max_answer(subset)
+    assert len(task.write(rng, subset, 1000, ask_all=True)) == 1 + 3
+
+
+def test_every_story_is_asked_for_in_training_and_one_in_evaluation(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=3)
+    scored = (task.batch(None, 0, 0).targets != IGNORE).sum(1)
+    assert scored.tolist()[:2] == [2, 2] and int(scored.min()) >= 1
+    for subset in HOPS:
+        for cell in task.cells(subset):
+            items = task.items(subset, cell)
+            assert (items.scored.sum(1) == 1).all() and (items.lengths == cell.length + 1).all()
+            assert (cell.split == ID) == (cell.length <= 96)
+
+
+def test_references_know_the_places_of_a_prompt(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=200)
+    found = task.references()
+    guess = {row.value for row in found["guessing in context"] if row.metric == "exact_match"}
+    assert guess == {25}
+    last = [row.value for row in found["last place"] if row.length == 96]
+    assert all(40 < value < 60 for value in last) and len(last) == 3
+    chance = {row.value for row in found["guessing"] if row.metric == "exact_match"}
+    assert max(chance) == pytest.approx(100 / len(PLACES.split()))

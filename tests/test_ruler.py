@@ -1,0 +1,241 @@
+"""Ruler: prompts of exact lengths whose answers a reader of the text finds, and recall."""
+
+import re
+from collections import Counter
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Oracle, make_task, means, measure
+
+from pe_bench.config import IGNORE
+from pe_bench.registry import plugins
+from pe_bench.running.options import RunOptions
+from pe_bench.running.resolve import resolve
+from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.rows import Sequences
+from pe_bench.tasks.passkey.prompts import nonsense_names
+from pe_bench.tasks.ruler.prompts import KINDS, TEXTS, RulerPrompts
+from pe_bench.tasks.ruler.task import Ruler
+from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
+from pe_bench.text.word_tokenizer import WordTokenizer
+
+NAMES = nonsense_names(300)
+MAX_LENGTH = 2600
+
+
+@pytest.fixture(params=["words", "bytes", "bpe:400"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+    if request.param == "words":
+        return WordTokenizer([*TEXTS, *(f" {name}" for name in NAMES)])
+    for part in ("train", "test"):
+        (tmp_path / "text" / part).mkdir(parents=True)
+        text = "\n\n".join(TEXTS) + "\nWord bado means kilu.\n"
+        (tmp_path / "text" / part / "a.txt").write_text(text * 40)
+    return load_tokenizer(request.param, folder_corpus(tmp_path / "text"), tmp_path)
+
+
+def make(tmp_path: Path, **options: Any) -> Ruler:
+    return make_task(Ruler, tmp_path, **options)
+
+
+def solve(context: str, question: str) -> list[str]:
+    """Answer a question by reading the text, in no order."""
+    if asked := re.fullmatch(r"Words? (.+) means?", question):
+        meanings = re.findall(r"^Word (\w+) means (\w+)\.$", context, re.MULTILINE)
+        keys = asked[1].split(" and ")
+        return [value for key, value in meanings if key in keys]
+    if asked := re.fullmatch(r"Variables with the value (\w+) are", question):
+        values = dict(re.findall(r"^VAR (\w+) = (\w+)\.$", context, re.MULTILINE))
+        found = []
+        for variable in values:
+            at = variable
+            while at in values:
+                at = values[at]
+            found += [variable] if at == asked[1] else []
+        return found
+    (line,) = re.findall(r"^List:(.*)\.$", context, re.MULTILINE)
+    counts = Counter(line.split())
+    if "frequent" in question:
+        assert counts.most_common(1)[0][0] == "blank"
+        ranked = counts.most_common(5)[1:]
+        assert ranked[2][1] > dict(enumerate(ranked)).get(3, ("", 0))[1]
+        return [word for word, _ in ranked[:3]]
+    return [word for word, count in counts.items() if count == 12]
+
+
+@pytest.mark.parametrize("needles", [4, 10])
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
+    tokenizer: Tokenizer, kind: str, needles: int
+) -> None:
+    prompts = RulerPrompts(tokenizer, MAX_LENGTH, NAMES, needles)
+    least = prompts.min_length(kind)
+    rng = np.random.default_rng(0)
+    for length in (least, least + 1, least + 2, least + 7, MAX_LENGTH):
+        for ask_all in (False, True):
+            context, *turns = prompts.write(kind, rng, length, ask_all=ask_all)
+            ids = [*context.prompt]
+            for turn in turns:
+                ids += [*turn.prompt, *turn.answer]
+            assert ids[0] == tokenizer.bos
+            assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids[1:]
+            assert len(ids) - len(turns[-1].answer) == length
+            assert len(turns[0].answer) <= prompts.max_name * prompts.n_answers(kind)
+            assert ask_all or len(turns) == 1
+            for turn in turns:
+                question = tokenizer.decode(turn.prompt).strip()
+                answers = tokenizer.decode(turn.answer).split()
+                assert len({*answers}) == len(answers) == prompts.n_answers(kind)
+                assert set(answers) == set(solve(tokenizer.decode(context.prompt), question))
+
+
+def test_rows_of_training_ask_for_everything_where_there_is_room(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    tokens, targets = task.batch(None, 3, 0)
+    asked = (targets != IGNORE).sum(1).tolist()
+    assert asked[:7] == [1, 4, 4, 4, 4, 2, 3] and tokens.shape[0] == 16
+    answers = set()
+    for step in range(20):
+        lengths = (task.batch(None, 3, step).targets != IGNORE).nonzero()[:, 1]
+        answers.add(int(lengths.max()))
+    assert max(answers) < task.train_length <= 96 + 3
+
+
+def test_no_word_of_the_language_is_a_nonsense_word() -> None:
+    assert not {*nonsense_names()}.intersection(re.findall(r"\w+", " ".join(TEXTS)))
+
+
+def test_answers_are_in_the_order_of_the_text() -> None:
+    tokenizer = WordTokenizer([*TEXTS, *(f" {name}" for name in NAMES)])
+    prompts = RulerPrompts(tokenizer, 200, NAMES, 8)
+    rng = np.random.default_rng(0)
+    for kind in ("niah-multivalue", "vt", "cwe"):
+        context, turn = prompts.write(kind, rng, 190)
+        text = tokenizer.decode(context.prompt)
+        answers = tokenizer.decode(turn.answer).split()
+        places = [text.index(f" {answer}") for answer in answers]
+        assert places == sorted(places) and len(answers) == 4
+
+
+def rows_of(items: Sequences) -> list[tuple[list[int], list[int]]]:
+    """Return the prompt and the answer of each item."""
+    rows = []
+    for ids, scored in zip(items.ids, items.scored, strict=True):
+        rows.append((ids[: scored.argmax()].tolist(), ids[scored].tolist()))
+    return rows
+
+
+def oracle(task: Ruler, change: Any, **options: Any) -> Oracle:
+    """A model that writes what `change` makes of the right answer."""
+    known: dict[tuple[int, ...], list[int]] = {}
+    for subset in task.subsets:
+        for cell in task.cells(subset):
+            for prompt, answer in rows_of(task.items(subset, cell)):
+                known[tuple(prompt)] = [*prompt[1:], *change(answer), 0, 0, 0, 0, 0]
+
+    def write(given: list[int]) -> list[int]:
+        for size in range(len(given), 0, -1):
+            if tuple(given[:size]) in known:
+                return known[tuple(given[:size])]
+        return []
+
+    size = task.vocabulary.vocab_size
+    return Oracle(write, vocab_size=size, prefix_consistent=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "recall", "exact"),
+    [
+        (lambda answer: answer, 100, 100),
+        (lambda answer: answer[::-1], 100, 100),
+        (lambda answer: [answer[0]] * 9, 50, 0),
+        (lambda answer: [5, *answer], 50, 0),  # more than are looked at
+        (lambda answer: [5] * 9, 0, 0),
+    ],
+)
+def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, exact: float) -> None:
+    kinds = "niah-multivalue+niah-multiquery+vt+cwe"
+    task = make(tmp_path, kinds=kinds, samples=3)
+    rows = measure(task, oracle(task, change), tmp_path)
+    for metric, expected in (("string_match_all", recall), ("exact_match", exact)):
+        assert {row.value for row in rows if row.metric == metric} == {expected}
+    found = means(task, rows, "string_match_all")
+    assert found[OOD].status == ("ranked" if recall == 100 else "not_learned")
+    effective = {row.subset: row.value for row in task.summarize(rows) if "effec" in row.metric}
+    assert effective[OOD] == effective["vt"] == (384 if recall == 100 else 0)
+
+
+def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path) -> None:
+    task = make(tmp_path, kinds="vt", samples=3, train={"steps": 0})
+    rows = measure(task, oracle(task, lambda answer: [answer[0], 44, answer[1]]), tmp_path)
+    assert {row.value for row in rows if row.metric == "string_match_all"} == {100}
+    assert task.max_eval_tokens == 384 + 4
+
+
+def test_cells(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    lengths = {kind: [cell.length for cell in task.cells(kind)] for kind in task.subsets}
+    assert tuple(lengths) == KINDS
+    for kind, found in lengths.items():
+        assert found == [n for n in (48, 72, 96, 144, 192, 288, 384) if n >= task.min_length(kind)]
+        assert {cell.length for cell in task.cells(kind) if cell.split == ID} <= {48, 72, 96}
+        for cell in task.cells(kind)[:2]:
+            assert {len(prompt) for prompt, _ in rows_of(task.items(kind, cell))} == {cell.length}
+
+
+def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    seen = set()
+    for step in range(100):
+        for row in task.batch(None, 0, step).tokens.tolist():
+            seen.add(tuple(row[:40]))
+    items = [task.items(kind, task.cells(kind)[0]) for kind in KINDS]
+    rows = [tuple(prompt[:40]) for each in items for prompt, _ in rows_of(each)]
+    # Filler alone may begin a prompt with one needle; all others differ.
+    shared = [row for row in rows if row in seen]
+    assert len(shared) <= 0.05 * len(rows)
+
+
+def test_guessing_in_context(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=20)
+    rows = task.references()["guessing in context"]
+    found = {}
+    for row in rows:
+        if row.length == 96:
+            found[row.subset, row.metric] = row.value
+    words = {"niah-single": 2, "niah-multikey": 8, "niah-multivalue": 6, "niah-multiquery": 8}
+    for kind, there in {**words, "vt": 6}.items():
+        asked = 1 if kind in ("niah-single", "niah-multikey") else 2
+        assert found[kind, "string_match_all"] == pytest.approx(100 * asked / there)
+        assert found[kind, "exact_match"] == pytest.approx(100 / comb(there, asked))
+    assert 5 < found["cwe", "string_match_all"] < 20 < found["fwe", "string_match_all"] < 70
+
+
+def test_preset_paper_asks_a_language_model(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "text" / split).mkdir(parents=True)
+        (tmp_path / "text" / split / "a.txt").write_text(
+            " ".join(f"{split}{i * i}" for i in range(9000))
+        )
+    options = RunOptions(
+        preset="paper",
+        data={"perplexity": tmp_path / "text"},
+        tokenizer="bpe:300",
+        train={"length": 1024, "batch_size": 2, "steps": 3},
+        pretrain={"length": 64, "batch_size": 4, "steps": 5},
+        model={"layers": 1, "width": 16, "heads": 2, "mlp_width": 16},
+        cache=tmp_path / "cache",
+    )
+    made = resolve(options, "ruler:needles=2,samples=2")
+    task = made.task
+    assert isinstance(task, Ruler) and task.gate is None and task.references() == {}
+    assert task.data_label.endswith("bpe:300-zero-shot")
+    assert {cell.split for kind in KINDS for cell in task.cells(kind)} == {OOD}
+    assert "means" not in task.tokenizer.decode(task.batch(None, 0, 0).tokens[0])
+    model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
+    rows = measure(task, model, tmp_path)
+    assert {row.metric for row in rows} == {"string_match_all", "exact_match"}

@@ -60,7 +60,8 @@ class RulerPrompts(Pieces):
     Args:
         tokenizer: encodes all texts.
         max_length: tokens of the longest prompt.
-        names: nonsense words, all different.
+        names: nonsense words, all different. Keys and variables are of one half, values of the
+            other.
         needles: lines of `niah` with several of them and of `vt`; half as many are asked for, and
             as many words by `cwe`.
     """
@@ -71,6 +72,9 @@ class RulerPrompts(Pieces):
         super().__init__(tokenizer, max_length, names)
         self.needles = needles
         self.max_name = TOKEN_BOUNDS.get(tokenizer.name, TOKEN_BOUNDS["other"])[0]
+        half = len(names) // 2
+        self.keys = range(half)
+        self.values = range(half, 2 * half)
         self.answers = {
             "niah-single": 1,
             "niah-multikey": 1,
@@ -91,13 +95,17 @@ class RulerPrompts(Pieces):
             rng: source of everything that is random.
             length: tokens before the last answer.
             ask_all: whether the row goes on with other questions about the same lines, as far as
-                there is room.
+                there is room, and may have fewer lines.
         """
         head = self._head(kind)
+        needles = self.needles
+        if ask_all:
+            fits = [n for n in range(2, needles + 1, 2) if self.min_length(kind, n) <= length]
+            needles = int(rng.choice(fits))
         if kind in NIAH:
-            content = self._needles(kind, rng)
+            content = self._needles(kind, rng, 1 if kind == "niah-single" else needles)
         elif kind == "vt":
-            content = self._chains(rng)
+            content = self._chains(rng, needles // 2)
         else:
             content = self._list(kind, rng, length - len(head))
         places = np.sort(rng.random(len(content.lines)))
@@ -105,18 +113,19 @@ class RulerPrompts(Pieces):
         turns = content.turns if ask_all else content.turns[:1]
         return self.compose(head, content.lines, turns, cuts, length)
 
-    def min_length(self, kind: str) -> int:
-        """Return the least tokens of a prompt."""
+    def min_length(self, kind: str, needles: int | None = None) -> int:
+        """Return the least tokens of a prompt with so many needles; None: with all."""
+        needles = needles or self.needles
         name = [0] * self.max_name
         head = len(self._head(kind))
         if kind in NIAH:
-            lines = 1 if kind == "niah-single" else self.needles
-            asked = self.needles // 2 if kind == "niah-multiquery" else 1
+            lines = 1 if kind == "niah-single" else needles
+            asked = needles // 2 if kind == "niah-multiquery" else 1
             needed = lines * len(self._needle(name, name)) + len(self._ask_meaning([name] * asked))
         elif kind == "vt":
-            needed = self.needles * len(self._assignment(name, name)) + len(self._ask_value(name))
+            needed = needles * len(self._assignment(name, name)) + len(self._ask_value(name))
         else:
-            words = MIN_ZIPF if kind == "fwe" else self.needles * (COMMON + UNCOMMON) // 2
+            words = MIN_ZIPF if kind == "fwe" else needles * (COMMON + UNCOMMON) // 2
             widest = max(self.max_name, len(self.encode(BLANK)))
             needed = len(self._line([])) + len(self._ask_list(kind)) + words * widest
         return head + needed + MIN_FILLER
@@ -124,19 +133,17 @@ class RulerPrompts(Pieces):
     def _head(self, kind: str) -> list[int]:
         return self.begin(HEADS["niah" if kind in NIAH else kind])
 
-    def _draw(self, rng: np.random.Generator, count: int) -> list[list[int]]:
-        """Return different words."""
-        drawn = rng.permutation(len(self.names))[:count]
+    def _draw(self, rng: np.random.Generator, words: range, count: int) -> list[list[int]]:
+        """Return different words of these indices."""
+        drawn = rng.permutation(words)[:count]
         return [self.encode_name(int(index)) for index in drawn]
 
-    def _needles(self, kind: str, rng: np.random.Generator) -> Content:
+    def _needles(self, kind: str, rng: np.random.Generator, lines: int) -> Content:
         """Return words with their meanings, of which one or some are asked for."""
-        lines = 1 if kind == "niah-single" else self.needles
         n_keys = 2 if kind == "niah-multivalue" else lines
-        n_asked = self.needles // 2 if kind == "niah-multiquery" else 1
-        drawn = self._draw(rng, lines + n_keys)
-        values = drawn[:lines]
-        keys = drawn[lines:]
+        n_asked = lines // 2 if kind == "niah-multiquery" else 1
+        keys = self._draw(rng, self.keys, n_keys)
+        values = self._draw(rng, self.values, lines)
         of_key = rng.permutation(np.repeat(np.arange(n_keys), lines // n_keys)).tolist()
         texts = [self._needle(keys[k], value) for k, value in zip(of_key, values, strict=True)]
         asked = rng.permutation(n_keys).tolist()
@@ -150,11 +157,12 @@ class RulerPrompts(Pieces):
             turns.append(Turn(self._ask_meaning([keys[k] for k in some]), answer))
         return Content(texts, turns)
 
-    def _chains(self, rng: np.random.Generator) -> Content:
-        """Return the assignments of two chains; the variables of one are asked for."""
-        size = self.needles // 2
-        drawn = self._draw(rng, 2 * (size + 1))
-        chains = [drawn[: size + 1], drawn[size + 1 :]]  # a value, then variables
+    def _chains(self, rng: np.random.Generator, size: int) -> Content:
+        """Return the assignments of two chains of `size` variables; those of one are asked for."""
+        names = self._draw(rng, self.keys, 2 * size)
+        chains = []  # a value, then variables
+        for value in self._draw(rng, self.values, 2):
+            chains.append([value, *(names.pop() for _ in range(size))])
         done = [0, 0]
         lines = []
         for which in rng.permutation(np.repeat([0, 1], size)).tolist():
@@ -171,7 +179,7 @@ class RulerPrompts(Pieces):
         question = self._ask_list(kind)
         room -= len(question) + len(self._line([])) + MIN_FILLER
         n_answers = self.n_answers(kind)
-        names = self._draw(rng, len(self.names))
+        names = self._draw(rng, range(len(self.names)), len(self.names))
         words: list[list[int]] = []
         if kind == "cwe":
             words = names[:n_answers] * COMMON

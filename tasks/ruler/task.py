@@ -117,11 +117,13 @@ class Ruler(PromptTask):
     def __init__(
         self, context: TaskContext, *, kinds: str = "all", needles: int = 8, **options: Any
     ) -> None:
+        # First, as the vocabulary depends on it.
+        self.needles = needles
+        self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
         super().__init__(context, **options)
         self.check_range(needles=(needles, 2, 64))
         if needles % 2:
             raise InputError(f"{self.name}:needles must be even, not {needles}")
-        self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
         unknown = set(self.all_subsets).difference(KINDS)
         if unknown or len(set(self.all_subsets)) < len(self.all_subsets):
             raise InputError(
@@ -134,8 +136,11 @@ class Ruler(PromptTask):
 
     @cached_property
     def names(self) -> list[str]:
-        """Nonsense words; of a vocabulary of words, as many as the longest list has."""
-        return nonsense_names(20 + self.max_length // UNCOMMON if self.whole_words else None)
+        """Nonsense words; of a vocabulary of words, no more than prompts need."""
+        needed = max(64, 2 * self.needles)
+        if "cwe" in self.all_subsets:
+            needed = max(needed, self.needles + self.max_length // UNCOMMON)
+        return nonsense_names(needed if self.whole_words else None)
 
     def texts(self) -> list[str]:
         return [*TEXTS, *(f" {name}" for name in self.names)]

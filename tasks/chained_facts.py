@@ -48,7 +48,7 @@ class ChainedFacts(PromptTask):
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
     all subsets in equal parts, on prompts of every length up to `train.length`; its rows ask for
-    the end of every story, one after the other, and the loss is on the places.
+    the ends of several stories, one after the other, and the loss is on the places.
 
     References: "guessing in context" names one of the places in the prompt, "last place" the last.
 
@@ -63,6 +63,7 @@ class ChainedFacts(PromptTask):
     Preset paper is zero-shot, as that of `passkey`.
 
     Args:
+        hops: most facts that a question takes: the first subsets.
         stories: number of stories in each prompt.
         moves: places that each story goes to.
     """
@@ -74,10 +75,10 @@ class ChainedFacts(PromptTask):
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=3000, batch_size=16, length=96, lr=3e-3, schedule="linear", beta2=0.95
+                steps=2000, batch_size=32, length=64, lr=3e-3, schedule="linear", beta2=0.95
             ),
             TINY.changed(init_std=0.05),
-            {"vocabulary": "words", "stories": 2, "gate": 90.0},
+            {"vocabulary": "words", "hops": 2, "stories": 2, "gate": 90.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),
@@ -107,11 +108,22 @@ class ChainedFacts(PromptTask):
     }
 
     def __init__(
-        self, context: TaskContext, *, stories: int = 4, moves: int = 2, **options: Any
+        self,
+        context: TaskContext,
+        *,
+        hops: int = 3,
+        stories: int = 4,
+        moves: int = 2,
+        **options: Any,
     ) -> None:
         super().__init__(context, **options)
         most = len(PLACES.split())
-        self.check_range(stories=(stories, 2, most // 2), moves=(moves, 1, most // stories))
+        self.check_range(
+            hops=(hops, 1, len(HOPS)),
+            stories=(stories, 2, most // 2),
+            moves=(moves, 1, most // stories),
+        )
+        self.all_subsets = tuple(HOPS)[:hops]
         self.stories = stories
         self.moves = moves
         self.word_tokens = WORD_TOKENS.get(self.tokenizer.name, OTHER)
@@ -151,7 +163,9 @@ class ChainedFacts(PromptTask):
         order = rng.permutation(np.repeat(np.arange(self.stories), len(left[0]))).tolist()
         mixed = [left[story].pop() for story in order]
         cuts = np.sort(rng.random(len(mixed))).tolist()
-        asked = turns if ask_all else turns[:1]
+        asked = turns[:1]
+        if ask_all:  # drawn anew each time: else the last answer is what is left
+            asked = [turns[i] for i in rng.integers(self.stories, size=2 * self.stories)]
         return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
 
     def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:

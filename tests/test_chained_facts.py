@@ -49,6 +49,7 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
     task = make(
         tmp_path,
         vocabulary="words" if spec == "words" else "tokenizer",
+        hops=3,
         stories=3,
         train={"length": 1000},
     )
@@ -82,15 +83,15 @@ def test_every_story_is_asked_for_in_training_and_one_in_evaluation(tmp_path: Pa
     task = make(tmp_path, samples=3)
     scored = (task.batch(None, 0, 0).targets != IGNORE).sum(1)
     assert scored.tolist()[:2] == [2, 2] and int(scored.min()) >= 1
-    for subset in HOPS:
+    for subset in task.subsets:
         for cell in task.cells(subset):
             items = task.items(subset, cell)
             assert (items.scored.sum(1) == 1).all() and (items.lengths == cell.length + 1).all()
-            assert (cell.split == ID) == (cell.length <= 96)
+            assert (cell.split == ID) == (cell.length <= 64)
 
 
 def test_references_know_the_places_of_a_prompt(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=200)
+    task = make(tmp_path, hops=3, samples=200, train={"length": 96})
     found = task.references()
     guess = {row.value for row in found["guessing in context"] if row.metric == "exact_match"}
     assert guess == {25}

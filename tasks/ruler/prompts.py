@@ -110,7 +110,11 @@ class RulerPrompts(Pieces):
             content = self._list(kind, rng, length - len(head))
         places = np.sort(rng.random(len(content.lines)))
         cuts = [1.0] if kind in ("cwe", "fwe") else places.tolist()
-        turns = content.turns if ask_all else content.turns[:1]
+        turns = content.turns[:1]
+        if ask_all:
+            # Drawn anew each time: else later answers are what is left.
+            drawn = rng.integers(len(content.turns), size=needles)
+            turns = [content.turns[i] for i in drawn]
         return self.compose(head, content.lines, turns, cuts, length)
 
     def min_length(self, kind: str, needles: int | None = None) -> int:

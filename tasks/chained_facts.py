@@ -32,8 +32,6 @@ PLACES = (
 HOPS = {"one-hop": 1, "two-hop": 2, "three-hop": 3}
 TEXTS = [FILLER, f" {FILLER}", HEAD, f" {PEOPLE}", f" {THINGS}", f" {PLACES}"]
 TEXTS += ["Then went to.", "Then took the.", "Then gave all to.", "Now the is in"]
-WORD_TOKENS = {"words": 1, "bytes": 7}  # most of a word with the space before it
-OTHER = 4  # of other vocabularies
 
 
 class ChainedFacts(PromptTask):
@@ -126,7 +124,8 @@ class ChainedFacts(PromptTask):
         self.all_subsets = tuple(HOPS)[:hops]
         self.stories = stories
         self.moves = moves
-        self.word_tokens = WORD_TOKENS.get(self.tokenizer.name, OTHER)
+        words = f"{PEOPLE} {THINGS} {PLACES}".split()
+        self.word_tokens = max(len(self.pieces.encode(f" {word}")) for word in words)
         self.check_room()
 
     def texts(self) -> list[str]:

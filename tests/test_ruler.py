@@ -89,21 +89,21 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
             for turn in turns:
                 question = tokenizer.decode(turn.prompt).strip()
                 answers = tokenizer.decode(turn.answer).split()
-                assert len({*answers}) == len(answers) == prompts.n_answers(kind)
+                assert len({*answers}) == len(answers) <= prompts.n_answers(kind)
+                assert ask_all or len(answers) == prompts.n_answers(kind)
                 assert set(answers) == set(solve(tokenizer.decode(context.prompt), question))
 
 
-def test_rows_of_training_ask_for_everything_where_there_is_room(tmp_path: Path) -> None:
+def test_rows_of_training_ask_for_more_where_there_is_room(tmp_path: Path) -> None:
     task = make(tmp_path)
-    tokens, targets = task.batch(None, 3, 0)
-    asked = (targets != IGNORE).sum(1).tolist()
-    assert {*asked} <= {1, 2, 3, 4} and tokens.shape[0] == 32
-    assert {*asked[::5]} == {1} and 4 in asked[1::5] and 2 in asked[2::5]
-    answers = set()
+    longest = 0
     for step in range(20):
-        lengths = (task.batch(None, 3, step).targets != IGNORE).nonzero()[:, 1]
-        answers.add(int(lengths.max()))
-    assert 60 <= max(answers) < task.train_length == 64 + 2
+        targets = task.batch(None, 3, step).targets
+        assert len(targets) == 32
+        asked = (targets != IGNORE).sum(1)
+        assert 1 <= int(asked.min()) < int(asked.max()) <= 8
+        longest = max(longest, int((targets != IGNORE).nonzero()[:, 1].max()) + 1)
+    assert 63 <= longest <= task.train_length == 64 + 2
 
 
 def test_no_word_of_the_language_is_a_nonsense_word() -> None:

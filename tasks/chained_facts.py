@@ -22,7 +22,7 @@ from pe_bench.api import (
 )
 from pe_bench.tasks.passkey.prompts import FILLER, MIN_FILLER, Pieces
 
-HEAD = "Remember who took what and went where.\n"
+HEAD = "Remember who took what and where it is.\n"
 PEOPLE = "Anna Ben Clara David Emma Felix Grace Henry Iris Jack Kate Leo Mona Nina Oscar Paul"
 THINGS = "apple book coin drum egg flute glove hat kite lamp mug pen ring rope vase watch"
 PLACES = (
@@ -31,7 +31,7 @@ PLACES = (
 )
 HOPS = {"one-hop": 1, "two-hop": 2, "three-hop": 3}
 TEXTS = [FILLER, f" {FILLER}", HEAD, f" {PEOPLE}", f" {THINGS}", f" {PLACES}"]
-TEXTS += ["Then went to.", "Then took the.", "Then gave all to.", "Now the is in"]
+TEXTS += ["Then reached.", "Then took the.", "Then gave all to.", "Find the"]
 
 
 class ChainedFacts(PromptTask):
@@ -39,9 +39,9 @@ class ChainedFacts(PromptTask):
 
     | subset | a story, its lines in this order | asked for |
     |---|---|---|
-    | `one-hop` | `Then Anna went to Oslo.`, later `Then Anna went to Rome.` | `Now Anna is in` |
-    | `two-hop` | `Then Anna took the lamp.`, then as above | `Now the lamp is in` |
-    | `three-hop` | Anna took the lamp, `Then Anna gave all to Ben.`, Ben went .. | the same |
+    | `one-hop` | `Then Anna reached Oslo.`, later `Then Anna reached Rome.` | `Find Anna` |
+    | `two-hop` | `Then Anna took the lamp.`, then as above | `Find the lamp` |
+    | `three-hop` | Anna took the lamp, `Then Anna gave all to Ben.`, Ben reached .. | the same |
 
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
@@ -76,7 +76,7 @@ class ChainedFacts(PromptTask):
                 steps=2000, batch_size=32, length=64, lr=3e-3, schedule="linear", beta2=0.95
             ),
             TINY.changed(init_std=0.05),
-            {"vocabulary": "words", "hops": 2, "stories": 2, "gate": 90.0},
+            {"vocabulary": "words", "hops": 2, "stories": 3, "moves": 1, "gate": 90.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),
@@ -163,8 +163,8 @@ class ChainedFacts(PromptTask):
         mixed = [left[story].pop() for story in order]
         cuts = np.sort(rng.random(len(mixed))).tolist()
         asked = turns[:1]
-        if ask_all:  # drawn anew each time: else the last answer is what is left
-            asked = [turns[i] for i in rng.integers(self.stories, size=2 * self.stories)]
+        if ask_all:  # each is drawn anew: else the last answer is what is left
+            asked = [turns[i] for i in rng.integers(self.stories, size=rng.integers(1, 9))]
         return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
 
     def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
@@ -175,7 +175,7 @@ class ChainedFacts(PromptTask):
         for row, (ids, scored) in enumerate(zip(items.ids, items.scored, strict=True)):
             prompt = self.tokenizer.decode(ids[: scored.argmax()])
             answer = self.tokenizer.decode(ids[scored]).strip()
-            last[row] = re.findall(r"went to ([A-Z][a-z]+)", prompt)[-1] == answer
+            last[row] = re.findall(r"reached ([A-Z][a-z]+)", prompt)[-1] == answer
         return {
             "guessing in context": Scores(guess, counts, guess * counts, guess * counts),
             "last place": Scores(last, counts, last * counts, last * counts),
@@ -201,6 +201,6 @@ class ChainedFacts(PromptTask):
             lines.append([*then, *first, *encode(" gave all to"), *second, *stop])
         last = second if hops > 2 else first
         for place in places:
-            lines.append([*then, *last, *encode(" went to"), *place, *stop])
+            lines.append([*then, *last, *encode(" reached"), *place, *stop])
         asked = [*encode(" the"), *thing] if hops > 1 else first
-        return lines, [*encode("Now"), *asked, *encode(" is in")]
+        return lines, [*encode("Find"), *asked]

@@ -33,7 +33,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
         return WordTokenizer([*TEXTS, *(f" {name}" for name in NAMES)])
     for part in ("train", "test"):
         (tmp_path / "text" / part).mkdir(parents=True)
-        text = "\n\n".join(TEXTS) + "\nWord bado means kilu.\n"
+        text = "\n\n".join(TEXTS) + "\nWe call bado kilu.\n"
         (tmp_path / "text" / part / "a.txt").write_text(text * 40)
     return load_tokenizer(request.param, folder_corpus(tmp_path / "text"), tmp_path)
 
@@ -44,11 +44,11 @@ def make(tmp_path: Path, **options: Any) -> Ruler:
 
 def solve(context: str, question: str) -> list[str]:
     """Answer a question by reading the text, in no order."""
-    if asked := re.fullmatch(r"Words? (.+) means?", question):
-        meanings = re.findall(r"^Word (\w+) means (\w+)\.$", context, re.MULTILINE)
+    if asked := re.fullmatch(r"We call (.+)", question):
+        pairs = re.findall(r"^We call (\w+) (\w+)\.$", context, re.MULTILINE)
         keys = asked[1].split(" and ")
-        return [value for key, value in meanings if key in keys]
-    if asked := re.fullmatch(r"Variables with the value (\w+) are", question):
+        return [value for key, value in pairs if key in keys]
+    if asked := re.fullmatch(r"Variables equal to (\w+)", question):
         values = dict(re.findall(r"^VAR (\w+) = (\w+)\.$", context, re.MULTILINE))
         found = []
         for variable in values:
@@ -101,7 +101,7 @@ def test_rows_of_training_ask_for_more_where_there_is_room(tmp_path: Path) -> No
         targets = task.batch(None, 3, step).targets
         assert len(targets) == 32
         asked = (targets != IGNORE).sum(1)
-        assert 1 <= int(asked.min()) < int(asked.max()) <= 8
+        assert 1 <= int(asked.min()) < int(asked.max()) <= 16
         longest = max(longest, int((targets != IGNORE).nonzero()[:, 1].max()) + 1)
     assert 63 <= longest <= task.train_length == 64 + 2
 
@@ -236,7 +236,7 @@ def test_preset_paper_asks_a_language_model(tmp_path: Path) -> None:
     assert isinstance(task, Ruler) and task.gate is None and task.references() == {}
     assert task.data_label.endswith("bpe:300-zero-shot")
     assert {cell.split for kind in KINDS for cell in task.cells(kind)} == {OOD}
-    assert "means" not in task.tokenizer.decode(task.batch(None, 0, 0).tokens[0])
+    assert "We call" not in task.tokenizer.decode(task.batch(None, 0, 0).tokens[0])
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     rows = measure(task, model, tmp_path)
     assert {row.metric for row in rows} == {"string_match_all", "exact_match"}

@@ -12,28 +12,15 @@ NIAH = ("niah-single", "niah-multikey", "niah-multivalue", "niah-multiquery")
 KINDS: tuple[str, ...] = (*NIAH, "vt", "cwe", "fwe")
 
 HEADS = {
-    "niah": "Learn what these words mean.\n",
-    "vt": "Learn the values of these variables.\n",
+    "niah": "Learn what we call these things.\n",
+    "vt": "Learn which variables are equal.\n",
     "cwe": "Learn which words of the list are common.\n",
     "fwe": "Learn which words of the list are frequent, but for the word blank.\n",
 }
 BLANK = " blank"
 LIST = "List:"
-TEXTS = [
-    FILLER,
-    f" {FILLER}",
-    *HEADS.values(),
-    BLANK,
-    LIST,
-    "VAR =.",
-    "Word means",
-    "Words and mean",
-]
-TEXTS += [
-    "Variables with the value are",
-    "The most common words are",
-    "The most frequent words are",
-]
+TEXTS = [FILLER, f" {FILLER}", *HEADS.values(), BLANK, LIST, "VAR =.", "We call and."]
+TEXTS += ["Variables equal to", "The most common frequent words are"]
 
 COMMON = 12  # times that each common word is in a list
 UNCOMMON = 3  # times that each other word is
@@ -113,7 +100,7 @@ class RulerPrompts(Pieces):
         turns = content.turns[:1]
         if ask_all:
             # Drawn anew each time: else later answers are what is left.
-            drawn = rng.integers(len(content.turns), size=needles)
+            drawn = rng.integers(len(content.turns), size=rng.integers(1, 2 * self.needles + 1))
             turns = [content.turns[i] for i in drawn]
         return self.compose(head, content.lines, turns, cuts, length)
 
@@ -125,9 +112,9 @@ class RulerPrompts(Pieces):
         if kind in NIAH:
             lines = 1 if kind == "niah-single" else needles
             asked = needles // 2 if kind == "niah-multiquery" else 1
-            needed = lines * len(self._needle(name, name)) + len(self._ask_meaning([name] * asked))
+            needed = lines * len(self._needle(name, name)) + len(self._ask_value([name] * asked))
         elif kind == "vt":
-            needed = needles * len(self._assignment(name, name)) + len(self._ask_value(name))
+            needed = needles * len(self._assignment(name, name)) + len(self._ask_variables(name))
         else:
             words = MIN_ZIPF if kind == "fwe" else needles * (COMMON + UNCOMMON) // 2
             widest = max(self.max_name, len(self.encode(BLANK)))
@@ -158,7 +145,7 @@ class RulerPrompts(Pieces):
             for key in some:
                 for k, value in zip(of_key, values, strict=True):
                     answer += value if k == key else []
-            turns.append(Turn(self._ask_meaning([keys[k] for k in some]), answer))
+            turns.append(Turn(self._ask_value([keys[k] for k in some]), answer))
         return Content(texts, turns)
 
     def _chains(self, rng: np.random.Generator, size: int) -> Content:
@@ -175,7 +162,7 @@ class RulerPrompts(Pieces):
             done[which] += 1
         turns = []
         for value, *variables in chains:
-            turns.append(Turn(self._ask_value(value), [*chain(*variables)]))
+            turns.append(Turn(self._ask_variables(value), [*chain(*variables)]))
         return Content(lines, turns)
 
     def _list(self, kind: str, rng: np.random.Generator, room: int) -> Content:
@@ -219,20 +206,19 @@ class RulerPrompts(Pieces):
             total -= max(1, excess // max(self.max_name, len(blank)))  # not too few
 
     def _needle(self, key: list[int], value: list[int]) -> list[int]:
-        return [*self.encode("Word"), *key, *self.encode(" means"), *value, *self.encode(".\n")]
+        return [*self.encode("We call"), *key, *value, *self.encode(".\n")]
 
-    def _ask_meaning(self, keys: list[list[int]]) -> list[int]:
-        first, *others = keys
-        ids = self.encode("Words" if others else "Word") + first
-        for key in others:
-            ids += self.encode(" and") + key
-        return ids + self.encode(" mean" if others else " means")
+    def _ask_value(self, keys: list[list[int]]) -> list[int]:
+        ids = self.encode("We call") + keys[0]
+        for key in keys[1:]:
+            ids = [*ids, *self.encode(" and"), *key]
+        return ids
 
     def _assignment(self, variable: list[int], value: list[int]) -> list[int]:
         return [*self.encode("VAR"), *variable, *self.encode(" ="), *value, *self.encode(".\n")]
 
-    def _ask_value(self, value: list[int]) -> list[int]:
-        return [*self.encode("Variables with the value"), *value, *self.encode(" are")]
+    def _ask_variables(self, value: list[int]) -> list[int]:
+        return [*self.encode("Variables equal to"), *value]
 
     def _line(self, words: list[list[int]]) -> list[int]:
         return [*self.encode(LIST), *chain(*words), *self.encode(".\n")]

@@ -36,11 +36,11 @@ class Ruler(PromptTask):
 
     | subset | the text has, n being `needles` | asked for | answers |
     |---|---|---|---|
-    | `niah-single` | `Word bado means kilu.` | `Word bado means` | 1 |
-    | `niah-multikey` | n words, a meaning each | one word | 1 |
-    | `niah-multivalue` | two words, n / 2 meanings each | one word | n / 2 |
-    | `niah-multiquery` | n words, a meaning each | half of them | n / 2 |
-    | `vt` | `VAR bado = kilu.`, two chains of n / 2 variables | all with one's value | n / 2 |
+    | `niah-single` | `We call bado kilu.` | `We call bado` | 1 |
+    | `niah-multikey` | n keys, a value each | one key | 1 |
+    | `niah-multivalue` | two keys, n / 2 values each | one key | n / 2 |
+    | `niah-multiquery` | n keys, a value each | half of the keys | n / 2 |
+    | `vt` | `VAR bado = kilu.`, two chains of n / 2 variables | those with a value | n / 2 |
     | `cwe` | a list, n / 2 words 12 times, all others 3 times | the common words | n / 2 |
     | `fwe` | a list, the k-th word as often as 1 / k^2 | the second to fourth | 3 |
 

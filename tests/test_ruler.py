@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from helpers import Oracle, make_task, means, measure
 
-from pe_bench.config import IGNORE
+from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.registry import plugins
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.sequences.rows import Sequences
+from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names
 from pe_bench.tasks.ruler.prompts import KINDS, TEXTS, RulerPrompts
 from pe_bench.tasks.ruler.task import Ruler
@@ -171,10 +172,11 @@ def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, ex
 
 
 def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="vt", samples=3, train={"steps": 0, "length": 96})
+    context = TaskContext(train=TrainConfig(steps=0, length=96), cache=tmp_path, untrained=True)
+    task = Ruler.make(context, kinds="vt", samples=3)
     rows = measure(task, oracle(task, lambda answer: [answer[0], 44, answer[1]]), tmp_path)
     assert {row.value for row in rows if row.metric == "string_match_all"} == {100}
-    assert task.max_eval_tokens == 384 + 4
+    assert task.max_eval_tokens == 384 + 4 and task.gate is None
 
 
 def test_cells(tmp_path: Path) -> None:

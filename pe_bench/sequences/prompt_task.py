@@ -22,8 +22,9 @@ class PromptTask(LengthGeneralizationTask):
     """Base of tasks whose prompts are text of an exact number of tokens.
 
     Models learn the prompts of up to `train.length` tokens; or a language model goes on with text,
-    in presets that start from one, and is asked without having seen a prompt (zero-shot). Then all
-    cells are out of distribution, and there is neither gate nor reference.
+    in presets that start from one, and is asked without having seen a prompt (zero-shot), as is a
+    checkpoint (`--from DIR`) that is not trained further. Then all cells are out of distribution,
+    and there is neither gate nor reference.
 
     Subclasses define `texts`, `write`, `min_length` and `max_answer`; or `prompt_batch`, `cells`
     and `items`, where rows are made many at once. All subsets share a batch in equal parts, and
@@ -54,8 +55,8 @@ class PromptTask(LengthGeneralizationTask):
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
-        self.zero_shot = context.start is not None
-        self.factors = self.zero_shot_factors if self.zero_shot else self.length_factors
+        self.zero_shot = context.start is not None or context.untrained
+        self.factors = self.length_factors if context.start is None else self.zero_shot_factors
         # A vocabulary has as many words as the longest prompt of the first training needs.
         first = context.extends or self
         self.max_length = int(self.factors[-1] * first.length)
@@ -141,7 +142,7 @@ class PromptTask(LengthGeneralizationTask):
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return fresh prompts; where none are trained, windows of held-out text."""
-        if self.zero_shot:
+        if self.context.start is not None:
             return self.text.held_out_batch(None, step)
         return super().held_out_batch(subset, step)
 

@@ -138,7 +138,6 @@ class Ruler(PromptTask):
                 f"{kinds}"
             )
         self.prompts = RulerPrompts(self.tokenizer, self.max_length, self.names, needles)
-        self.untrained = self.zero_shot or not self.train.steps
         self.check_room()
 
     @cached_property
@@ -166,7 +165,7 @@ class Ruler(PromptTask):
     @cached_property
     def max_eval_tokens(self) -> int:
         written = max(map(self.max_answer, self.all_subsets))
-        return self.max_length + written * (1 + self.untrained)
+        return self.max_length + written * (1 + self.zero_shot)
 
     def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
         return [self._count_answers(model, each) for each in items]
@@ -178,7 +177,7 @@ class Ruler(PromptTask):
         for ids, scored in zip(items.ids, items.scored, strict=True):
             prompts.append(ids[: scored.argmax()].tolist())
             answers.append(self.tokenizer.decode(ids[scored]).split())
-        limit = int(items.scored.sum(1).max()) * (1 + self.untrained)
+        limit = int(items.scored.sum(1).max()) * (1 + self.zero_shot)
         rows = max(1, MAX_TOKENS // (items.ids.shape[1] + limit))
         written = []
         for start in range(0, len(prompts), rows):

@@ -45,8 +45,8 @@ class ChainedFacts(PromptTask):
 
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
-    all subsets in equal parts, on prompts of every length up to `train.length`; its rows ask for
-    the ends of several stories, one after the other, and the loss is on the places.
+    all subsets in equal parts, on prompts of every length up to `train.length`; its rows have
+    two stories or more and ask for several ends, and the loss is on the places.
 
     References: "guessing in context" names one of the places in the prompt, "last place" the last.
 
@@ -137,10 +137,10 @@ class ChainedFacts(PromptTask):
         return Pieces(self.tokenizer, self.max_length, [])
 
     def min_length(self, subset: str) -> int:
-        word = [0] * self.word_tokens
-        lines, question = self._story(HOPS[subset], [word, word], word, [word] * self.moves)
-        longest = self.stories * sum(map(len, lines)) + len(question)
-        return len(self.pieces.begin(HEAD)) + longest + MIN_FILLER
+        return self._needed(subset, self.stories)
+
+    def min_train_length(self, subset: str) -> int:
+        return self._needed(subset, 2)
 
     def max_answer(self, subset: str) -> int:
         return self.word_tokens
@@ -148,9 +148,13 @@ class ChainedFacts(PromptTask):
     def write(
         self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
     ) -> list[Turn]:
-        people = self._draw(rng, PEOPLE, 2 * self.stories)
-        things = self._draw(rng, THINGS, self.stories)
-        places = self._draw(rng, PLACES, self.moves * self.stories)
+        stories = self.stories
+        if ask_all:
+            fits = [n for n in range(2, stories + 1) if self._needed(subset, n) <= length]
+            stories = int(rng.choice(fits))
+        people = self._draw(rng, PEOPLE, 2 * stories)
+        things = self._draw(rng, THINGS, stories)
+        places = self._draw(rng, PLACES, self.moves * stories)
         left: list[list[list[int]]] = []
         turns = []
         for story, thing in enumerate(things):
@@ -159,12 +163,12 @@ class ChainedFacts(PromptTask):
             lines, question = self._story(HOPS[subset], pair, thing, went)
             left.append(lines[::-1])
             turns.append(Turn(question, went[-1]))
-        order = rng.permutation(np.repeat(np.arange(self.stories), len(left[0]))).tolist()
+        order = rng.permutation(np.repeat(np.arange(stories), len(left[0]))).tolist()
         mixed = [left[story].pop() for story in order]
         cuts = np.sort(rng.random(len(mixed))).tolist()
         asked = turns[:1]
         if ask_all:  # each is drawn anew: else the last answer is what is left
-            asked = [turns[i] for i in rng.integers(self.stories, size=rng.integers(1, 9))]
+            asked = [turns[i] for i in rng.integers(stories, size=rng.integers(1, 9))]
         return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
 
     def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
@@ -180,6 +184,13 @@ class ChainedFacts(PromptTask):
             "guessing in context": Scores(guess, counts, guess * counts, guess * counts),
             "last place": Scores(last, counts, last * counts, last * counts),
         }
+
+    def _needed(self, subset: str, stories: int) -> int:
+        """Return the tokens that this number of stories has room in."""
+        word = [0] * self.word_tokens
+        lines, question = self._story(HOPS[subset], [word, word], word, [word] * self.moves)
+        longest = stories * sum(map(len, lines)) + len(question)
+        return len(self.pieces.begin(HEAD)) + longest + MIN_FILLER
 
     def _draw(self, rng: np.random.Generator, words: str, count: int) -> list[list[int]]:
         """Return different words as ids, each with the space before it."""

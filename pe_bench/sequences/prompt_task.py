@@ -92,6 +92,10 @@ class PromptTask(LengthGeneralizationTask):
         """Return the tokens that every prompt has room in."""
         raise NotImplementedError
 
+    def min_train_length(self, subset: str) -> int:
+        """Return the least tokens of a row of training, which may have less to tell."""
+        return self.min_length(subset)
+
     def max_answer(self, subset: str) -> int:
         """Return the most tokens of an answer."""
         raise NotImplementedError
@@ -131,7 +135,7 @@ class PromptTask(LengthGeneralizationTask):
         samples = []
         for row in range(first, first + self.train.batch_size):
             subset = self.all_subsets[row % len(self.all_subsets)]
-            length = int(rng.integers(self.min_length(subset), self.length + 1))
+            length = int(rng.integers(self.min_train_length(subset), self.length + 1))
             samples.append(self.write(rng, subset, length, ask_all=True))
         return collate(samples).batch()
 

@@ -159,6 +159,9 @@ class Ruler(PromptTask):
     def min_length(self, subset: str) -> int:
         return self.prompts.min_length(subset)
 
+    def min_train_length(self, subset: str) -> int:
+        return self.prompts.min_length(subset, needles=2)
+
     def max_answer(self, subset: str) -> int:
         return self.prompts.max_name * self.prompts.n_answers(subset)
 

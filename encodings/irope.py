@@ -5,9 +5,9 @@ from torch import Tensor
 
 from pe_bench.api import EncodingSpec, Layers, ModelConfig, Positions, Visibility
 from pe_bench.encodings.hybrid import find_global_layers
+from pe_bench.encodings.log_temperature import LogTemperature
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
-from pe_bench.encodings.temperature import Temperature
 
 
 class _NormalisedRoPE(RoPE):
@@ -53,9 +53,9 @@ class IRoPE(Layers):
     ) -> None:
         size = max(1, model.train_length // 4) if chunk is None else chunk
 
-        def make_global(model: ModelConfig, layer: int) -> Temperature:
+        def make_global(model: ModelConfig, layer: int) -> LogTemperature:
             nope = EncodingSpec("nope")
-            return Temperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
+            return LogTemperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
 
         makers = [_NormalisedRoPE, make_global if scale else NoPE]
         kinds = find_global_layers(model, every)

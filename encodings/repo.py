@@ -1,5 +1,7 @@
 """Rotary at positions that the tokens choose (RePo; Li et al. 2025, arXiv 2512.14391)."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -40,8 +42,9 @@ class RePo(Encoding):
         *,
         base: float = 500_000.0,
         lower: float = 5 / 16,
+        **options: Any,
     ) -> None:
-        super().__init__(model, layer)
+        super().__init__(model, layer, **options)
         if base <= 1:
             raise InputError(f"the base of the rotation must be greater than 1, not {base}")
         if not 0 <= lower <= 1 or round(lower * model.layers) == model.layers:

@@ -33,6 +33,10 @@ SPECS = [
 SIZES = ["63 x 16", "333 x 128"]  # tokens x channels of a head, awkward for blocks
 CASES = [f"{spec}, {size}" for spec in SPECS for size in SIZES]
 LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
+# Gradients of a few numbers that all pairs add to, which nearly cancel.
+CANCELLING = ("carope", "log-temperature")
+# Without positions in its attention: what differs is torch's own kernel.
+ROUNDED = ("position-coupling",)
 EVERYDAY = [f"{kind}, {SIZES[0]}" for kind in KINDS]
 
 
@@ -134,7 +138,8 @@ def test_backends_in_float32(case: str) -> None:
     for backend in serving(model, tokens):
         wrong = errors(results(model, tokens, backend), truth)
         for name, size in wrong.items():
-            assert size < max(1e-5, 3 * of_formula[name]), (backend, name)
+            least = 5e-5 if spec in CANCELLING else 1e-5
+            assert size < max(least, 3 * of_formula[name]), (backend, name)
 
 
 @pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
@@ -148,7 +153,8 @@ def test_backends_in_bfloat16(case: str) -> None:
     of_formula = fmean(errors(results(model, tokens, "eager"), truth).values())
     for backend in serving(model, tokens):
         wrong = errors(results(model, tokens, backend), truth)
-        assert fmean(wrong.values()) < 1.5 * of_formula, backend
+        most = 1.7 if spec in ROUNDED else 1.5
+        assert fmean(wrong.values()) < most * of_formula, backend
 
 
 @pytest.mark.parametrize("spec", some_slow(SPECS))

@@ -71,37 +71,37 @@ CHUNK = lambda i, j: j <= i and i // 4 == j // 4  # noqa: E731
 
 CASES: dict[str, tuple[str, int, Logit, Callable[[int, int], bool]]] = {
     "SSMax at the start": (
-        "temperature",
+        "log-temperature",
         0,
         times(lambda n: math.log(n) / MEAN_LOG, rotary),
         EVERY,
     ),
     "log n": (
-        "temperature:form=log,base=nope",
+        "log-temperature:form=log,base=nope",
         0,
         times(lambda n: math.log(n) / math.log(16), plain),
         EVERY,
     ),
     "log n beyond training": (
-        "temperature:form=log-past",
+        "log-temperature:form=log-past",
         0,
         times(lambda n: max(1, math.log(n, 16)), rotary),
         EVERY,
     ),
     "Llama 4's": (
-        "temperature:form=llama4,start=5",
+        "log-temperature:form=llama4,start=5",
         0,
         times(lambda n: 1 + 0.1 * math.log(1 + n // 5), rotary),
         EVERY,
     ),
     "Ministral's": (
-        "temperature:form=ministral,start=5,scale=0.3",
+        "log-temperature:form=ministral,start=5,scale=0.3",
         0,
         times(lambda n: 1 + 0.3 * math.log(1 + (n - 1) // 5), rotary),
         EVERY,
     ),
     "of the products alone": (
-        "temperature:form=log,base=alibi",
+        "log-temperature:form=log,base=alibi",
         0,
         lambda q, k, i, j, h: (
             math.log(i + 1, 16) * plain(q, k, i, j, h) + alibi(q, k, i, j, h) - plain(q, k, i, j, h)
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[str, int, Logit, Callable[[int, int], bool]]] = {
         EVERY,
     ),
     "of the bias too": (
-        "temperature:form=log,base=alibi,bias=true",
+        "log-temperature:form=log,base=alibi,bias=true",
         0,
         times(lambda n: math.log(n, 16), alibi),
         EVERY,

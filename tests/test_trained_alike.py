@@ -129,7 +129,7 @@ def test_evaluation_scores_as_training_does(spec: str) -> None:
     measured = torch.stack([right_in_evaluation(model, items, draw) for draw in draws]).float()
     if not is_random:  # the same rows, up to one tie that rounding breaks
         assert (trained != measured).sum() <= 1
-    elif "even" in spec:  # the mean of all draws, easier than each
+    elif "even" in spec or spec == "pose":  # the mean of all draws, or no skip: easier than each
         assert measured.mean() > trained.mean() - TOLERANCE
     else:
         assert abs(measured.mean() - trained.mean()) < TOLERANCE

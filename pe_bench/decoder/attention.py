@@ -75,7 +75,7 @@ def attend(
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
     """Return the backend that "auto" takes; q (B, H, T, D), v (B, G or H, S, E)."""
     order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
-    if not terms.of_pairs:
+    if not terms.of_pairs and terms.normalise is None:
         order = ["sdpa", "blocked"]
         if terms.hides(v.shape[2]) and q.shape[2] >= LONG:
             order = ["blocked"]  # it leaves out what is hidden, where sdpa needs a mask

@@ -68,10 +68,10 @@ class LogitTerms:
 
     def mask(self, queries: int, keys: int, device: torch.device) -> Tensor:
         """Return True where a query may look at a key, (B or 1, 1, T, S)."""
-        if self.positions is not None:
+        if self.positions is not None and self.columns is not None:
             return self.positions.causal
-        rows = torch.arange(queries, device=device)[None]
-        return EVERYTHING.mask(rows, torch.arange(keys, device=device)[None])
+        rows = torch.arange(queries, device=device)[None] if self.index is None else self.index
+        return self.visible.mask(rows, torch.arange(keys, device=device)[None])
 
     def shares(self, logits: Tensor) -> Tensor:
         """Return the share of each value, given masked logits, (B, H, T, S) -> (B, H, T, S)."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pe_bench.api import EncodingSpec, InputError, ModelConfig, Positions, Wrapper, make_base
 
 
-class Temperature(Wrapper):
+class LogTemperature(Wrapper):
     """logit_ij = tau(n_i) q_i k_j / sqrt(D) + the biases of `base`, n_i the keys that i sees.
 
     | form | tau(n) | source |
@@ -21,7 +21,7 @@ class Temperature(Wrapper):
     | ministral | 1 + scale ln(1 + floor((n - 1) / start)) | Ministral 3, scale 0.1, start 16384 |
 
     L0 is the training length. Llama 4 has its form in layers without positions alone:
-    `hybrid:global=temperature:form=llama4:base=nope`. The initial s could not be verified: by
+    `hybrid:global=log-temperature:form=llama4:base=nope`. The initial s could not be verified: by
     default it is 1 / mean of ln n over a training row, so that training starts near the base.
 
     Args:
@@ -58,13 +58,13 @@ class Temperature(Wrapper):
         super().__init__(model, layer, make_base(base, model, layer))
         stepped = form in ("llama4", "ministral")
         if not stepped and (start is not None or scale != 0.1):
-            raise InputError(f"temperature:scale and start have no effect on form={form}")
+            raise InputError(f"log-temperature:scale and start have no effect on form={form}")
         if form != "ssmax" and initial is not None:
-            raise InputError(f"temperature:initial has no effect on form={form}")
+            raise InputError(f"log-temperature:initial has no effect on form={form}")
         if start is not None and start < 1:
-            raise InputError(f"temperature:start must be at least 1, not {start}")
+            raise InputError(f"log-temperature:start must be at least 1, not {start}")
         if not 0 <= scale < math.inf:
-            raise InputError(f"temperature:scale must not be negative, not {scale}")
+            raise InputError(f"log-temperature:scale must not be negative, not {scale}")
         self.shift_invariant = self.base.shift_invariant
         self.logits_grow = True
         self.form = form

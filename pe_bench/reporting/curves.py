@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -80,7 +80,8 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
 @styled
 def draw_scores(table: Table) -> Figure:
     """Return the columns of the task side by side, those with the shortest inputs first."""
-    views = [view for view in table.views(Column) if length_of(table, view) is not None]
+    views = _of_one_unit(table, table.views(Column))
+    views = [view for view in views if length_of(table, view) is not None]
     views.sort(key=lambda view: length_of(table, view) or 0)
     lengths = [length_of(table, view) or 0 for view in views]
     figure, (axis,) = charts.make_panels(
@@ -119,9 +120,23 @@ def draw_scores(table: Table) -> Figure:
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, trained_lengths(table))
     _add_legend(figure, table, handles, references)
-    message = f"{table.task_name}: one part after the other"
+    costs = table.about.measures_time
+    message = (
+        f"{table.task_name}: {'what each part costs' if costs else 'one part after the other'}"
+    )
     charts.set_title(figure, message, table.heading, beside=_legend_width(table))
     return figure
+
+
+def _of_one_unit(table: Table, views: Sequence[Column]) -> list[Column]:
+    """Return the columns; of several units those that share the headline's, after the headline."""
+    units = {table.metric(view.metric).unit for view in views}
+    if len(units) < 2:
+        return list(views)
+    headline = table.headline
+    unit = table.metric(headline.metric).unit
+    alike = [view for view in views if table.metric(view.metric).unit == unit]
+    return [Column(headline.subset, headline.metric), *alike]
 
 
 def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
@@ -270,6 +285,8 @@ def _common_label(table: Table, views: list[Column]) -> str:
         return labels.pop()
     percent = all(_is_percent(table, view) for view in views)
     arrows = {table.arrow(view.metric) for view in views}
+    if table.about.measures_time and len(arrows) == 1:
+        return f"{table.metric(views[0].metric).unit} {arrows.pop()}"
     return f"score{', %' if percent else ''} {arrows.pop() if len(arrows) == 1 else ''}".strip()
 
 

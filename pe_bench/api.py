@@ -22,7 +22,7 @@ from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
-from pe_bench.sequences.prompt_task import PromptTask
+from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
     END,
     FIRST,
@@ -68,6 +68,7 @@ __all__ = [
     "PAD",
     "SMALL",
     "TINY",
+    "ZERO_SHOT",
     "Batch",
     "ByteTokenizer",
     "Cache",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.schema import Measurement
@@ -16,6 +17,19 @@ from pe_bench.task import Batch, Task, TaskContext
 from pe_bench.text.corpus import folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
+
+ZERO_SHOT = TrainConfig(
+    steps=1000,
+    batch_size=64,
+    micro_batch=2,
+    length=8192,
+    lr=2e-5,
+    schedule="constant",
+    warmup=0.05,
+    weight_decay=0.0,
+    recompute=True,
+)
+"""How a language model goes on with long text before it is asked (Zhu et al. 2025)."""
 
 
 class PromptTask(LengthGeneralizationTask):

@@ -24,12 +24,13 @@ from matplotlib.figure import Figure
 from pe_bench.cli import main
 from pe_bench.errors import InputError, SavingError
 from pe_bench.registry import plugins
-from pe_bench.reporting.curves import draw_curves, draw_scores
+from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.pictures import draw
 from pe_bench.reporting.report import write_report
+from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.styles import TABLE, styles
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results import reading

@@ -8,7 +8,8 @@ import pytest
 from matplotlib.axes import Axes
 from test_report import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, legend_of, put, report
 
-from pe_bench.reporting.curves import draw_curves, draw_scores
+from pe_bench.reporting.curves import draw_curves
+from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.metrics import Metric
 from pe_bench.results.reading import references_path, write_rows

@@ -44,10 +44,8 @@ def end(
     if tables:
         largest = max(tables, key=lambda table: len(table.encodings))
         about = largest.about
-        found = {
-            name for name in about.sources if name != "tokenizer"
-        }  # files and data of the user
-        simple = about.preset == "quick" and not found and "from" not in about.settings
+        own = set(about.sources) - {"tokenizer"}  # files and data of the user
+        simple = about.preset == "quick" and not own and "from" not in about.settings
         info(f"next: {_suggest(largest.encodings, about.task if simple else None, option)}")
 
 

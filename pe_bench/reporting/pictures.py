@@ -8,9 +8,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pe_bench.reporting.charts import FORMATS, save
-from pe_bench.reporting.curves import draw_curves, draw_scores
+from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.maps import draw_gallery, draw_heatmap
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
+from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap

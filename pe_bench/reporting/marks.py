@@ -1,0 +1,118 @@
+"""What curves and scores share: looks of encodings, error bars, references, the legend."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pe_bench.reporting.styles import Style
+from pe_bench.reporting.tables import Table, select
+from pe_bench.results.views import Column, Curve
+
+LEGEND_ROWS = 20
+
+
+def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
+    """Return the best reference by its name, with its scores by ascending length."""
+    if table.references is None:
+        return {}
+    scores = select(table.references, view.subset, view.metric).sort_values("length")
+    if isinstance(view, Curve):
+        scores = scores[scores["length"].notna()]
+    means = scores.groupby("encoding", sort=False)["mean"].mean()
+    if means.empty:
+        return {}
+    best = means.idxmax() if table.metric(view.metric).higher_is_better else means.idxmin()
+    return {str(best): scores[scores["encoding"] == best]}
+
+
+def is_percent(table: Table, view: Curve | Column) -> bool:
+    """Return whether a view shows percentages."""
+    return table.metric(view.metric).unit == "%"
+
+
+def error_bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.DataFrame:
+    """Return the lengths of error bars down and up (2, N), within 0 and 100 for percentages.
+
+    They are standard deviations over seeds, or, where no encoding has two, 95 % intervals over
+    items, quartiles over repetitions where times are measured: one meaning in a picture.
+    """
+    if _has_seeds(table):
+        down = numbers["sd"]
+        up = numbers["sd"]
+        if percent:
+            down = down.clip(upper=numbers["mean"].clip(lower=0))
+            up = up.clip(upper=(100 - numbers["mean"]).clip(lower=0))
+    else:
+        down = numbers["mean"] - numbers["ci_low"]
+        up = numbers["ci_high"] - numbers["mean"]
+    return pd.DataFrame([down, up])
+
+
+def _has_seeds(table: Table) -> bool:
+    return bool(table.scores["seeds"].max() > 1)
+
+
+def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
+    """Return the options of a curve: hollow and dashed if what was trained was not learned."""
+    learned = table.learned(encoding) > 0
+    return {
+        "color": style.colour,
+        "marker": style.marker,
+        "markersize": 5,
+        "markerfacecolor": style.colour if learned else "white",
+        "linestyle": "-" if learned else (0, (4, 2)),
+        "linewidth": 1.5,
+        "elinewidth": 1,
+        "capsize": 2,
+    }
+
+
+def trained_lengths(table: Table) -> dict[float, str]:
+    """Return the lengths of training, each with the label of its line."""
+    about = table.about
+    if about.measures_time:  # nothing is trained
+        return {}
+    if about.fine_tune_length is not None and about.train_length is not None:
+        return {
+            about.train_length: f"pre-trained to {about.train_length:,}",
+            about.fine_tune_length: f"fine-tuned to {about.fine_tune_length:,}",
+        }
+    if about.max_train_axis is not None:
+        return {about.max_train_axis: f"trained to {about.max_train_axis:,g}"}
+    return {}
+
+
+def legend_width(table: Table) -> float:
+    """Return the room of a legend, inches."""
+    labels = [table.describe(encoding) for encoding in table.encodings]
+    columns = math.ceil(len(labels) / LEGEND_ROWS)
+    return max(1.7, columns * (0.6 + 0.075 * max(map(len, labels))))
+
+
+def add_legend(
+    figure: Figure, table: Table, handles: Mapping[str, Any], references: Mapping[str, Line2D]
+) -> None:
+    """Name the encodings on the right of all panels, and the references that are dotted there."""
+    bars = "95 % interval over items"
+    if _has_seeds(table):
+        bars = "sd over seeds"
+    elif table.about.measures_time:
+        bars = "quartiles"
+    lines = list(handles.values())
+    labels = [table.describe(encoding) for encoding in handles]
+    if references:
+        lines.append(next(iter(references.values())))
+        labels.append("best reference:\n" + ",\n".join(references))
+    figure.legend(
+        lines,
+        labels,
+        loc="outside right upper",
+        ncols=math.ceil(len(handles) / LEGEND_ROWS),
+        frameon=False,
+        title=f"encoding, ± {bars}",
+        alignment="left",
+    )

@@ -99,15 +99,18 @@ class Positions:
         """
         places = self.place[:, queries]  # (B or 1, t)
         if isinstance(keys, slice):
-            index = places - (keys.start or 0)
+            start = keys.start or 0
+            index = places - start
+            in_order = start == 0 and self.columns is None
         else:
             index = torch.searchsorted(keys, places.contiguous())
+            in_order = False
         return replace(
             self,
             query=self.query[:, queries],
             key=self.key[:, keys],
             index=index,
-            columns=self.key_column[:, keys],
+            columns=None if in_order else self.key_column[:, keys],
             features=None if self.features is None else self.features[:, :, keys],
             counted=False,
             _kept={},

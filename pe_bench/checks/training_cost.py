@@ -44,6 +44,9 @@ def measure_training(
 ) -> TrainingCost:
     """Return what training takes; models of one and two layers stand for deeper ones.
 
+    So all layers of a hybrid are taken for its second one, and windows of more than 256 keys for
+    rows without one.
+
     Args:
         make_encoding: of the encoding.
         shape: of the model.

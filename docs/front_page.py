@@ -85,7 +85,7 @@ def compose(tables: Sequence[Table]) -> str:
         interval = f"{one.score_low:.2f} to {one.score_high:.2f}"
         row = [one.encoding, f"{one.score:.2f}", interval, block.letters[one.encoding]]
         rows.append([*row, *(_score(table, one.encoding) for table in block.tables)])
-    floors = [_show(table.best_reference()) for table in block.tables]
+    floors = [_show(table, table.best_reference()) for table in block.tables]
     rows.append(["*best reference*", "0.00", "", "", *floors])
     ranked = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{ranked}\n\n{describe(block)}"
@@ -152,13 +152,16 @@ def _score(table: Table, encoding: str) -> str:
     scores = table.headline_scores()
     (mean,) = scores[scores["encoding"] == encoding]["mean"]
     learned, seeds = table.learned(encoding), table.seeds(encoding)
-    return _show(mean) if learned == seeds else f"{_show(mean)} ({learned} of {seeds})"
+    shown = _show(table, mean)
+    return shown if learned == seeds else f"{shown} ({learned} of {seeds})"
 
 
-def _show(score: float | None) -> str:
+def _show(table: Table, score: float | None) -> str:
+    """Return a score with as many decimals as all of its column have."""
     if score is None:
         return ""
-    return f"{score:.1f}" if abs(score) >= 10 else f"{score:.3f}"
+    decimals = 1 if table.headline_scores()["mean"].abs().max() >= 10 else 3
+    return f"{score:.{decimals}f}"
 
 
 def _range(values: Collection[int]) -> str:

@@ -6,7 +6,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pe_bench.commands.parser import BAD_INPUT, make_parser
+from pe_bench.commands.options import make_parser
+from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.errors import InputError, InputErrors, SavingError
 from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly

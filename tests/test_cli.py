@@ -13,7 +13,7 @@ import pytest
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.commands.device import find_device
-from pe_bench.commands.parser import make_parser
+from pe_bench.commands.options import make_parser
 from pe_bench.registry import plugins
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pe_bench.cli import main
-from pe_bench.commands.parser import make_parser
+from pe_bench.commands.options import make_parser
 from pe_bench.results.reading import read_measurements
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ from test_runner import Toy
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.commands.parser import make_parser
+from pe_bench.commands.options import make_parser
 
 FULL = """
 encoding = ["rope:base=500000", "./mine.py"]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pe_bench.commands import ending
 from pe_bench.commands.device import find_device, find_precision
-from pe_bench.commands.parser import BAD_INPUT, OVERRIDES
+from pe_bench.commands.parser import BAD_INPUT
+from pe_bench.commands.run_options import OVERRIDES
 from pe_bench.errors import InputError, suggest
 from pe_bench.registry import plugins
 from pe_bench.system.console import info, warn

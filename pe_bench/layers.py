@@ -42,7 +42,7 @@ class Layers(Encoding):
             make = makers[kind]
             layers = [layer for layer, own in enumerate(kinds) if own == kind]
             first = make(model, layers[0])
-            if first.shared and layers[0] > 0:  # it is that of the first layer, whichever it serves
+            if first.shared:  # it is that of the first layer, whichever it serves
                 first = make(model, 0)
             rest = [] if first.shared else [make(model, layer) for layer in layers[1:]]
             made.append([first, *rest])

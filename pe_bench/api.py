@@ -22,6 +22,7 @@ from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
+from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
     END,
@@ -89,6 +90,7 @@ __all__ = [
     "Journal",
     "Layers",
     "LengthGeneralizationTask",
+    "Lesson",
     "Mask",
     "Measurement",
     "Metric",

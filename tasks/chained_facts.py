@@ -14,6 +14,7 @@ from pe_bench.api import (
     ZERO_SHOT,
     Cell,
     Headline,
+    Lesson,
     Preset,
     PromptTask,
     Scores,
@@ -46,8 +47,8 @@ class ChainedFacts(PromptTask):
 
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
-    all subsets in equal parts, on prompts of every length up to `train.length`; its rows have
-    two stories or more and ask for several ends, and the loss is on the places.
+    all subsets in equal parts, on prompts of every length up to `train.length`, after first lessons
+    on two stories of one hop; its rows have two stories or more and ask for all ends.
 
     References: "guessing in context" names one of the places in the prompt, "last place" the last.
 
@@ -69,14 +70,15 @@ class ChainedFacts(PromptTask):
 
     headline = Headline("exact_match", OOD)
     all_subsets = tuple(HOPS)
+    first_subset = "one-hop"
     axes = {"length": "tokens of the prompt", "second": ""}
     length_factors = (0.5, 0.75, 1, 1.5, 2, 3, 4)
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=2000, batch_size=32, length=64, lr=3e-3, schedule="linear", beta2=0.95
+                steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
-            TINY.changed(init_std=0.05),
+            TINY.changed(heads=2, init_std=0.05),
             {"vocabulary": "words", "hops": 2, "stories": 3, "moves": 1, "gate": 90.0},
         ),
         "small": Preset(
@@ -137,15 +139,19 @@ class ChainedFacts(PromptTask):
         return self.word_tokens
 
     def write(
-        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+        self,
+        rng: np.random.Generator,
+        subset: str,
+        length: int,
+        lesson: Lesson | None = None,
     ) -> list[Turn]:
         stories = self.stories
-        if ask_all:
+        if lesson is not None:
             fits = [n for n in range(2, stories + 1) if self._needed(subset, n) <= length]
-            stories = int(rng.choice(fits))
-        people = self._draw(rng, PEOPLE, 2 * stories)
-        things = self._draw(rng, THINGS, stories)
-        places = self._draw(rng, PLACES, self.moves * stories)
+            stories = lesson.facts or int(rng.choice(fits))
+        people = self._draw(rng, PEOPLE, 2 * stories, lesson)
+        things = self._draw(rng, THINGS, stories, lesson)
+        places = self._draw(rng, PLACES, self.moves * stories, lesson)
         left: list[list[list[int]]] = []
         turns = []
         for story, thing in enumerate(things):
@@ -158,8 +164,8 @@ class ChainedFacts(PromptTask):
         mixed = [left[story].pop() for story in order]
         cuts = np.sort(rng.random(len(mixed))).tolist()
         asked = turns[:1]
-        if ask_all:  # each is drawn anew: else the last answer is what is left
-            asked = [turns[i] for i in rng.integers(stories, size=rng.integers(1, 9))]
+        if lesson is not None:
+            asked = [turns[i] for i in rng.permutation(stories)]
         return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
 
     def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
@@ -183,9 +189,12 @@ class ChainedFacts(PromptTask):
         longest = stories * sum(map(len, lines)) + len(question)
         return len(self.pieces.begin(HEAD)) + longest + MIN_FILLER
 
-    def _draw(self, rng: np.random.Generator, words: str, count: int) -> list[list[int]]:
-        """Return different words as ids, each with the space before it."""
-        drawn = rng.permutation(words.split())[:count]
+    def _draw(
+        self, rng: np.random.Generator, words: str, count: int, lesson: Lesson | None
+    ) -> list[list[int]]:
+        """Return different words in use as ids, each with the space before it."""
+        in_use = (lesson or Lesson()).in_use(words.split(), count)
+        drawn = rng.permutation(in_use)[:count]
         return [self.pieces.encode(f" {word}") for word in drawn]
 
     def _story(

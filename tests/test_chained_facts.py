@@ -10,6 +10,7 @@ from helpers import make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID
+from pe_bench.sequences.lessons import Lesson
 from pe_bench.tasks.chained_facts import HOPS, PLACES, TEXTS, ChainedFacts
 
 
@@ -63,8 +64,8 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
     rng = np.random.default_rng(0)
     least = task.min_length(subset)
     for length in (least, least + 1, least + 9, 1000):
-        for ask_all in (False, True):
-            context, *turns = task.write(rng, subset, length, ask_all=ask_all)
+        for lesson in (None, Lesson()):
+            context, *turns = task.write(rng, subset, length, lesson)
             ids = [*context.prompt]
             for turn in turns:
                 ids += [*turn.prompt, *turn.answer]
@@ -75,8 +76,8 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
                 place, facts = solve(tokenizer.decode(context.prompt), question)
                 assert tokenizer.decode(turn.answer) == f" {place}" and facts == HOPS[subset]
                 assert len(turn.answer) <= task.max_answer(subset)
-    rows = [task.write(rng, subset, 1000, ask_all=True) for _ in range(40)]
-    assert {len(row) for row in rows} == {*range(2, 10)}  # a context, and 1 to 8 questions
+    rows = [task.write(rng, subset, 1000, Lesson()) for _ in range(40)]
+    assert {len(row) for row in rows} == {3, 4}  # a context, and a question for each story
 
 
 def test_rows_of_training_ask_for_several_stories_and_items_for_one(tmp_path: Path) -> None:

@@ -251,10 +251,17 @@ class LengthGeneralizationTask(Task):
         """
         return {}
 
+    def reference_batch(self, subset: str | None, step: int) -> Batch:
+        """Return a batch that references know; the default is that of the first seed's training.
+
+        Another one where training begins with rows that are not like those of evaluation.
+        """
+        return self.batch(subset, 0, step)
+
     def _references(self, subset: str | None) -> References:
         """Return the references that know the training batches of a phase."""
         steps = range(math.ceil(REFERENCE_ROWS / self.train.batch_size))
-        batches = (self.batch(subset, 0, step) for step in steps)
+        batches = (self.reference_batch(subset, step) for step in steps)
         size = self.vocabulary.vocab_size
         return References(batches, size, places=self.autoregressive)
 

@@ -12,8 +12,9 @@ from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.schema import Measurement
 from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
-from pe_bench.sequences.rows import Turn, collate
-from pe_bench.task import Batch, Task, TaskContext
+from pe_bench.sequences.lessons import Lesson, lesson_at, make_rows
+from pe_bench.sequences.rows import Turn
+from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext
 from pe_bench.text.corpus import folder_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
@@ -42,7 +43,8 @@ class PromptTask(LengthGeneralizationTask):
 
     Subclasses define `texts`, `write`, `min_length` and `max_answer`; or `prompt_batch`, `cells`
     and `items`, where rows are made many at once. All subsets share a batch in equal parts, and
-    trained lengths are drawn evenly.
+    trained lengths are drawn evenly, but for the first lessons (`lessons`), which are short prompts
+    of `first_subset`, of as many tokens together.
 
     Args:
         context: what the run decides.
@@ -51,6 +53,9 @@ class PromptTask(LengthGeneralizationTask):
         vocabulary: `words`, a token for each word and digit of these texts, which small models
             learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
     """
+
+    first_subset: str
+    """On which a model learns to look up."""
 
     takes_data = True
     averages_each_subset = True
@@ -89,7 +94,11 @@ class PromptTask(LengthGeneralizationTask):
         raise NotImplementedError
 
     def write(
-        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+        self,
+        rng: np.random.Generator,
+        subset: str,
+        length: int,
+        lesson: Lesson | None = None,
     ) -> list[Turn]:
         """Return a prompt with its answers.
 
@@ -97,8 +106,8 @@ class PromptTask(LengthGeneralizationTask):
             rng: source of everything that is random.
             subset: one of `all_subsets`.
             length: tokens before the last answer.
-            ask_all: whether to ask for all that the text tells, as far as there is room, as rows of
-                training do.
+            lesson: what a row of training is about, which asks for all that the text tells, in any
+                order, as far as there is room; None: a single question is asked.
         """
         raise NotImplementedError
 
@@ -142,27 +151,46 @@ class PromptTask(LengthGeneralizationTask):
     def _longest_answer(self) -> int:
         return max(self.max_answer(subset) for subset in self.all_subsets)
 
-    def prompt_batch(self, seed: int, step: int) -> Batch:
-        """Return prompts with their answers to train on; a pure function of its arguments."""
+    def prompt_batch(self, seed: int, step: int, done: float = 1.0) -> Batch:
+        """Return prompts with their answers to train on; a pure function of its arguments.
+
+        Args:
+            seed: of the run.
+            step: of training.
+            done: share of the steps that came before.
+        """
         rng = np.random.default_rng([seed, step])
-        first = step * self.train.batch_size
+        lesson = lesson_at(done if self.first_subset in self.all_subsets else 1.0)
+        if lesson.facts is None:
+            samples = []
+            first = step * self.train.batch_size
+            for row in range(first, first + self.train.batch_size):
+                subset = self.all_subsets[row % len(self.all_subsets)]
+                length = int(rng.integers(self.min_train_length(subset), self.length + 1))
+                samples.append(self.write(rng, subset, length, lesson))
+            return make_rows(samples, rng)
+        least = self.min_train_length(self.first_subset)
+        most = min(least + least // 2, self.length)
         samples = []
-        for row in range(first, first + self.train.batch_size):
-            subset = self.all_subsets[row % len(self.all_subsets)]
-            length = int(rng.integers(self.min_train_length(subset), self.length + 1))
-            samples.append(self.write(rng, subset, length, ask_all=True))
-        return collate(samples).batch()
+        for _ in range(self.train.batch_size * self.length // most):
+            length = int(rng.integers(least, most + 1))
+            samples.append(self.write(rng, self.first_subset, length, lesson))
+        return make_rows(samples, rng)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if self.context.start is not None:
             return self.text.batch(None, seed, self.context.start.train.steps + step)
-        return self.prompt_batch(seed, step)
+        knows = self.context.extends is not None
+        return self.prompt_batch(seed, step, 1.0 if knows else step / self.train.steps)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return fresh prompts; where none are trained, windows of held-out text."""
         if self.context.start is not None:
             return self.text.held_out_batch(None, step)
-        return super().held_out_batch(subset, step)
+        return self.prompt_batch(HELD_OUT_SEED, step)
+
+    def reference_batch(self, subset: str | None, step: int) -> Batch:
+        return self.prompt_batch(0, step)
 
     @cached_property
     def text(self) -> Task:

@@ -178,7 +178,7 @@ class Passkey(PromptTask):
         depths = np.repeat(DEPTHS, self.samples)
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
-    def prompt_batch(self, seed: int, step: int) -> Batch:
+    def prompt_batch(self, seed: int, step: int, done: float = 1.0) -> Batch:
         rng = np.random.default_rng([seed, step])
         samples = []
         n_kinds = len(self.min_lengths)

@@ -1,11 +1,12 @@
 """Prompts of an exact number of tokens for RULER's tasks, in words."""
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from pe_bench.api import Tokenizer, Turn
+from pe_bench.api import Lesson, Tokenizer, Turn
 from pe_bench.tasks.passkey.prompts import FILLER, MIN_FILLER, TOKEN_BOUNDS, Pieces
 
 NIAH = ("niah-single", "niah-multikey", "niah-multivalue", "niah-multiquery")
@@ -73,7 +74,7 @@ class RulerPrompts(Pieces):
         return self.answers.get(kind, self.needles // 2)
 
     def write(
-        self, kind: str, rng: np.random.Generator, length: int, *, ask_all: bool = False
+        self, kind: str, rng: np.random.Generator, length: int, lesson: Lesson | None = None
     ) -> list[Turn]:
         """Return a prompt with its answers.
 
@@ -81,16 +82,16 @@ class RulerPrompts(Pieces):
             kind: one of KINDS.
             rng: source of everything that is random.
             length: tokens before the last answer.
-            ask_all: whether the row goes on with other questions about the same lines, as far as
-                there is room, and may have fewer lines.
+            lesson: what a row of training is about, which goes on with the other questions about
+                the same lines, as far as there is room; None: one question about all lines.
         """
         head = self._head(kind)
         needles = self.needles
-        if ask_all:
+        if lesson is not None:
             fits = [n for n in range(2, needles + 1, 2) if self.min_length(kind, n) <= length]
-            needles = int(rng.choice(fits))
+            needles = lesson.facts or int(rng.choice(fits))
         if kind in NIAH:
-            content = self._needles(kind, rng, 1 if kind == "niah-single" else needles)
+            content = self._needles(kind, rng, 1 if kind == "niah-single" else needles, lesson)
         elif kind == "vt":
             content = self._chains(rng, needles // 2)
         else:
@@ -98,10 +99,8 @@ class RulerPrompts(Pieces):
         places = np.sort(rng.random(len(content.lines)))
         cuts = [1.0] if kind in ("cwe", "fwe") else places.tolist()
         turns = content.turns[:1]
-        if ask_all:
-            # Drawn anew each time: else later answers are what is left.
-            drawn = rng.integers(len(content.turns), size=rng.integers(1, 2 * self.needles + 1))
-            turns = [content.turns[i] for i in drawn]
+        if lesson is not None:
+            turns = [content.turns[i] for i in rng.permutation(len(content.turns))]
         return self.compose(head, content.lines, turns, cuts, length)
 
     def min_length(self, kind: str, needles: int | None = None) -> int:
@@ -124,17 +123,27 @@ class RulerPrompts(Pieces):
     def _head(self, kind: str) -> list[int]:
         return self.begin(HEADS["niah" if kind in NIAH else kind])
 
-    def _draw(self, rng: np.random.Generator, words: range, count: int) -> list[list[int]]:
+    def _draw(self, rng: np.random.Generator, words: Sequence[int], count: int) -> list[list[int]]:
         """Return different words of these indices."""
         drawn = rng.permutation(words)[:count]
         return [self.encode_name(int(index)) for index in drawn]
 
-    def _needles(self, kind: str, rng: np.random.Generator, lines: int) -> Content:
-        """Return words with their meanings, of which one or some are asked for."""
+    def _needles(
+        self, kind: str, rng: np.random.Generator, lines: int, lesson: Lesson | None
+    ) -> Content:
+        """Return words with their meanings, of which one or some are asked for.
+
+        Args:
+            kind: one of NIAH.
+            rng: source of everything that is random.
+            lines: number of words.
+            lesson: which words are in use; None: all.
+        """
+        lesson = lesson or Lesson()
         n_keys = 2 if kind == "niah-multivalue" else lines
         n_asked = lines // 2 if kind == "niah-multiquery" else 1
-        keys = self._draw(rng, self.keys, n_keys)
-        values = self._draw(rng, self.values, lines)
+        keys = self._draw(rng, lesson.in_use(self.keys, n_keys), n_keys)
+        values = self._draw(rng, lesson.in_use(self.values, lines), lines)
         of_key = rng.permutation(np.repeat(np.arange(n_keys), lines // n_keys)).tolist()
         texts = [self._needle(keys[k], value) for k, value in zip(of_key, values, strict=True)]
         asked = rng.permutation(n_keys).tolist()

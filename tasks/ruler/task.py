@@ -17,6 +17,7 @@ from pe_bench.api import (
     Decoder,
     Headline,
     InputError,
+    Lesson,
     Preset,
     PromptTask,
     Scores,
@@ -47,9 +48,10 @@ class Ruler(PromptTask):
 
     Lines are hidden in `passkey`'s filler at random places. Keys and variables are words of one
     half of the vocabulary, values of the other. One model is trained on all subsets in equal parts,
-    on prompts of every length up to `train.length`; rows of training have two lines or more and go
-    on with the other questions about them. The loss is on the answers, in the order of the text
-    (`fwe`: by frequency). Preset quick leaves out `cwe` and `fwe`, which take longer to learn.
+    on prompts of every length up to `train.length`, after first lessons on two keys; rows of
+    training have two lines or more and go on with the other questions about them. Answers are in
+    the order of the text (`fwe`: by frequency). Preset quick has the needles alone: within its
+    steps `rope` learns a third of `vt`, and `cwe` and `fwe` were not tried.
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
     model writes, in any order, mean over items. `exact_match` counts items in which all do. The
@@ -79,17 +81,18 @@ class Ruler(PromptTask):
     headline = Headline("string_match_all", OOD)
     cell_metrics = ("string_match_all", "exact_match")
     all_subsets = KINDS
+    first_subset = "niah-multikey"
     axes = {"length": "tokens of the prompt", "second": ""}
     length_factors = (0.5, 0.75, 1, 1.5, 2, 3, 4)
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=2400, batch_size=32, length=64, lr=3e-3, schedule="linear", beta2=0.95
+                steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
-            TINY.changed(init_std=0.05),
+            TINY.changed(layers=2, heads=2, init_std=0.05),
             {
                 "vocabulary": "words",
-                "kinds": "niah-single+niah-multikey+niah-multivalue+niah-multiquery+vt",
+                "kinds": "niah-single+niah-multikey+niah-multivalue+niah-multiquery",
                 "needles": 4,
                 "samples": 50,
                 "gate": 90.0,
@@ -134,7 +137,7 @@ class Ruler(PromptTask):
     @cached_property
     def names(self) -> list[str]:
         """Nonsense words; of a vocabulary of words, no more than prompts need."""
-        needed = max(64, 2 * self.needles)
+        needed = max(32, 4 * self.needles)
         if "cwe" in self.all_subsets:
             needed = max(needed, self.needles + self.max_length // UNCOMMON)
         return nonsense_names(needed if self.whole_words else None)
@@ -143,9 +146,13 @@ class Ruler(PromptTask):
         return [*TEXTS, *(f" {name}" for name in self.names)]
 
     def write(
-        self, rng: np.random.Generator, subset: str, length: int, *, ask_all: bool = False
+        self,
+        rng: np.random.Generator,
+        subset: str,
+        length: int,
+        lesson: Lesson | None = None,
     ) -> list[Turn]:
-        return self.prompts.write(subset, rng, length, ask_all=ask_all)
+        return self.prompts.write(subset, rng, length, lesson)
 
     def min_length(self, subset: str) -> int:
         return self.prompts.min_length(subset)

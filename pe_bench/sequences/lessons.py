@@ -15,7 +15,7 @@ from pe_bench.task import Batch
 
 Word = TypeVar("Word")
 
-FIRST_SHARE = 0.35
+FIRST_SHARE = 0.4
 """Share of the steps with two facts in a prompt, all of one subset.
 
 Until a model has found out how to look up, which takes two layers that are of no use without each
@@ -23,14 +23,14 @@ other, its loss stays where it is. It finds out sooner where there is little els
 there are few words, to which the others come little by little.
 """
 
-FEW_SHARE = 0.08
+FEW_SHARE = 0.1
 """Share of the steps with few words."""
 
-ALL_SHARE = 0.23
+ALL_SHARE = 0.3
 """Share of the steps after which all words are in use."""
 
 FIRST_FACTS = 2
-FEW_WORDS = 4
+FEW_WORDS = 3
 
 
 class Lesson(NamedTuple):

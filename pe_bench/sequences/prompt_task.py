@@ -170,11 +170,13 @@ class PromptTask(LengthGeneralizationTask):
                 samples.append(self.write(rng, subset, length, lesson))
             return make_rows(samples, rng)
         least = self.min_train_length(self.first_subset)
-        most = min(least + least // 2, self.length)
+        most = min(least + least // 3, self.length)
         samples = []
-        for _ in range(self.train.batch_size * self.length // most):
+        used = 0
+        while used < self.train.batch_size * self.length:
             length = int(rng.integers(least, most + 1))
             samples.append(self.write(rng, self.first_subset, length, lesson))
+            used += length
         return make_rows(samples, rng)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:

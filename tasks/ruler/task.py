@@ -87,7 +87,7 @@ class Ruler(PromptTask):
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
+                steps=3000, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
             TINY.changed(layers=2, heads=2, init_std=0.05),
             {
@@ -95,7 +95,7 @@ class Ruler(PromptTask):
                 "kinds": "niah-single+niah-multikey+niah-multivalue+niah-multiquery",
                 "needles": 4,
                 "samples": 50,
-                "gate": 90.0,
+                "gate": 80.0,
             },
         ),
         "small": Preset(

@@ -26,7 +26,7 @@ from pe_bench.system.files import write_atomic
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "front_page.png"
-RESULTS = ROOT / "results" / "quick-tuned"
+RESULTS = ROOT / "results" / "quick"
 MAPPED = "mqar"  # the task of the picture
 MESSAGE = (
     "Recalling values by their keys: trained inside the dashed line, tested beyond. One decoder, "

@@ -96,7 +96,7 @@ def test_reporting_never_imports_torch() -> None:
 
 
 QUICK = ["list", "list tasks", "run --help", "report --results {0}", "export {0}/a.csv"]
-MERGE = "merge results/quick-tuned --results {0}"  # reads more than a hundred runs
+MERGE = "merge results/quick --results {0}"  # reads more than a hundred runs
 
 
 @pytest.mark.parametrize("command", some_slow([*QUICK, MERGE], everyday=QUICK))

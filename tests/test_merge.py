@@ -22,7 +22,7 @@ from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 ROOT = Path(__file__).parents[1]
-COMMITTED = ROOT / "results" / "quick-tuned"
+COMMITTED = ROOT / "results" / "quick"
 
 
 def merge(*folders: Path, to: Path) -> int:

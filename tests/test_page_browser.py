@@ -20,7 +20,7 @@ from pe_bench.results.views import Column, Curve
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-RESULTS = Path(__file__).parents[1] / "results" / "quick-tuned"
+RESULTS = Path(__file__).parents[1] / "results" / "quick"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SIZES = {"desk": (1440, 900), "phone": (390, 844)}
 Page = Any  # playwright need not be installed where types are checked

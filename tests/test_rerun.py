@@ -14,7 +14,7 @@ from pe_bench.results.reading import place_of, read_record, read_records
 from pe_bench.running import rerun
 from pe_bench.system.sealed import read_sealed, write_sealed
 
-COMMITTED = Path(__file__).parents[1] / "results" / "quick-tuned"
+COMMITTED = Path(__file__).parents[1] / "results" / "quick"
 MINE = """
 from pe_bench.api import Encoding
 

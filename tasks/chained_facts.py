@@ -48,7 +48,8 @@ class ChainedFacts(PromptTask):
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
     all subsets in equal parts, on prompts of every length up to `train.length`, after first lessons
-    on two stories of one hop; its rows have two stories or more and ask for all ends.
+    on two stories of one hop; its rows have two stories or more and ask for all ends. Preset quick
+    has one hop alone: `rope` does not learn the second within 2400 steps (37 %, guessing 33).
 
     References: "guessing in context" names one of the places in the prompt, "last place" the last.
 
@@ -78,8 +79,8 @@ class ChainedFacts(PromptTask):
             TrainConfig(
                 steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
-            TINY.changed(heads=2, init_std=0.05),
-            {"vocabulary": "words", "hops": 2, "stories": 3, "moves": 1, "gate": 90.0},
+            TINY.changed(layers=2, heads=2, init_std=0.05),
+            {"vocabulary": "words", "hops": 1, "stories": 4, "moves": 1, "gate": 80.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),

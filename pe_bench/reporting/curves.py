@@ -86,8 +86,9 @@ def _say(table: Table) -> str:
     """Return what a picture of curves shows."""
     if table.about.measures_time:
         return f"{table.task_name}: what it costs as inputs get longer"
-    beyond = ", and what is left beyond it" if trained_lengths(table) else ""
-    return f"{table.task_name}: within what was trained{beyond}"
+    if trained_lengths(table):
+        return f"{table.task_name}: what is left beyond what was trained"
+    return f"{table.task_name}: scores by length"
 
 
 def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:

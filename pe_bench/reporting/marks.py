@@ -13,6 +13,7 @@ from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
 LEGEND_ROWS = 20
+INCHES_PER_CHARACTER = 0.08  # of a legend
 
 
 def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:
@@ -90,18 +91,22 @@ def legend_width(table: Table) -> float:
     """Return the room of a legend, inches."""
     labels = [table.describe(encoding) for encoding in table.encodings]
     columns = math.ceil(len(labels) / LEGEND_ROWS)
-    return max(1.7, columns * (0.6 + 0.075 * max(map(len, labels))))
+    title = INCHES_PER_CHARACTER * len(_legend_title(table))
+    return max(title, columns * (0.6 + INCHES_PER_CHARACTER * max(map(len, labels))))
+
+
+def _legend_title(table: Table) -> str:
+    if _has_seeds(table):
+        return "encoding, ± sd over seeds"
+    if table.about.measures_time:
+        return "encoding, ± quartiles"
+    return "encoding, ± 95 % interval over items"
 
 
 def add_legend(
     figure: Figure, table: Table, handles: Mapping[str, Any], references: Mapping[str, Line2D]
 ) -> None:
     """Name the encodings on the right of all panels, and the references that are dotted there."""
-    bars = "95 % interval over items"
-    if _has_seeds(table):
-        bars = "sd over seeds"
-    elif table.about.measures_time:
-        bars = "quartiles"
     lines = list(handles.values())
     labels = [table.describe(encoding) for encoding in handles]
     if references:
@@ -113,6 +118,6 @@ def add_legend(
         loc="outside right upper",
         ncols=math.ceil(len(handles) / LEGEND_ROWS),
         frameon=False,
-        title=f"encoding, ± {bars}",
+        title=_legend_title(table),
         alignment="left",
     )

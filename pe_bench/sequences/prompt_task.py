@@ -1,6 +1,6 @@
 """The base of tasks that ask for something in a text, of models trained here and of others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -161,23 +161,26 @@ class PromptTask(LengthGeneralizationTask):
         """
         rng = np.random.default_rng([seed, step])
         lesson = lesson_at(done if self.first_subset in self.all_subsets else 1.0)
-        if lesson.facts is None:
-            samples = []
-            first = step * self.train.batch_size
-            for row in range(first, first + self.train.batch_size):
-                subset = self.all_subsets[row % len(self.all_subsets)]
-                length = int(rng.integers(self.min_train_length(subset), self.length + 1))
-                samples.append(self.write(rng, subset, length, lesson))
-            return make_rows(samples, rng)
+        rows = self._mixed_rows(rng, step) if lesson.facts is None else self._first_rows(rng)
+        # Drawn one after the other: writing a prompt draws from the same source.
+        return make_rows([self.write(rng, name, length, lesson) for name, length in rows], rng)
+
+    def _mixed_rows(self, rng: np.random.Generator, step: int) -> Iterator[tuple[str, int]]:
+        """Yield subset and length of the rows of a batch, all subsets in turn."""
+        first = step * self.train.batch_size
+        for row in range(first, first + self.train.batch_size):
+            subset = self.all_subsets[row % len(self.all_subsets)]
+            yield subset, int(rng.integers(self.min_train_length(subset), self.length + 1))
+
+    def _first_rows(self, rng: np.random.Generator) -> Iterator[tuple[str, int]]:
+        """Yield subset and length of short rows that have the tokens of a batch together."""
         least = self.min_train_length(self.first_subset)
         most = min(least + least // 3, self.length)
-        samples = []
         used = 0
         while used < self.train.batch_size * self.length:
             length = int(rng.integers(least, most + 1))
-            samples.append(self.write(rng, self.first_subset, length, lesson))
+            yield self.first_subset, length
             used += length
-        return make_rows(samples, rng)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if self.context.start is not None:

@@ -80,7 +80,7 @@ class ChainedFacts(PromptTask):
                 steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
             TINY.changed(heads=2, init_std=0.05),
-            {"vocabulary": "words", "hops": 1, "stories": 4, "moves": 1, "gate": 80.0},
+            {"vocabulary": "words", "hops": 1, "stories": 4, "moves": 1, "gate": 70.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=64, length=512, lr=5e-4),

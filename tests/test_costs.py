@@ -1,5 +1,6 @@
 """Costs are counted, and counted right where they can be worked out."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
+from pe_bench.registry import plugins
 
+NAMES = plugins.names("encoding")
 LAYERS, WIDTH, HEADS, LENGTH = SHAPE.layers, SHAPE.width, SHAPE.heads, SHAPE.train_length
 
 
@@ -79,3 +82,10 @@ def test_counting_leaves_autograd_alone() -> None:
     before = torch.is_grad_enabled()
     measure_costs(Encoding)
     assert torch.is_grad_enabled() is before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_costs_of_every_encoding_can_be_counted(name: str) -> None:
+    shape = replace(SHAPE, layers=1, train_length=32)
+    costs = measure_costs(plugins.load("encoding", name).make, shape)
+    assert costs.parameters >= 0 and costs.flops >= 0

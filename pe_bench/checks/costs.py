@@ -92,9 +92,9 @@ def _tokens(shape: ModelConfig, length: int) -> Tensor:
 def _flops(model: Decoder, tokens: Tensor) -> float:
     products = FlopCounterMode(display=False, custom_mapping=_EXTRA)
     # Blocks, and nothing else, leave out the products with later keys.
-    rewrites = model.encoding.overrides("rewrite_logits")
+    formula = any(map(model.encoding.overrides, ("rewrite_logits", "normalise")))
     with products, _Elementwise() as others:
-        model(tokens, backend="eager" if rewrites else "sdpa")
+        model(tokens, backend="eager" if formula else "sdpa")
     return float(products.get_total_flops() + others.count)
 
 

@@ -1,5 +1,6 @@
 """What an encoding keeps, what it costs and what it does at initialisation, without training."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +47,10 @@ class Properties(Task):
     For `logit` the keys are made by the queries' projection and every sequence is one token
     repeated, so that content matches everywhere alike and only the encoding makes a difference. A
     separator after every 15 tokens lets encodings that count segments do so; half of the sequences
-    are digits. Averages run over heads, sequences and all pairs of one distance.
+    are digits. Averages run over heads, sequences and all pairs of one distance that can be seen.
     """
 
-    version = 2
+    version = 3
     headline = Headline("flops_overhead_percent", "costs")
     all_subsets = ("checks", "costs", "logit")
     axes = {"length": "tokens", "second": "distance between query and key, tokens"}
@@ -120,6 +121,7 @@ class Properties(Task):
                     parts.append(logits.double().transpose(1, 2)[counted])
             for distance, parts in found.items():
                 each = torch.cat(parts)
+                each = each[each > -math.inf]  # pairs that can be seen
                 if each.numel():
                     mean = Measurement("logit", "mean_logit", float(each.mean()), each.numel())
                     rows.append(replace(mean, length=length, second_axis=str(distance)))

@@ -20,6 +20,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.reading import read_measurements
 from pe_bench.results.schema import Measurement
 from pe_bench.tasks.properties import SEPARATOR, Properties
+from pe_bench.visibility import Visibility
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,18 @@ def test_linear_biases_are_lines(
     slope = sum(slopes(8)) / 8
     for (_, distance), value in found.items():
         assert value == pytest.approx(flat - slope * distance, rel=1e-5, abs=1e-4)
+
+
+def test_pairs_that_cannot_be_seen_do_not_count(
+    task: Properties, without_positions: dict[tuple[int | None, int], float]
+) -> None:
+    class Chunks(NoPE):
+        visible = Visibility(chunk=16)
+
+    found = logits(task, Chunks)
+    assert {distance for _, distance in found} == {*range(15)}  # the 16th is a separator
+    for place, value in found.items():
+        assert value == pytest.approx(without_positions[place], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from pe_bench.registry import plugins
 from pe_bench.results.identity import without_defaults
-from pe_bench.results.reading import EXPORTED, read_records
+from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
@@ -17,10 +17,6 @@ from pe_bench.running.tuning import Tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists())
-
-# Measured before runs were exported and by other settings: numbers to be withdrawn or measured
-# again. Nothing may be added here; a folder that is measured again has to go.
-OLD = {"properties"}
 
 
 def exported(folder: str) -> list[RunRecord]:
@@ -46,11 +42,7 @@ def known(settings: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(found))
 
 
-def test_old_results_are_listed() -> None:
-    assert {name for name in FOLDERS if not (RESULTS / name / EXPORTED).exists()} == OLD
-
-
-@pytest.mark.parametrize("folder", [name for name in FOLDERS if name not in OLD])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -> None:
     records = exported(folder)
     assert records
@@ -69,7 +61,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         assert reads_text or made.digest() == record.settings_digest, stale
 
 
-@pytest.mark.parametrize("folder", [name for name in FOLDERS if name not in OLD])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_committed_runs_are_of_the_encodings_as_they_are(folder: str) -> None:
     for record in read_records(RESULTS / folder):
         version = plugins.load("encoding", record.encoding).version

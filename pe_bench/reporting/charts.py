@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
@@ -28,6 +29,7 @@ FORMATS = ("png", "svg", "pdf")
 UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 CHARACTERS_PER_INCH = 13  # of a title, a little less than fits
 GREY = "0.35"
+PALETTE = 256  # colours of a PNG file
 
 styled = rc_context(STYLE)
 """Decorator of functions that draw."""
@@ -150,5 +152,14 @@ def save(figure: Figure, path: Path) -> Path:
         figure.savefig(
             content, format=kind, dpi=150, bbox_inches="tight", metadata=UNDATED.get(kind)
         )
-    write_atomic(path, content.getvalue())
+    write_atomic(path, _with_palette(content) if kind == "png" else content.getvalue())
     return path
+
+
+def _with_palette(picture: io.BytesIO) -> bytes:
+    """Return a PNG file with 256 colours, which looks the same and has a third of the bytes."""
+    smaller = io.BytesIO()
+    with Image.open(picture) as image:
+        few = image.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
+        few.save(smaller, format="png", dpi=image.info["dpi"], optimize=True)
+    return smaller.getvalue()

@@ -239,7 +239,7 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("chained-facts:stories=1", {}, "chained-facts:stories must be from 2"),
     ("chained-facts:hops=4", {}, "chained-facts:hops must be from 1 to 3, not 4"),
-    ("chained-facts:moves=9", {}, "chained-facts:moves must be from 1 to 5, not 9"),
+    ("chained-facts:moves=9", {}, "chained-facts:moves must be from 1 to 4, not 9"),
     ("selective-copy:blanks=3", {}, "selective-copy:blanks must be from 4 to 10000, not 3"),
     ("selective-copy:symbols=1", {}, "selective-copy:symbols must be from 2"),
     ("selective-copy:tokens=0", {}, "selective-copy:tokens must be from 1"),

@@ -88,7 +88,8 @@ def test_it_fits_and_all_charts_are_drawn(browser: Any, file: Path, size: str, s
     page.set_viewport_size({"width": width, "height": height})  # all of it comes into sight
     sync_api.expect(page.locator(".canvas:empty")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".canvas svg").count() == 12 + 7 + 3  # curves, maps, costs
+    drawn = page.locator(".canvas svg").count()
+    assert drawn == page.locator(".canvas").count() > 20  # curves, maps, costs
     outside = """() => [...document.querySelectorAll('.canvas svg')].filter(svg => {
         const box = svg.closest('.panel').getBoundingClientRect();
         return [...svg.querySelectorAll('text')].some(text => {

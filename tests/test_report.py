@@ -27,6 +27,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.marks import trained_lengths
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.pictures import draw
 from pe_bench.reporting.report import write_report
@@ -455,6 +456,15 @@ def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
     svg, pdf = found[0]
     assert b"<text" in svg and b">bits per byte" in svg and b"<dc:date>" not in svg
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
+
+
+def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: Path) -> None:
+    for label, config in (("alibi", {"steps": 0}), ("t5", {"steps": 9, "length": 32})):
+        adaptation = {"encoding": label, "from": "rope", "config": config}
+        put(tmp_path, f"rope -> {label}", CURVE, views=TEST, adaptation=adaptation)
+    table = read_table(tmp_path)
+    assert trained_lengths(table) == {16.0: "trained to 16", 32.0: "some to 32"}
+    assert legend_of(draw_curves(table)) == ["alibi", "t5"]
 
 
 @pytest.mark.usefixtures("real_pictures")

@@ -1,7 +1,7 @@
 """What curves and scores share: looks of encodings, error bars, references, the legend."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -77,6 +77,8 @@ def trained_lengths(table: Table) -> dict[float, str]:
     about = table.about
     if about.measures_time:  # nothing is trained
         return {}
+    if about.adaptation is not None:
+        return _adapted_lengths(table)
     if about.fine_tune_length is not None and about.train_length is not None:
         return {
             about.train_length: f"pre-trained to {about.train_length:,}",
@@ -87,9 +89,28 @@ def trained_lengths(table: Table) -> dict[float, str]:
     return {}
 
 
+def _adapted_lengths(table: Table) -> dict[float, str]:
+    """Return the length of the model that all go on from, and those in which some are trained."""
+    about = table.about
+    first = about.max_train_axis or about.train_length or 0
+    lengths = {float(first): f"trained to {first:,g}"}
+    for record in table.records:
+        config = (record.adaptation or {}).get("config", {})
+        if config.get("steps") and config.get("length"):
+            lengths.setdefault(float(config["length"]), f"some to {config['length']:,}")
+    return lengths
+
+
+def _labels(table: Table, encodings: Iterable[str]) -> list[str]:
+    """Return the labels of encodings, without what the picture's heading says of all of them."""
+    origin = (table.about.adaptation or {}).get("from")
+    prefix = f"{origin} -> " if origin else ""
+    return [table.describe(encoding).removeprefix(prefix) for encoding in encodings]
+
+
 def legend_width(table: Table) -> float:
     """Return the room of a legend, inches."""
-    labels = [table.describe(encoding) for encoding in table.encodings]
+    labels = _labels(table, table.encodings)
     columns = math.ceil(len(labels) / LEGEND_ROWS)
     title = INCHES_PER_CHARACTER * len(_legend_title(table))
     return max(title, columns * (0.6 + INCHES_PER_CHARACTER * max(map(len, labels))))
@@ -108,7 +129,7 @@ def add_legend(
 ) -> None:
     """Name the encodings on the right of all panels, and the references that are dotted there."""
     lines = list(handles.values())
-    labels = [table.describe(encoding) for encoding in handles]
+    labels = _labels(table, handles)
     if references:
         lines.append(next(iter(references.values())))
         labels.append("best reference:\n" + ",\n".join(references))

@@ -54,8 +54,8 @@ class PromptTask(LengthGeneralizationTask):
             learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
     """
 
-    first_subset: str
-    """On which a model learns to look up."""
+    first_subset: str = ""
+    """Of the first lessons, on which a model learns to look up; empty: there are none."""
 
     takes_data = True
     averages_each_subset = True

@@ -50,8 +50,8 @@ class Ruler(PromptTask):
     half of the vocabulary, values of the other. One model is trained on all subsets in equal parts,
     on prompts of every length up to `train.length`, after first lessons on two keys; rows of
     training have two lines or more and go on with the other questions about them. Answers are in
-    the order of the text (`fwe`: by frequency). Preset quick has the needles alone: within its
-    steps `rope` learns a third of `vt`, and `cwe` and `fwe` were not tried.
+    the order of the text (`fwe`: by frequency). Preset quick has the needles alone: `rope` does not
+    learn `vt` within its steps, and `cwe` and `fwe` were not tried.
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
     model writes, in any order, mean over items. `exact_match` counts items in which all do. The

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from test_report import CURVE, SCORE, put
+from made_runs import CURVE, SCORE, put
 
 from pe_bench.cli import main
 from pe_bench.commands import ending

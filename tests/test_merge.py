@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from filelock import FileLock
-from test_report import CURVE, SCORE, TEST, put, put_seeds, write_rows
+from made_runs import CURVE, SCORE, TEST, put, put_seeds, write_rows
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import CURVE, SCORE, put
+from made_runs import CURVE, SCORE, put
 
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import CURVE, SCORE, put
 from test_page import EVIL, make_page
-from test_report import CURVE, SCORE, put
 
 from pe_bench.reporting import paired
 from pe_bench.reporting.across import find_blocks

@@ -1,15 +1,13 @@
-"""The report: tables, leaderboard and pictures, from files alone."""
+"""The report: tables and leaderboard, from files alone."""
 
 import errno
-import itertools
 import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,96 +15,31 @@ from unittest.mock import Mock
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import image
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from made_runs import (
+    CURVE,
+    HEADING,
+    PART_COLUMNS,
+    PARTS,
+    SCORE,
+    cells,
+    put,
+    put_seeds,
+    report,
+    write_rows,
+)
 
 from pe_bench.cli import main
-from pe_bench.errors import InputError, SavingError
-from pe_bench.registry import plugins
-from pe_bench.reporting.curves import draw_curves
+from pe_bench.errors import InputError
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
-from pe_bench.reporting.marks import trained_lengths
 from pe_bench.reporting.paired import compare_table
-from pe_bench.reporting.pictures import draw
 from pe_bench.reporting.report import write_report
-from pe_bench.reporting.scores import draw_scores
-from pe_bench.reporting.styles import TABLE, styles
-from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.results import reading
+from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, Place, write_items
-from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
-from pe_bench.results.reading import read_measurements, references_path
-from pe_bench.results.record import RunRecord
+from pe_bench.results.reading import references_path
 from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
-from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
-from pe_bench.system.files import slug, write_atomic, write_json
-
-Rows = Sequence[Measurement]
-LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
-SCORE = Measurement("all", "bits_per_byte", 1.0, 9)
-CURVE = [
-    Measurement("test", "bits_per_byte", 2 + n / 64, 9, 0.25, n, "", 1.51 + n / 64, 2.49 + n / 64)
-    for n in (8, 16, 32)
-]
-TEST: tuple[View, ...] = (Column("test", "bits_per_byte"), Curve("test", "bits_per_byte"))
-SHOWN = {"near": "f1", "close": "em", "far": "rgm"}
-PARTS = [
-    Measurement(s, m, 23.451, 9, 1.256, len(s) ** 2 // 2 + 4, "", 21, 26) for s, m in SHOWN.items()
-]
-PART_COLUMNS = tuple(Column(subset, metric) for subset, metric in SHOWN.items())
-HEADING = "all (bits per byte ↓)"
-
-
-def write_rows(path: Path, rows: Rows, **names: Any) -> None:
-    reading.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
-
-
-def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:
-    """Write a run as the runner records it. Tables group by the digest alone."""
-    fields: dict[str, Any] = {
-        "status": "done",
-        "task": "lm",
-        "encoding": encoding,
-        "seed": seed,
-        "preset": "quick",
-        "protocol": "strict",
-        "data": {"label": "builtin"},
-        "settings_digest": "5e77",
-        "encoding_version": "0",
-        "headline": Headline("bits_per_byte", "all"),
-        "views": TEST,
-        "axes": {"length": "tokens per window", "second": "depth"},
-        "max_train_axis": 16,
-        "environment": {"device": "CPU", "git": {"commit": "c" * 40, "dirty": True}},
-        "parameters": 1234,
-    }
-    record = RunRecord(**(fields | changed))
-    digest = f"{record.settings_digest}{record.encoding_version}"
-    folder = root / "runs" / "lm" / slug(encoding) / f"seed{seed}-{digest}"
-    write_rows(folder / "rows.csv", rows, task="lm", encoding=encoding, seed=seed)
-    write_json(folder / "run.json", record.to_json())
-    return folder
-
-
-def report(root: Path) -> tuple[str, pd.DataFrame]:
-    write_report(root)
-    text = (root / "leaderboard.md").read_text(encoding="utf-8")
-    return text, pd.read_csv(root / "leaderboard.csv", dtype={"settings": str})
-
-
-def cells(text: str) -> list[dict[str, str]]:
-    """Return the lines of the tables in a text, by heading."""
-    found: list[dict[str, str]] = []
-    for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
-        cells = [cell.strip() for cell in line.split(" | ")]
-        if cells[0] == "encoding":
-            head = cells
-        elif cells[0] != "---" and "verdict at 5 %" not in head:
-            found.append(dict(zip(head, cells, strict=True)))
-    return found
+from pe_bench.results.views import Column, Headline
 
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
@@ -179,15 +112,6 @@ def test_sizes_and_costs_are_shown(tmp_path: Path) -> None:
     assert "2 layers of width 64, 4 heads; training: 1,600 steps of 32 rows." in text
     assert "Learning rate: 3e-3 for every encoding" in text
     assert "Seconds: training and evaluation of a run" in text
-
-
-def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
-    """Write runs whose headline is the mean of twenty items, a little easier or harder each."""
-    for seed, value in enumerate(values):
-        folder = put(root, encoding, [replace(SCORE, metric="f1", value=value)], seed,
-                     headline=Headline("f1", "all"))  # fmt: skip
-        each = value + np.linspace(-9, 9, 20)
-        write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
 
 
 def test_what_can_be_told_apart(tmp_path: Path) -> None:
@@ -423,190 +347,6 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
         write_report(export)
 
 
-def read_table(root: Path) -> Table:
-    (table,) = read_tables(root)
-    return table
-
-
-def labels_of(axis: Axes) -> list[str]:
-    return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
-
-
-def legend_of(figure: Figure) -> list[str]:
-    (legend,) = figure.legends
-    return [text.get_text() for text in legend.get_texts()]
-
-
-def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
-    """Write encodings with these rows, and one that has only the first of them."""
-    for encoding in LONG:
-        put(root, encoding, rows, views=views)
-    put(root, "partly", rows[:1], views=views)
-    return read_table(root)
-
-
-@pytest.mark.usefixtures("real_pictures")
-def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
-    put_many(tmp_path, CURVE, TEST)
-    found: list[list[bytes]] = []
-    for _ in range(2):
-        paths = [path for path in write_report(tmp_path) if path.suffix in (".svg", ".pdf")]
-        found.append([path.read_bytes() for path in paths])
-    assert found[0] == found[1]
-    svg, pdf = found[0]
-    assert b"<text" in svg and b">bits per byte" in svg and b"<dc:date>" not in svg
-    assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
-
-
-def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: Path) -> None:
-    for label, config in (("alibi", {"steps": 0}), ("t5", {"steps": 9, "length": 32})):
-        adaptation = {"encoding": label, "from": "rope", "config": config}
-        put(tmp_path, f"rope -> {label}", CURVE, views=TEST, adaptation=adaptation)
-    table = read_table(tmp_path)
-    assert trained_lengths(table) == {16.0: "trained to 16", 32.0: "some to 32"}
-    assert legend_of(draw_curves(table)) == ["alibi", "t5"]
-
-
-@pytest.mark.usefixtures("real_pictures")
-def test_curves(tmp_path: Path) -> None:
-    figure = draw_curves(put_many(tmp_path, CURVE, TEST))
-    (axis,) = figure.axes
-    message, heading = figure.get_suptitle().splitlines()
-    assert message == "lm: what is left beyond what was trained"
-    assert heading == "lm · quick · strict · data=builtin"
-    assert set(legend_of(figure)) == {*LONG, "partly"}
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits per byte ↓")
-    assert labels_of(axis) == ["8", "16", "32"] and axis.get_xscale() == "log"
-    lines = [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
-    assert [16, 16] in lines and lines.count([8, 16, 32]) >= len(LONG)
-    assert "trained to 16" in [text.get_text() for text in axis.texts]
-    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
-    assert f"](plots/{paths[0].name})" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    pixels = image.imread(paths[0])
-    assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
-
-
-def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
-    rows = [Measurement("s", "accuracy", 95.0, 9, 9.0, n, "", 75.0, 100.0) for n in (5, 7)]
-    view = Curve("s", "accuracy", "The panel", "blanks", log_x=False)
-    table = put_many(tmp_path, rows, (view,))
-    (axis,) = draw_curves(table).axes
-    assert (axis.get_title(loc="left"), axis.get_xlabel()) == ("The panel", "blanks")
-    assert (axis.get_ylabel(), axis.get_xscale()) == ("accuracy, % ↑", "linear")
-    ends = [np.asarray(path.vertices)[:, 1] for c in axis.collections for path in c.get_paths()]
-    assert min(map(min, ends)) == 75 and max(map(max, ends)) == 100  # bars end at 100
-    assert axis.get_ylim()[1] <= 103
-
-
-def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
-    statuses: dict[str, Status] = {"rope": "ranked", "fire": "not_learned"}
-    for encoding, status in statuses.items():
-        put(tmp_path, encoding, [*CURVE, replace(SCORE, status=status)])
-    figure = draw_curves(read_table(tmp_path))
-    assert legend_of(figure) == ["fire (not learned)", "rope"]
-    curves = {line.get_marker(): line for line in figure.axes[0].lines}
-    chosen = styles(["fire", "rope"])
-    fire = curves[chosen["fire"].marker]
-    rope = curves[chosen["rope"].marker]
-    assert (fire.get_markerfacecolor(), fire.get_linestyle()) == ("white", "--")
-    assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
-
-
-def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
-    mean = Measurement("test", "em", 5.0, 9)
-    views = (Curve("test", "em"), Heatmap("test", "em", "A map"), Gallery("test", "em", "B", "y"))
-    put(tmp_path, "rope", [mean], views=views, axes={})
-    assert draw(read_table(tmp_path)) == {}
-    put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
-    assert list(draw(read_table(tmp_path))) == [""]
-
-
-def test_scores_of_parts(tmp_path: Path) -> None:
-    figure = draw_scores(put_many(tmp_path, PARTS, PART_COLUMNS))
-    (axis,) = figure.axes
-    labels = [label for label in axis.get_xticklabels() if label.get_text()]
-    expected = ("far ROUGE geometric mean 8", "near F1 12", "close exact match 16")
-    for label, words in zip(labels, expected, strict=True):
-        assert sorted(label.get_text().split()) == sorted(words.split())
-    figure.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in labels]
-    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-    assert set(legend_of(figure)) == {*LONG, "partly"}
-
-
-def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
-    names = [f"part{i}" for i in range(6)]
-    rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]
-    put(tmp_path, "rope", rows, views=tuple(Curve(name, "bits") for name in names))
-    figure = draw_curves(read_table(tmp_path))
-    panels = [axis for axis in figure.axes if axis.get_visible()]
-    assert len(panels) == 6 and figure.get_size_inches()[0] < 25
-    figure.draw_without_rendering()
-    for axis in panels:
-        boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
-        assert len(boxes) > 5
-        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-
-
-@pytest.mark.usefixtures("real_pictures")
-def test_heatmaps(tmp_path: Path) -> None:
-    """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
-    view = Heatmap("cells", "em", "A map", (2, None))
-    grid = [
-        Measurement("cells", "em", 10.0 * i * j, 9, length=i, second_axis=str(j))
-        for i in range(1, 4)
-        for j in range(1, 4)
-    ]
-    for encoding in ("rope", "nope"):
-        rows = [*grid, Measurement("cells", "em", 40.0, 81), SCORE]
-        put(tmp_path, encoding, rows, views=(view,))
-    figure = draw(read_table(tmp_path))["cells"]
-    assert figure.get_suptitle().startswith("A map (dashed: trained)\n")
-    assert [axis.get_title(loc="left") for axis in figure.axes[:2]] == ["nope", "rope"]
-    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "tokens per window")
-    assert figure.axes[2].get_ylabel() == "exact match, % ↑"
-    (mesh,) = figure.axes[0].collections
-    assert np.asarray(mesh.get_array()).tolist() == [[10, 20, 30], [20, 40, 60], [30, 60, 90]]
-    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
-    assert [path.name for path in paths[1:]] == ["nope.png", "rope.png"]
-    text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    for path in paths:
-        assert f"]({path.relative_to(tmp_path)})" in text
-        pixels = image.imread(path)
-        assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01
-
-
-def test_galleries(tmp_path: Path) -> None:
-    view = Gallery("logit", "mean_logit", "By distance", "mean logit")
-    rows = [
-        Measurement("logit", "mean_logit", 1.0, 9, length=length, second_axis=str(distance))
-        for length in (8, 32)
-        for distance in range(0, length, 4)
-    ]
-    for encoding in ("rope", "nope"):
-        put(tmp_path, encoding, rows, views=(view,))
-    figure = draw(read_table(tmp_path))["logit"]
-    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "mean logit")
-    assert legend_of(figure) == ["8 tokens", "32 tokens"]
-    low, high = figure.axes[0].get_ylim()
-    assert high - low == pytest.approx(0.2)  # a constant looks constant
-
-
-def test_an_encoding_looks_the_same_in_every_picture() -> None:
-    alone = {label: styles([label])[label] for label in [*LONG, "mine.py", "tape"]}
-    together = styles([*alone])
-    assert together == alone and len({*together.values()}) == len(together)
-    many = styles([f"file{i}.py" for i in range(40)] + [f"rope:base={i}" for i in range(20)])
-    assert len({*many.values()}) == len(many)  # no two look the same
-
-
-def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
-    names = set(plugins.names("encoding"))
-    rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
-    assert {row[0] for row in rows} == names
-    assert len({tuple(row[1:]) for row in rows}) == len(rows)
-
-
 @pytest.mark.parametrize("content", [b'{"status": "do', b"", b"\xff\xfe"])
 def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InputError, match=r"no runs in .*: use pe-bench run first"):
@@ -671,66 +411,3 @@ def test_no_torch_needed(tmp_path: Path) -> None:
     code += "write(pathlib.Path(sys.argv[1])); sys.exit('torch' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     subprocess.run(command, cwd=Path(__file__).parents[1], timeout=60, check=True)
-
-
-def test_journal_survives_and_drops_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "journal" / "part.jsonl"
-    items = {"1": {"text": "naïve\n한\u2028\x85\r"}, "é\n": [math.inf, None]}
-    journal = Journal(path)
-    journal.add({"1": "old"})
-    journal.add(items)
-    whole = path.read_bytes()
-    path.write_bytes(whole + '["torn", "é'.encode()[:-1])
-    again = Journal(path)
-    assert again.items == journal.items == items
-    assert path.read_bytes() == whole
-    again.add({"2": 2})
-    assert Journal(path).items == items | {"2": 2}
-
-
-@pytest.mark.parametrize("reason", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()])
-def test_a_failed_write_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: BaseException
-) -> None:
-    path = tmp_path / "new" / "rows.csv"
-    write_atomic(path, "old")
-    monkeypatch.setattr(os, "fsync", Mock(side_effect=reason))
-    with pytest.raises((SavingError, KeyboardInterrupt)) as caught:
-        write_atomic(path, "new")
-    assert path.read_text() == "old" and list(path.parent.iterdir()) == [path]
-    if isinstance(reason, OSError):
-        assert str(caught.value).startswith(f"cannot save {path} (no space left): ")
-    with pytest.raises(SavingError, match=r"cannot save .*/rows.csv/items"):
-        Journal(path / "items").add({"1": 1})  # below a file
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from pe_bench.system.files import write_atomic
-
-os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-write_atomic(Path(sys.argv[1]), "new")
-"""
-
-
-@pytest.mark.slow
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
-    (left,) = tmp_path.iterdir()
-    assert done.returncode == -9 and left.name.startswith(".rows.csv.")
-    living = left.with_name(re.sub(r"-\d+-", f"-{os.getpid()}-", left.name))
-    living.touch()
-    write_atomic(path, "new")
-    assert sorted(tmp_path.iterdir()) == sorted([path, living])
-
-
-def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:
-    full = Measurement("a,b", "f1", 0.1 + 0.2, 3, 1e-30, 7, 'right "3"', 0.1, 0.5, "partial")
-    rows = [full, Measurement("ü", "m", math.nan, 1), Measurement("", "m", math.inf, 1, length=0)]
-    write_rows(tmp_path / "rows.csv", rows)
-    assert str(read_measurements(tmp_path / "rows.csv")) == str(rows)  # nan is not nan
-    assert "nan" not in (tmp_path / "rows.csv").read_text(encoding="utf-8")  # but empty
-    assert slug("rope:base=5e+05,x=-1.5") == "rope_base=5e+05,x=-1.5"
-    assert slug("a/b\\c d|e") == "a_b_c_d_e"

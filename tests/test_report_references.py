@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_runs import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, report
 from matplotlib.axes import Axes
-from test_report import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, legend_of, put, report
+from test_pictures import legend_of
 
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.scores import draw_scores

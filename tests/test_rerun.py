@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_report import CURVE, SCORE, put
+from made_runs import CURVE, SCORE, put
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 

@@ -1,0 +1,82 @@
+"""Files: what is written is whole or not there, and comes back as it was."""
+
+import errno
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from made_runs import write_rows
+
+from pe_bench.errors import SavingError
+from pe_bench.results.journal import Journal
+from pe_bench.results.reading import read_measurements
+from pe_bench.results.schema import Measurement
+from pe_bench.system.files import slug, write_atomic
+
+
+def test_journal_survives_and_drops_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal" / "part.jsonl"
+    items = {"1": {"text": "naïve\n한\u2028\x85\r"}, "é\n": [math.inf, None]}
+    journal = Journal(path)
+    journal.add({"1": "old"})
+    journal.add(items)
+    whole = path.read_bytes()
+    path.write_bytes(whole + '["torn", "é'.encode()[:-1])
+    again = Journal(path)
+    assert again.items == journal.items == items
+    assert path.read_bytes() == whole
+    again.add({"2": 2})
+    assert Journal(path).items == items | {"2": 2}
+
+
+@pytest.mark.parametrize("reason", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()])
+def test_a_failed_write_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: BaseException
+) -> None:
+    path = tmp_path / "new" / "rows.csv"
+    write_atomic(path, "old")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=reason))
+    with pytest.raises((SavingError, KeyboardInterrupt)) as caught:
+        write_atomic(path, "new")
+    assert path.read_text() == "old" and list(path.parent.iterdir()) == [path]
+    if isinstance(reason, OSError):
+        assert str(caught.value).startswith(f"cannot save {path} (no space left): ")
+    with pytest.raises(SavingError, match=r"cannot save .*/rows.csv/items"):
+        Journal(path / "items").add({"1": 1})  # below a file
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pe_bench.system.files import write_atomic
+
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+write_atomic(Path(sys.argv[1]), "new")
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
+    (left,) = tmp_path.iterdir()
+    assert done.returncode == -9 and left.name.startswith(".rows.csv.")
+    living = left.with_name(re.sub(r"-\d+-", f"-{os.getpid()}-", left.name))
+    living.touch()
+    write_atomic(path, "new")
+    assert sorted(tmp_path.iterdir()) == sorted([path, living])
+
+
+def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:
+    full = Measurement("a,b", "f1", 0.1 + 0.2, 3, 1e-30, 7, 'right "3"', 0.1, 0.5, "partial")
+    rows = [full, Measurement("ü", "m", math.nan, 1), Measurement("", "m", math.inf, 1, length=0)]
+    write_rows(tmp_path / "rows.csv", rows)
+    assert str(read_measurements(tmp_path / "rows.csv")) == str(rows)  # nan is not nan
+    assert "nan" not in (tmp_path / "rows.csv").read_text(encoding="utf-8")  # but empty
+    assert slug("rope:base=5e+05,x=-1.5") == "rope_base=5e+05,x=-1.5"
+    assert slug("a/b\\c d|e") == "a_b_c_d_e"

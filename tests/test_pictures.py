@@ -1,0 +1,204 @@
+"""Pictures: what is drawn, how it is labelled, and that it is the same each time."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_table
+from matplotlib import image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pe_bench.registry import plugins
+from pe_bench.reporting.curves import draw_curves
+from pe_bench.reporting.marks import trained_lengths
+from pe_bench.reporting.pictures import draw
+from pe_bench.reporting.report import write_report
+from pe_bench.reporting.scores import draw_scores
+from pe_bench.reporting.styles import TABLE, styles
+from pe_bench.reporting.tables import Table
+from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.views import Curve, Gallery, Heatmap, View
+
+LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
+
+
+def labels_of(axis: Axes) -> list[str]:
+    return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
+
+
+def legend_of(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
+    """Write encodings with these rows, and one that has only the first of them."""
+    for encoding in LONG:
+        put(root, encoding, rows, views=views)
+    put(root, "partly", rows[:1], views=views)
+    return read_table(root)
+
+
+@pytest.mark.usefixtures("real_pictures")
+def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
+    put_many(tmp_path, CURVE, TEST)
+    found: list[list[bytes]] = []
+    for _ in range(2):
+        paths = [path for path in write_report(tmp_path) if path.suffix in (".svg", ".pdf")]
+        found.append([path.read_bytes() for path in paths])
+    assert found[0] == found[1]
+    svg, pdf = found[0]
+    assert b"<text" in svg and b">bits per byte" in svg and b"<dc:date>" not in svg
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
+
+
+def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: Path) -> None:
+    for label, config in (("alibi", {"steps": 0}), ("t5", {"steps": 9, "length": 32})):
+        adaptation = {"encoding": label, "from": "rope", "config": config}
+        put(tmp_path, f"rope -> {label}", CURVE, views=TEST, adaptation=adaptation)
+    table = read_table(tmp_path)
+    assert trained_lengths(table) == {16.0: "trained to 16", 32.0: "some to 32"}
+    assert legend_of(draw_curves(table)) == ["alibi", "t5"]
+
+
+@pytest.mark.usefixtures("real_pictures")
+def test_curves(tmp_path: Path) -> None:
+    figure = draw_curves(put_many(tmp_path, CURVE, TEST))
+    (axis,) = figure.axes
+    message, heading = figure.get_suptitle().splitlines()
+    assert message == "lm: what is left beyond what was trained"
+    assert heading == "lm · quick · strict · data=builtin"
+    assert set(legend_of(figure)) == {*LONG, "partly"}
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits per byte ↓")
+    assert labels_of(axis) == ["8", "16", "32"] and axis.get_xscale() == "log"
+    lines = [np.asarray(line.get_xdata()).tolist() for line in axis.lines]
+    assert [16, 16] in lines and lines.count([8, 16, 32]) >= len(LONG)
+    assert "trained to 16" in [text.get_text() for text in axis.texts]
+    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
+    assert f"](plots/{paths[0].name})" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    pixels = image.imread(paths[0])
+    assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
+
+
+def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
+    rows = [Measurement("s", "accuracy", 95.0, 9, 9.0, n, "", 75.0, 100.0) for n in (5, 7)]
+    view = Curve("s", "accuracy", "The panel", "blanks", log_x=False)
+    table = put_many(tmp_path, rows, (view,))
+    (axis,) = draw_curves(table).axes
+    assert (axis.get_title(loc="left"), axis.get_xlabel()) == ("The panel", "blanks")
+    assert (axis.get_ylabel(), axis.get_xscale()) == ("accuracy, % ↑", "linear")
+    ends = [np.asarray(path.vertices)[:, 1] for c in axis.collections for path in c.get_paths()]
+    assert min(map(min, ends)) == 75 and max(map(max, ends)) == 100  # bars end at 100
+    assert axis.get_ylim()[1] <= 103
+
+
+def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
+    statuses: dict[str, Status] = {"rope": "ranked", "fire": "not_learned"}
+    for encoding, status in statuses.items():
+        put(tmp_path, encoding, [*CURVE, replace(SCORE, status=status)])
+    figure = draw_curves(read_table(tmp_path))
+    assert legend_of(figure) == ["fire (not learned)", "rope"]
+    curves = {line.get_marker(): line for line in figure.axes[0].lines}
+    chosen = styles(["fire", "rope"])
+    fire = curves[chosen["fire"].marker]
+    rope = curves[chosen["rope"].marker]
+    assert (fire.get_markerfacecolor(), fire.get_linestyle()) == ("white", "--")
+    assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
+
+
+def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
+    mean = Measurement("test", "em", 5.0, 9)
+    views = (Curve("test", "em"), Heatmap("test", "em", "A map"), Gallery("test", "em", "B", "y"))
+    put(tmp_path, "rope", [mean], views=views, axes={})
+    assert draw(read_table(tmp_path)) == {}
+    put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
+    assert list(draw(read_table(tmp_path))) == [""]
+
+
+def test_scores_of_parts(tmp_path: Path) -> None:
+    figure = draw_scores(put_many(tmp_path, PARTS, PART_COLUMNS))
+    (axis,) = figure.axes
+    labels = [label for label in axis.get_xticklabels() if label.get_text()]
+    expected = ("far ROUGE geometric mean 8", "near F1 12", "close exact match 16")
+    for label, words in zip(labels, expected, strict=True):
+        assert sorted(label.get_text().split()) == sorted(words.split())
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert set(legend_of(figure)) == {*LONG, "partly"}
+
+
+def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
+    names = [f"part{i}" for i in range(6)]
+    rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]
+    put(tmp_path, "rope", rows, views=tuple(Curve(name, "bits") for name in names))
+    figure = draw_curves(read_table(tmp_path))
+    panels = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(panels) == 6 and figure.get_size_inches()[0] < 25
+    figure.draw_without_rendering()
+    for axis in panels:
+        boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+        assert len(boxes) > 5
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+@pytest.mark.usefixtures("real_pictures")
+def test_heatmaps(tmp_path: Path) -> None:
+    """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
+    view = Heatmap("cells", "em", "A map", (2, None))
+    grid = [
+        Measurement("cells", "em", 10.0 * i * j, 9, length=i, second_axis=str(j))
+        for i in range(1, 4)
+        for j in range(1, 4)
+    ]
+    for encoding in ("rope", "nope"):
+        rows = [*grid, Measurement("cells", "em", 40.0, 81), SCORE]
+        put(tmp_path, encoding, rows, views=(view,))
+    figure = draw(read_table(tmp_path))["cells"]
+    assert figure.get_suptitle().startswith("A map (dashed: trained)\n")
+    assert [axis.get_title(loc="left") for axis in figure.axes[:2]] == ["nope", "rope"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "tokens per window")
+    assert figure.axes[2].get_ylabel() == "exact match, % ↑"
+    (mesh,) = figure.axes[0].collections
+    assert np.asarray(mesh.get_array()).tolist() == [[10, 20, 30], [20, 40, 60], [30, 60, 90]]
+    paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
+    assert [path.name for path in paths[1:]] == ["nope.png", "rope.png"]
+    text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    for path in paths:
+        assert f"]({path.relative_to(tmp_path)})" in text
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01
+
+
+def test_galleries(tmp_path: Path) -> None:
+    view = Gallery("logit", "mean_logit", "By distance", "mean logit")
+    rows = [
+        Measurement("logit", "mean_logit", 1.0, 9, length=length, second_axis=str(distance))
+        for length in (8, 32)
+        for distance in range(0, length, 4)
+    ]
+    for encoding in ("rope", "nope"):
+        put(tmp_path, encoding, rows, views=(view,))
+    figure = draw(read_table(tmp_path))["logit"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("depth", "mean logit")
+    assert legend_of(figure) == ["8 tokens", "32 tokens"]
+    low, high = figure.axes[0].get_ylim()
+    assert high - low == pytest.approx(0.2)  # a constant looks constant
+
+
+def test_an_encoding_looks_the_same_in_every_picture() -> None:
+    alone = {label: styles([label])[label] for label in [*LONG, "mine.py", "tape"]}
+    together = styles([*alone])
+    assert together == alone and len({*together.values()}) == len(together)
+    many = styles([f"file{i}.py" for i in range(40)] + [f"rope:base={i}" for i in range(20)])
+    assert len({*many.values()}) == len(many)  # no two look the same
+
+
+def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
+    names = set(plugins.names("encoding"))
+    rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
+    assert {row[0] for row in rows} == names
+    assert len({tuple(row[1:]) for row in rows}) == len(rows)

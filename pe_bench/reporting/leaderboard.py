@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from pe_bench.reporting.damage import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
@@ -37,11 +38,13 @@ class NumberColumn:
         heading: subset, metric, unit and an arrow that points to better values.
         numbers: one row for each encoding that has a number.
         percent: whether the numbers are percentages.
+        signed: whether they are differences.
     """
 
     heading: str
     numbers: pd.DataFrame
     percent: bool
+    signed: bool = False
 
     @cached_property
     def of(self) -> dict[str, dict[Any, Any]]:
@@ -111,7 +114,9 @@ def brief_table(table: Table, comparison: Comparison) -> str:
     """Return the ranked encodings for a terminal: the headline, and what decides about it."""
     header, rows = ranked(table, comparison)
     shown = [0, *(place for place, name in enumerate(header) if name == "rank")]
-    shown.append(header.index(list_columns(table)[0].heading))
+    columns = list_columns(table)
+    shown.append(header.index(columns[0].heading))
+    shown += [header.index(column.heading) for column in columns if column.signed]
     learned = header.index(LEARNED) if LEARNED in header else None
     shown.append(header.index("seeds") if learned is None else learned)
     brief = [[row[place].partition(" (")[0] if place == learned else row[place] for place in shown]
@@ -199,6 +204,10 @@ def list_columns(table: Table) -> list[NumberColumn]:
                 columns.append(_column(table, f"{name} at {length:,.0f}", view.metric, part))
         else:
             columns.append(_column(table, name, view.metric, _without_lengths(numbers)))
+        if view.at_trained_length:
+            damage = table.numbers(view.subset, DAMAGE)
+            if not damage.empty:
+                columns.append(_column(table, TITLE, DAMAGE, damage))
     return columns
 
 
@@ -234,7 +243,7 @@ def _column(
         heading = f"{name} ({about.unit} {table.arrow(metric)})"
     if metric == table.headline.metric and not first:
         heading = f"{shorten(name)} {table.arrow(metric)}".strip()
-    return NumberColumn(heading, numbers, about.unit == "%")
+    return NumberColumn(heading, numbers, about.unit == "%", signed=metric == DAMAGE)
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
@@ -250,6 +259,8 @@ def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
         return ABSENT
     digits = column.digits
     text = f"{number['mean']:.{digits}f}"
+    if column.signed:
+        text = f"{round(number['mean'], digits) + 0.0:+.{digits}f}"  # no -0.00
     if number["seeds"] > 1:
         text += f" ± {number['sd']:.{digits}f}"
     elif column.is_of_one_seed and pd.notna(number["ci_low"]):

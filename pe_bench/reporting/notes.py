@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pe_bench.reporting.damage import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
@@ -24,6 +25,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         marks.append(f"References, which know training batches only and are not ranked: {names}.")
         if table.below_references():
             marks.append(f"{BELOW}: not better than the best reference.")
+    marks += _describe_damage(table)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
         marks.append("All columns: --wide.")
@@ -50,6 +52,7 @@ def write_notes(table: Table) -> str:
             "of seeds that did has Wilson's 95 % interval; their mean stands beside it and ranks "
             "nothing."
         )
+    lines += _describe_damage(table)
     if any(table.training_loss(name) == table.training_loss(name) for name in table.encodings):
         lines.append("Training loss: at the end, median over seeds.")
     if (table.scores["status"] == "partial").any():
@@ -65,6 +68,19 @@ def write_notes(table: Table) -> str:
     devices = ", ".join(sorted(names))
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
+
+
+def _describe_damage(table: Table) -> list[str]:
+    """Return what the column of damage is."""
+    if not (table.scores["metric"] == DAMAGE).any():
+        return []
+    column = find_column(table.about)
+    assert column is not None
+    unchanged = find_unchanged(table.records)
+    return [
+        f"{TITLE.capitalize()}: how much worse a row is than the model itself ({unchanged}) in "
+        f"column {column.title or column.subset}, seed by seed; above 0 is worse."
+    ]
 
 
 def _describe_sizes(table: Table) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from pe_bench.reporting.damage import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
@@ -31,7 +32,7 @@ class Table:
 
     Attributes:
         records: one per encoding and seed.
-        rows: the numbers of each of them.
+        rows: the numbers of each of them, see `damage.add_damage` for those that runs do not have.
         scores: one row per encoding and number, see `frames.mean_over_seeds`.
         differences: settings that tell it from other tables of the same title.
         references: scores of guessing and the like, as those of encodings; None: there are none.
@@ -110,6 +111,8 @@ class Table:
 
     def metric(self, name: str) -> Metric:
         """Return title, unit and direction of a metric."""
+        if name == DAMAGE:
+            return describe_damage(self.about)
         return self.about.metrics.get(name) or describe_metric(name)
 
     def title_of(self, name: str) -> str:
@@ -264,6 +267,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     tables = []
     for group in groups.values():
         rows = pd.concat([read_rows(record) for record in group], ignore_index=True)
+        rows = add_damage(rows, group)
         tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [_complete(table, tables) for table in tables]

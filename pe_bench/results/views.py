@@ -23,11 +23,14 @@ class Column:
     Attributes:
         subset, metric: the rows.
         title: heading; empty: made from subset and metric.
+        at_trained_length: whether these are scores at the length that models are trained on; of
+            models that go on from another one, their difference to it is a column then.
     """
 
     subset: str
     metric: str
     title: str = ""
+    at_trained_length: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.running.describe import describe_encoding, describe_task
-from pe_bench.running.origin import Adapted
+from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.sources import find_sources
@@ -120,8 +120,10 @@ def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
     """Return from what and how an encoding goes on, None if it does not."""
     if not isinstance(encoding, Adapted):
         return None
+    origin = encoding.origin
+    own = origin.checkpoint.encoding if isinstance(origin, Pretrained) else origin.spec
     config = asdict(encoding.config)
-    return {"encoding": encoding.spec, "from": encoding.origin.spec, "config": config}
+    return {"encoding": encoding.spec, "from": origin.spec, "own": own, "config": config}
 
 
 def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:

@@ -39,7 +39,9 @@ def make_views(
             maps.append(_make_map(subset, points, axes, headline, max_trained))
         else:
             curves.append(subset)
-    views: list[View] = [Column(name, headline) for name in dict.fromkeys(columns)]
+    views: list[View] = []
+    for name in dict.fromkeys(columns):
+        views.append(Column(name, headline, at_trained_length=name == ID))
     views.append(Column(OOD, "effective_length", "effective length"))
     for metric in metrics:
         if metric != headline:

@@ -17,7 +17,7 @@ KEPT = 0.85  # of the score at the trained length, up to the effective length
 CONTEXT_AXIS = "context, tokens (those that count among them)"
 
 VIEWS = (
-    Column("1x-context", "bits_per_byte"),
+    Column("1x-context", "bits_per_byte", at_trained_length=True),
     Column("4x-context", "context_gain"),
     Column("4x-context", "effective_length", "context"),
     Column("4x-key-tokens", "bits_per_byte"),

@@ -272,7 +272,7 @@ class Scrolls(Task):
             for name in self.subsets:
                 columns.append(Column(name, SUBSETS[name].metric, self.questions.title(name)))
             return tuple(columns)
-        columns.append(Column(ID, "score"))
+        columns.append(Column(ID, "score", at_trained_length=True))
         curves: list[View] = [Curve("all", "score", "all seven subsets")]
         for name, subset in SUBSETS.items():
             columns.append(Column(f"{name}-{OOD}", subset.metric))

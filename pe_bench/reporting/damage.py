@@ -1,0 +1,70 @@
+"""What going on from a trained model costs at the length that it was trained on."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.record import RunRecord
+from pe_bench.results.views import Column
+
+DAMAGE = "damage"
+TITLE = "damage at the old length"
+
+
+def find_column(record: RunRecord) -> Column | None:
+    """Return the column of a task's scores at the length that models were trained on, if any."""
+    columns = [view for view in record.views if isinstance(view, Column)]
+    return next((column for column in columns if column.at_trained_length), None)
+
+
+def describe_damage(record: RunRecord) -> Metric:
+    """Return title, unit and direction of the damage: that of the score, and less is better."""
+    column = find_column(record)
+    assert column is not None
+    metric = record.metrics.get(column.metric) or describe_metric(column.metric)
+    return Metric(TITLE, metric.unit or metric.title, higher_is_better=False)
+
+
+def find_unchanged(records: Sequence[RunRecord]) -> str:
+    """Return the label of the model that others go on from, as it is; empty: it is not there."""
+    for record in records:
+        going_on = record.adaptation
+        if going_on and not going_on["config"]["steps"]:
+            own = going_on.get("own", going_on["from"])
+            if going_on["encoding"] == own:
+                return record.encoding
+    return ""
+
+
+def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the rows of a table and the damage of each run: above 0 is worse.
+
+    That is the difference to the model that it goes on from, of the same seed, at the length that
+    this was trained on.
+
+    Args:
+        rows: of all runs of a table.
+        records: of the same runs.
+    """
+    unchanged = find_unchanged(records)
+    column = find_column(records[0])
+    if not unchanged or column is None:
+        return rows
+    about = records[0]
+    metric = about.metrics.get(column.metric) or describe_metric(column.metric)
+    chosen = (rows["subset"] == column.subset) & (rows["metric"] == column.metric)
+    own = rows[chosen & rows["length"].isna() & (rows["status"] != "partial")]
+    before = own[own["encoding"] == unchanged].set_index("seed")["value"]
+    others = own[(own["encoding"] != unchanged) & own["seed"].isin(before.index)]
+    change = others["value"] - others["seed"].map(before)
+    damage = others.assign(
+        metric=DAMAGE,
+        value=-change if metric.higher_is_better else change,
+        stderr=math.nan,  # over items, which both models share
+        ci_low=math.nan,
+        ci_high=math.nan,
+        status="ranked",
+    )
+    return pd.concat([rows, damage], ignore_index=True)

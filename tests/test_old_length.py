@@ -1,0 +1,87 @@
+"""The column that says what going on from a model costs at the length that it was trained on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import SCORE, cells, put, report
+
+from pe_bench.reporting.leaderboard import summarize
+from pe_bench.results.schema import Measurement
+from pe_bench.results.views import Column, View
+
+OLD_LENGTH = (Column("old", "bits_per_byte", at_trained_length=True), Column("found", "accuracy"))
+FOUND_AT_OLD_LENGTH = (
+    Column("old", "bits_per_byte"),
+    Column("found", "accuracy", at_trained_length=True),
+)
+
+
+def put_extended(root: Path, label: str, seed: int, loss: float, found: float, **more: Any) -> None:
+    """Write a run of a model that goes on from one of `rope`."""
+    origin, encoding = label.removesuffix(" [9 steps]").split(" -> ")
+    steps = 9 if "[" in label else 0
+    adaptation = {"encoding": encoding, "from": origin, "config": {"steps": steps}}
+    rows = [
+        SCORE,
+        Measurement("old", "bits_per_byte", loss, 9, 0.1, ci_low=loss - 0.1, ci_high=loss + 0.1),
+        Measurement("found", "accuracy", found, 9, status="not_learned"),
+    ]
+    put(root, label, rows, seed, **({"adaptation": adaptation, "views": OLD_LENGTH} | more))
+
+
+@pytest.mark.parametrize(
+    ("views", "heading", "expected"),
+    [
+        (OLD_LENGTH, "damage at the old length (bits per byte ↓)", ["+0.250 ± 0.071", "-0.100"]),
+        (FOUND_AT_OLD_LENGTH, "damage at the old length (% ↓)", ["+12.00 ± 2.83", "+5.00"]),
+    ],
+)
+def test_damage_at_the_old_length_is_paired_with_the_model_itself(
+    views: tuple[View, ...], heading: str, expected: list[str], tmp_path: Path
+) -> None:
+    same = "+0.000 ± 0.000" if views == OLD_LENGTH else "+0.00 ± 0.00"
+    for seed, loss, found in ((0, 1.0, 90.0), (1, 2.0, 80.0)):
+        put_extended(tmp_path, "rope -> nope", seed, loss - 1e-9, found + 1e-9, views=views)
+        put_extended(tmp_path, "rope -> rope", seed, loss, found, views=views)
+        worse = (loss + 0.2 + 0.1 * seed, found - 10 - 4 * seed)
+        put_extended(tmp_path, "rope -> alibi", seed, *worse, views=views)
+    for seed, loss, found in ((1, 1.9, 75.0), (2, 9.0, 10.0)):  # seed 2 has no model to compare
+        put_extended(tmp_path, "rope -> rope [9 steps]", seed, loss, found, views=views)
+    text, csv = report(tmp_path)
+    shown = {line["encoding"]: line[heading] for line in cells(text)}
+    assert shown == {
+        "rope -\\> rope": "–",
+        "rope -\\> alibi": expected[0],
+        "rope -\\> nope": same,
+        "rope -\\> rope \\[9 steps\\]": f"{expected[1]} (1 of 2)",
+    }
+    assert "a row is than" in text and r"the model itself (rope -\> rope)" in text
+    others = (csv["metric"] == "damage") & (csv["encoding"] != "rope -> nope")
+    damage = csv[others].set_index("encoding")
+    assert damage["seeds"].to_dict() == {"rope -> alibi": 2, "rope -> rope [9 steps]": 1}
+    assert damage["ci_low"].notna().to_dict() == {
+        "rope -> alibi": True,
+        "rope -> rope [9 steps]": False,
+    }
+    runs = [*(tmp_path / "runs").glob("lm/*/*")]
+    shown_there = " ".join(summarize(runs).split())
+    assert expected[0] in shown_there and "worse a row is than the model itself" in shown_there
+
+
+@pytest.mark.parametrize("label", ["rope -> rope [9 steps]", "rope -> nope", "tiny -> rope"])
+def test_there_is_no_damage_without_the_model_itself(label: str, tmp_path: Path) -> None:
+    put_extended(tmp_path, label, 0, 1.0, 90.0)
+    put_extended(tmp_path, "rope -> alibi", 0, 1.0, 90.0)
+    text, csv = report(tmp_path)
+    assert "damage" not in text.lower() and "damage" not in set(csv["metric"])
+
+
+def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
+    adaptation = {"from": "tiny", "own": "rope:base=300", "config": {"steps": 0}}
+    for spec, loss in (("rope:base=300", 1.0), ("alibi", 1.5)):
+        going_on = {**adaptation, "encoding": spec}
+        put_extended(tmp_path, f"tiny -> {spec}", 0, loss, 90.0, adaptation=going_on)
+    text, _ = report(tmp_path)
+    shown = [line["damage at the old length (bits per byte ↓)"] for line in cells(text)]
+    assert sorted(shown) == ["+0.500", "–"]

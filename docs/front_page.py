@@ -102,8 +102,9 @@ def describe(block: Block) -> str:
     how = (
         f"Out of distribution, means of {_range(seeds)} seeds, models of {_range(sizes)} "
         f"parameters{tuned}. Mean score: over {count} tasks, 0 is the best reference without a "
-        "model, 1 is the ceiling; its interval is for other tasks of this kind. In brackets: how "
-        "many seeds learned what was trained, where not all of them did."
+        "model and all below it, 1 is the ceiling, or the best encoding where there is none; its "
+        "interval is for other tasks of this kind. In brackets: how many seeds learned what was "
+        "trained, where not all of them did."
     )
     honest = (
         "**Read it like this:** encodings that share a letter as their group cannot be told apart "

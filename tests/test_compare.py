@@ -198,6 +198,16 @@ def test_normalised_scores() -> None:
     assert TaskScores("t", scores, False, 110, 10).normalise().values.tolist() == [[0.5], [1]]
 
 
+def test_below_the_floor_a_score_counts_as_0_and_has_its_rank() -> None:
+    bits = Scores("ABC", np.array([[2.0, 2.0], [50.0, 60.0], [90.0, 80.0]]), seeds=[0, 1])
+    tasks = [TaskScores(name, bits, False, 3, 2) for name in "abc"]
+    found = find_standings(tasks)
+    assert [one.encoding for one in found] == ["A", "B", "C"]
+    assert [one.rank for one in found] == [1, 2, 3]
+    assert [(one.score_low, one.score, one.score_high) for one in found[1:]] == [(0, 0, 0)] * 2
+    assert average_over(tasks).values.tolist() == [[1, 1], [0, 0], [0, 0]]
+
+
 def test_seeds_to_show_an_effect_do_show_it() -> None:
     rng = np.random.default_rng(0)
     seeds = seeds_to_show(1.5, 2 * 2**0.5, 1)

@@ -196,7 +196,7 @@ def describe_notes(block: Block) -> list[str]:
         "to expect of other tasks of this kind, and are wide where tasks are few or disagree.",
         "Encodings that share a letter cannot be told apart by their mean normalised scores on "
         "these very tasks, over seeds and items.",
-        describe_limits(block.tables),
+        f"{describe_limits(block.tables)} What is below 0 counts as 0.",
         *block.left_out,
     ]
 

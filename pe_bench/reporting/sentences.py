@@ -9,7 +9,7 @@ from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, sm
 
 MOST_SEEDS = 100  # a guess beyond is none
 SMALLEST = 0.05  # of 100: what is printed as 0.0
-SCALE = "on a scale from 0, the best reference of a task, to 100, the ceiling"
+SCALE = "on a scale from 0, the best reference of a task and all below it, to 100, the ceiling"
 
 
 def describe(found: Verdicts) -> list[str]:

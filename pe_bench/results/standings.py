@@ -1,7 +1,9 @@
 """Encodings over several tasks: mean ranks, mean normalised scores, which tasks say the same.
 
 A score is normalised by two numbers of its task, so that all are without unit and higher is better:
-0 is what can be had without a model, such as the best reference, and 1 is the ceiling.
+0 is what can be had without a model, such as the best reference, and 1 is the ceiling. In means,
+what is below the floor counts as 0: a task without a worst score, such as perplexity, would decide
+them alone. Ranks know no floor.
 
 Tasks are a sample of tasks, and seeds of seeds. The bootstrap draws both, one fewer than there are
 (Rao and Wu 1988), which gives the variance of so few without a bias; its intervals are those of
@@ -41,15 +43,19 @@ class TaskScores:
     ceiling: float
 
     def normalise(self) -> Scores:
-        """Return the scores on the scale from 0, the floor, to 1, the ceiling."""
+        """Return the scores on the scale from 0, the floor and all below it, to 1, the ceiling."""
         again = self.scores.resampled
         return Scores(
             self.scores.encodings,
-            self._scaled(self.scores.values),
-            None if again is None else self._scaled(again),
+            _cut(self._scaled(self.scores.values)),
+            None if again is None else _cut(self._scaled(again)),
             self.scores.clusters,
             self.scores.seeds,
         )
+
+    def directed(self) -> Floats:
+        """Return the scores (E, S) on the same scale, below the floor too: they can be ranked."""
+        return self._scaled(self.scores.values)
 
     def _scaled(self, values: Floats) -> Floats:
         return (values - self.floor) / (self.ceiling - self.floor)
@@ -103,7 +109,7 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
             one seed of each task at least.
     """
     means = np.array([_mean_over_seeds(task.normalise().values) for task in tasks])  # (T, E)
-    ranks = _ranks(means)
+    ranks = _ranks(np.array([_mean_over_seeds(task.directed()) for task in tasks]))
     drawn_scores, drawn_ranks = _draw(tasks)
     encodings = tasks[0].scores.encodings
     found = []
@@ -113,8 +119,9 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
         wide = student_quantile(len(tasks) - 1) * drawn_ranks[:, place].std()
         half = student_quantile(len(tasks) - 1) * drawn_scores[:, place].std()
         low, high = max(1.0, rank - wide), min(float(len(encodings)), rank + wide)
+        least = max(0.0, score - half)
         most = max(score, min(1.0, score + half))  # nothing is above the ceiling
-        found.append(Standing(encoding, rank, low, high, score, score - half, most))
+        found.append(Standing(encoding, rank, low, high, score, least, most))
     return sorted(found, key=lambda one: (one.rank, -one.score))
 
 
@@ -123,7 +130,7 @@ def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
 
     It is nan where a task does not tell the means of its encodings apart.
     """
-    means = np.array([_mean_over_seeds(task.normalise().values) for task in tasks])
+    means = np.array([_mean_over_seeds(task.directed()) for task in tasks])
     centred = _ranks(means) - (means.shape[1] + 1) / 2
     products = centred @ centred.T
     sizes = np.sqrt(np.diag(products))
@@ -147,7 +154,7 @@ def _draw(tasks: Sequence[TaskScores]) -> tuple[Floats, Floats]:
     shape = (RESAMPLES, len(tasks[0].scores.encodings))
     scores = np.zeros(shape)
     ranks = np.zeros(shape)
-    values = [task.normalise().values for task in tasks]
+    values = [task.directed() for task in tasks]
     slots = len(tasks) - 1
     for _ in range(slots):
         chosen = rng.integers(0, len(tasks), RESAMPLES)
@@ -155,10 +162,15 @@ def _draw(tasks: Sequence[TaskScores]) -> tuple[Floats, Floats]:
             rows = np.flatnonzero(chosen == task)
             count = own.shape[1]
             drawn = rng.integers(0, count, (len(rows), max(1, count - 1)))
-            means = _mean_over_seeds(own[:, drawn].transpose(1, 0, 2), _mean_over_seeds(own))
-            scores[rows] += means
-            ranks[rows] += _ranks(means)
+            again = own[:, drawn].transpose(1, 0, 2)  # (rows, E, seeds)
+            scores[rows] += _mean_over_seeds(_cut(again), _mean_over_seeds(_cut(own)))
+            ranks[rows] += _ranks(_mean_over_seeds(again, _mean_over_seeds(own)))
     return scores / slots, ranks / slots
+
+
+def _cut(values: Floats) -> Floats:
+    """Return normalised scores, 0 for those below the floor; nan stays nan."""
+    return np.maximum(values, 0)
 
 
 def _mean_over_seeds(values: Floats, otherwise: Floats | float = math.nan) -> Floats:

@@ -9,17 +9,21 @@ import pytest
 import torch
 
 import pe_bench
-from pe_bench.config import ModelConfig
+from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
+from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
+from pe_bench.running.checkpoints import read_checkpoint
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import load_origin, options_from
 from pe_bench.running.resolve import resolve
+from pe_bench.running.training import train
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
+from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -160,3 +164,63 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
     (copy / "tokenizer.json").unlink()
     with pytest.raises((InputError, InputErrors), match=r"has no tokenizer\.json"):
         run("rope", origin=str(copy))
+
+
+@pytest.mark.parametrize("method", ["encoding", "lora", "encoding+lora", "longlora"])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_phase_keeps_what_it_trains_alone(
+    method: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
+) -> None:
+    """In files, float32; and the model is the same again, after an interruption too."""
+    if "lora" in method:
+        pytest.importorskip("peft", reason="peft makes low-rank changes")
+    tape = open_checkpoint(checkpoint).spec("tape")
+    config = AdaptConfig(steps=3, method=method, rank=2, lr=0.05, length=16, save_every=0)
+    tokens = torch.arange(34)[None]
+
+    def go_on(folder: Path, stop: int | None = None) -> Decoder:
+        def batch(step: int) -> Batch:
+            if step == stop:
+                raise RuntimeError("stopped")
+            return Batch(tokens[:, step : step + 16], tokens[:, step + 1 : step + 17])
+
+        torch.manual_seed(0)
+        model = make_empty(SHAPE, plugins.load("encoding", tape).make)
+        load_files(model, checkpoint, dtype=torch.bfloat16)
+        train(
+            model,
+            batch,
+            config,
+            folder=folder,
+            of="it",
+            title="it",
+            seed=0,
+            device="cpu",
+            precision="bf16",
+            loaded=True,
+        )
+        return model.eval()
+
+    first = go_on(tmp_path / "first")
+    folder = tmp_path / "second"
+    if interrupted:
+        with pytest.raises(RuntimeError, match="stopped"):
+            go_on(folder, stop=2)
+        begun = read_checkpoint(folder / "resume.safetensors", of="it")["state_dict"]
+        assert all("lora" in name or "encodings" in name or method == "longlora" for name in begun)
+    go_on(folder)
+    again = go_on(folder, stop=0)  # reads what is there
+    kept = read_checkpoint(folder / "final.safetensors", of="it")["weights"]
+    base = {"q_proj.weight", "mlp.up_proj.weight", "lm_head.weight"}
+    assert not [name for name in kept if any(name.endswith(one) for one in base)]
+    assert {weight.dtype for weight in kept.values()} == {torch.float32}
+    assert all(parameter.requires_grad for parameter in again.parameters())
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
+        assert weight.dtype == (torch.float32 if "encodings" in name else torch.bfloat16), name
+    plain = make_empty(SHAPE, plugins.load("encoding", tape).make)
+    load_files(plain, checkpoint, dtype=torch.bfloat16)
+    changed = [
+        n for n, w in plain.state_dict().items() if not torch.equal(w, first.state_dict()[n])
+    ]
+    assert changed

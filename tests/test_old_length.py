@@ -78,9 +78,9 @@ def test_there_is_no_damage_without_the_model_itself(label: str, tmp_path: Path)
 
 
 def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
-    adaptation = {"from": "tiny", "own": "rope:base=300", "config": {"steps": 0}}
-    for spec, loss in (("rope:base=300", 1.0), ("alibi", 1.5)):
-        going_on = {**adaptation, "encoding": spec}
+    adaptation = {"from": "tiny", "config": {"steps": 0}}
+    for spec, loss in (("rope", 1.0), ("alibi", 1.5)):
+        going_on = {**adaptation, "encoding": spec, "unchanged": spec == "rope"}
         put_extended(tmp_path, f"tiny -> {spec}", 0, loss, 90.0, adaptation=going_on)
     text, _ = report(tmp_path)
     shown = [line["damage at the old length (bits per byte ↓)"] for line in cells(text)]

@@ -30,11 +30,14 @@ def describe_damage(record: RunRecord) -> Metric:
 def find_unchanged(records: Sequence[RunRecord]) -> str:
     """Return the label of the model that others go on from, as it is; empty: it is not there."""
     for record in records:
-        going_on = record.adaptation
-        if going_on and not going_on["config"]["steps"]:
-            own = going_on.get("own", going_on["from"])
-            if going_on["encoding"] == own:
-                return record.encoding
+        going_on = record.adaptation or {"unchanged": False}
+        if "unchanged" in going_on:
+            unchanged = going_on["unchanged"]
+        else:  # as earlier versions wrote it
+            same = going_on["encoding"] == going_on["from"]
+            unchanged = same and not going_on["config"]["steps"]
+        if unchanged:
+            return record.encoding
     return ""
 
 

@@ -24,8 +24,8 @@ class RunRecord:
         task, encoding: labels, the canonical specs.
         encoding_version: of the encoding's code.
         adaptation: where it goes on from a model that another encoding trained, its own spec as
-            "encoding", the other one's as "from", or the name of a checkpoint whose encoding is
-            "own", and the `AdaptConfig` as "config"; else None.
+            "encoding", the other one's (or the name of a checkpoint) as "from", the `AdaptConfig`
+            as "config", and "unchanged" where it is that model itself; else None.
         seed: of weights, batches and evaluation.
         preset, protocol: names.
         data: provenance of the data, with a short name under "label".

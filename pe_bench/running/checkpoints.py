@@ -16,7 +16,7 @@ import torch
 from lightning.fabric.plugins import CheckpointIO
 from torch import Tensor
 
-from pe_bench.system.files import write_atomic
+from pe_bench.system.files import replacing
 from pe_bench.system.sealed import DamagedError
 
 SUFFIX = ".safetensors"
@@ -40,7 +40,8 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
             tensors[name] = tensors[name].clone()
         places.add(tensors[name].data_ptr())
     about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
-    write_atomic(path, safetensors.torch.save(tensors, about))
+    with replacing(path) as aside:
+        safetensors.torch.save_file(tensors, aside, about)
 
 
 def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _seal(of: str, tree: str, tensors: Mapping[str, Tensor]) -> str:
     kinds = {name: [str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())}
     digest = hashlib.sha256(json.dumps([of, tree, kinds]).encode())
     for name in kinds:
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

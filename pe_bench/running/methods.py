@@ -1,9 +1,12 @@
 """What is trained of a model that goes on under another encoding: everything, or little."""
 
+from typing import cast
+
 import torch
 from torch import nn
 
 from pe_bench.config import AdaptConfig, TrainConfig
+from pe_bench.decoder.block import Block
 from pe_bench.decoder.grouped import NO_GROUPS
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -17,6 +20,15 @@ def trains_all(config: TrainConfig) -> bool:
     """Tell whether a phase trains all weights, and not a few or none."""
     few = isinstance(config, AdaptConfig) and config.method != "full"
     return bool(config.steps) and not few
+
+
+def trained_names(model: nn.Module) -> set[str]:
+    """Return the names of a module's tensors, without the parameters that are not trained."""
+    found = set(model.state_dict())
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            found.discard(name)
+    return found
 
 
 def check_method(encoding: Encoding, config: TrainConfig) -> None:
@@ -66,6 +78,8 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
         _add_low_rank(model, config, seed)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_is_trained(name, config.method))
+        if parameter.requires_grad:  # steps are too small for bfloat16
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     if config.method == "longlora":
         length = config.length or model.config.train_length
         model.group_length = max(2, length // GROUPS)
@@ -79,6 +93,11 @@ def finish(model: Decoder, config: TrainConfig) -> None:
     model.requires_grad_(True)
     if config.low_rank:
         _merge(model)
+    if isinstance(config, AdaptConfig) and config.method == "longlora":
+        narrow = cast(Block, model.layers[0]).mlp.up_proj.weight.dtype
+        for name, parameter in model.named_parameters():
+            if not name.startswith("encodings."):
+                parameter.data = parameter.data.to(narrow)
 
 
 def _is_trained(name: str, method: str) -> bool:

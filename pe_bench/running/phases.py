@@ -108,6 +108,7 @@ class Phases:
                     precision=self.precision,
                     start=start if task.start and not self.is_loaded else None,
                     gather=gather,
+                    loaded=self.is_loaded,
                 )
             except (SavingError, SharedFailure):
                 raise
@@ -147,6 +148,7 @@ class Phases:
             precision=self.precision,
             group=group,
             resumes=phase.resumes,
+            loaded=phases.is_loaded,
         )
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":

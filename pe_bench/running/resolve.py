@@ -196,7 +196,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
         raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
     if options.tune and not any(task.tuning for task in tasks):
         raise InputError(f"--tune has no effect: {labels} trains nothing")
-    if options.keep and not any(task.train.steps for task in tasks):
+    if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
         raise InputError(f"--keep has no effect: {labels} trains nothing")
     unused = _untrained(options.train)
     if unused and not any(_preset_of(task).train.steps for task in tasks):

@@ -121,9 +121,16 @@ def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
     if not isinstance(encoding, Adapted):
         return None
     origin = encoding.origin
-    own = origin.checkpoint.encoding if isinstance(origin, Pretrained) else origin.spec
-    config = asdict(encoding.config)
-    return {"encoding": encoding.spec, "from": origin.spec, "own": own, "config": config}
+    if isinstance(origin, Pretrained):
+        same = origin.checkpoint.spec(encoding.spec) == origin.checkpoint.encoding
+    else:
+        same = encoding.spec == origin.spec
+    return {
+        "encoding": encoding.spec,
+        "from": origin.spec,
+        "unchanged": same and not encoding.config.steps,
+        "config": asdict(encoding.config),
+    }
 
 
 def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:

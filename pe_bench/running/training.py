@@ -83,6 +83,7 @@ def train(
     precision: str,
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     gather: Callable[[bool], AbstractContextManager[Group]] = _alone,
+    loaded: bool = False,
 ) -> Trained:
     """Train a model in place, or load what an earlier call has trained.
 
@@ -99,14 +100,21 @@ def train(
         start: other weights to start from, called where nothing is trained yet.
         gather: lets other processes train with this one, from a checkpoint or not, by calling
             `follow`.
+        loaded: a later call gives the same model again, with weights of somebody's: those that are
+            not trained are in no file.
 
     Raises:
         FloatingPointError: the loss is not finite any more.
     """
     final = folder / f"final{SUFFIX}"
-    kept = recall(lambda: _read(final, of, "weights", model))
+    partly = loaded and bool(config.steps) and not methods.trains_all(config)
+    if partly:
+        methods.prepare(model, config, seed)
+    kept = recall(lambda: _read(final, of, "weights", model, partly))
     if kept:
-        model.load_state_dict(kept["weights"])
+        model.load_state_dict(kept["weights"], strict=not partly)
+        if partly:
+            methods.finish(model, config)
         return Trained(**kept["trained"])
     _set_pickles_aside(folder)
     if start:
@@ -114,17 +122,21 @@ def train(
     if not config.steps:  # an untrained model is made faster than it is read
         return _Module(model, config, seed).trained()
     folder.mkdir(parents=True, exist_ok=True)
-    methods.prepare(model, config, seed)
+    if not partly:
+        methods.prepare(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
-    begun = recall(lambda: _read_resumable(resume, of, model))
+    begun = recall(lambda: _read_resumable(resume, of, model, partly))
     if begun:
         info(f"{title}: goes on from step {begun['global_step']} of {config.steps}")
     with gather(bool(begun)) as group:
-        saved = _Saved(resume, of, begun)
+        saved = _Saved(resume, of, begun, partly)
         trained = _fit(model, batch, config, saved, title, seed, device, precision, group)
-    methods.finish(model, config)
-    content = {"weights": model.state_dict(), "trained": vars(trained)}
-    write_checkpoint(final, content, of=of)
+    if not partly:
+        methods.finish(model, config)
+    weights = _saved_part(model.state_dict(), model, partly)
+    write_checkpoint(final, {"weights": weights, "trained": vars(trained)}, of=of)
+    if partly:
+        methods.finish(model, config)
     resume.unlink(missing_ok=True)
     return trained
 
@@ -141,6 +153,7 @@ def follow(
     precision: str,
     group: Group,
     resumes: bool,
+    loaded: bool = False,
 ) -> None:
     """Train a model together with the process that called `train`, and write nothing.
 
@@ -148,10 +161,13 @@ def follow(
         model, batch, config, folder, of, seed, device, precision: as there.
         group: this process's place, not the first.
         resumes: go on from the checkpoint.
+        loaded: as there.
     """
     methods.prepare(model, config, seed)
     resume = folder / f"resume{SUFFIX}"
-    saved = _Saved(resume, of, _read_resumable(resume, of, model) if resumes else None)
+    partly = loaded and not methods.trains_all(config)
+    begun = _read_resumable(resume, of, model, partly) if resumes else None
+    saved = _Saved(resume, of, begun, partly)
     _fit(model, batch, config, saved, "", seed, device, precision, group)
 
 
@@ -161,12 +177,28 @@ def read_trained(folder: Path, of: str) -> Trained | None:
     return Trained(**kept["trained"]) if kept else None
 
 
-def _read_resumable(path: Path, of: str, model: Decoder) -> dict[str, Any]:
-    return _read(path, of, "state_dict", nn.ModuleDict({"model": model}))
+def _read_resumable(path: Path, of: str, model: Decoder, partly: bool) -> dict[str, Any]:
+    return _read(path, of, "state_dict", nn.ModuleDict({"model": model}), partly)
 
 
-def _read(path: Path, of: str, name: str, module: nn.Module) -> dict[str, Any]:
+def _saved_part(
+    weights: Mapping[str, Tensor], module: nn.Module, partly: bool
+) -> dict[str, Tensor]:
+    """Return those of a module's weights that a checkpoint has."""
+    names = methods.trained_names(module) if partly else set(weights)
+    return {name: tensor for name, tensor in weights.items() if name in names}
+
+
+def _read(
+    path: Path, of: str, name: str, module: nn.Module, partly: bool = False
+) -> dict[str, Any]:
     """Return a checkpoint whose weights, under a name, have the shapes of a module's.
+
+    Args:
+        path, of: as in `read_checkpoint`.
+        name: under which it has the weights.
+        module: of these weights.
+        partly: it has those alone that are trained.
 
     Raises:
         FileNotFoundError: there is none.
@@ -174,7 +206,8 @@ def _read(path: Path, of: str, name: str, module: nn.Module) -> dict[str, Any]:
     """
     content = read_checkpoint(path, of=of)
     shapes = {key: tensor.shape for key, tensor in content[name].items()}
-    if shapes != {key: tensor.shape for key, tensor in module.state_dict().items()}:
+    expected = _saved_part(module.state_dict(), module, partly)
+    if shapes != {key: tensor.shape for key, tensor in expected.items()}:
         raise DamagedError(path, "is of a model of another shape")
     return content
 
@@ -187,11 +220,19 @@ def _set_pickles_aside(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Saved:
-    """A resumable checkpoint: its file, what it belongs to, and its content if it is there."""
+    """A resumable checkpoint.
+
+    Attributes:
+        path: its file.
+        of: what it belongs to.
+        content: if it is there.
+        partly: it has those weights alone that are trained.
+    """
 
     path: Path
     of: str
     content: dict[str, Any] | None
+    partly: bool
 
 
 def _fit(
@@ -209,6 +250,7 @@ def _fit(
     if not saved.content:
         group.spread(model)
     module = _Module(copy.deepcopy(model) if group.shards else model, config, seed, group)
+    module.strict_loading = not saved.partly
     module.model.recompute = config.recompute
     callbacks: list[Callback] = [_Progress(title)] if group.rank == 0 else []
     callbacks.append(_Autosave(saved.path, config.save_every, group))
@@ -369,6 +411,8 @@ class _Module(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         seconds = self.seconds + time.monotonic() - self.started
+        partly = not self.strict_loading
+        checkpoint["state_dict"] = _saved_part(checkpoint["state_dict"], self, partly)
         checkpoint["progress"] = {
             "tokens": self.tokens,
             "seconds": seconds,

@@ -25,20 +25,32 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         SavingError: it could not be saved; the old file is still there.
     """
     data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as aside:
+        aside.write_bytes(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield an empty file aside, which is flushed and takes the place of `path` in the end.
+
+    Raises:
+        SavingError: it could not be saved; the old file is still there.
+    """
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(path)
         prefix = f"{_aside(path)}{os.getpid()}-"
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+        os.close(handle)
+        aside = Path(name)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
+            yield aside
+            with aside.open("rb") as file:
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)  # mkstemp lets only the owner read
-            Path(name).replace(path)
+            aside.chmod(0o644)  # mkstemp lets only the owner read
+            aside.replace(path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            aside.unlink(missing_ok=True)
             raise
 
 

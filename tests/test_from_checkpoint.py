@@ -1,5 +1,7 @@
 """Going on from a checkpoint of somebody else's."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 import pe_bench
+from pe_bench.cli import main
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
@@ -16,6 +19,8 @@ from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
+from pe_bench.results.reading import read_records
+from pe_bench.running import origin as origin_module
 from pe_bench.running.checkpoints import read_checkpoint
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import load_origin, options_from
@@ -224,3 +229,39 @@ def test_a_phase_keeps_what_it_trains_alone(
         n for n, w in plain.state_dict().items() if not torch.equal(w, first.state_dict()[n])
     ]
     assert changed
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_its_model_is_loaded_once_and_kept(
+    steps: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    loaded: list[weakref.ref[Decoder]] = []
+
+    def load(model: Decoder, *args: Any, **more: Any) -> None:
+        assert not [one for one in loaded if one() is not None]  # memory for one of them
+        loaded.append(weakref.ref(model))
+        load_files(model, *args, **more)
+
+    monkeypatch.setattr(origin_module, "load_files", load)
+    adapt = ["--adapt.steps", "1", "--adapt.method", "lora", "--adapt.lr", "0.1"] if steps else []
+    command = ["run", "--from", str(checkpoint), "--task", SMALL, "--train.length", "32"]
+    command += ["--results", str(tmp_path / "results"), "--no-report", "--keep", *adapt]
+    gc.disable()
+    try:
+        assert main([*command, "--encoding", "rope:scaling=yarn,factor=2", "rope"]) == 0
+    finally:
+        gc.enable()
+    assert len(loaded) == 2
+    monkeypatch.undo()
+    records = read_records(tmp_path / "results")
+    going_on = {str((one.adaptation or {})["encoding"]): one for one in records}
+    record = going_on["rope"]
+    assert record.adaptation and record.adaptation["unchanged"] == (steps == 0)
+    assert main(["checkpoint", str(record.folder), str(tmp_path / "saved")]) == 0
+    kept = open_checkpoint(tmp_path / "saved")
+    assert kept.encoding == "rope:base=300"
+    before = open_checkpoint(checkpoint).load().state_dict()
+    same = [torch.equal(weight, before[name]) for name, weight in kept.load().state_dict().items()]
+    assert all(same) == (steps == 0)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import average_draws
@@ -254,10 +255,13 @@ class Run:
     def _keep_models(self) -> None:
         """Leave the trained models in the run's folder, where that is asked for."""
         for subset in self.missing_models():
-            place = place_of(self.folder, subset)
             folder = self.files.work(subset) if subset else None
             model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
-            keep(model, place, self.encoding, self.resolved.task.vocabulary)
+            self._keep(model, subset)
+
+    def _keep(self, model: Decoder, subset: str | None) -> None:
+        place = place_of(self.folder, subset)
+        keep(model, place, self.encoding, self.resolved.task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)
@@ -270,6 +274,8 @@ class Run:
         phase = subset if task.trains_each_subset else None
         folder = self.files.work(subset) if phase else None
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
+        if phase in self.missing_models():  # now: a large one takes long to read again
+            self._keep(model, phase)
         started = time.monotonic()
         earlier = 0.0
         model.eval()

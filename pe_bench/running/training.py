@@ -4,6 +4,7 @@ Nothing here knows what is being benchmarked.
 """
 
 import copy
+import gc
 import logging
 import math
 import time
@@ -137,6 +138,8 @@ def train(
     write_checkpoint(final, {"weights": weights, "trained": vars(trained)}, of=of)
     if partly:
         methods.finish(model, config)
+    if loaded:  # Lightning's objects refer to each other, and to a model that may be large
+        gc.collect()
     resume.unlink(missing_ok=True)
     return trained
 

@@ -92,11 +92,7 @@ class ChainedFacts(PromptTask):
             BASE.changed(layers=8),
             {"vocabulary": "words", "samples": 200, "gate": 95.0},
         ),
-        "paper": Preset(
-            ZERO_SHOT,
-            options={"samples": 500},
-            starts_from="perplexity",
-        ),
+        "paper": Preset(ZERO_SHOT, options={"samples": 500}, starts_from="perplexity"),
     }
 
     def __init__(

@@ -84,10 +84,7 @@ class Posgen(LengthGeneralizationTask):
             SMALL.changed(layers=2),
             {"max_train_numbers": 32, "near": 2},
         ),
-        "mid": Preset(
-            TrainConfig(steps=12_000, batch_size=128, lr=5e-4),
-            SMALL,
-        ),
+        "mid": Preset(TrainConfig(steps=12_000, batch_size=128, lr=5e-4), SMALL),
         "paper": Preset(
             TrainConfig(steps=11_850, batch_size=128, lr=2e-4, warmup=0.1),
             BASE.changed(layers=2, mlp_width=1365),

@@ -90,10 +90,7 @@ class StateTracking(LengthGeneralizationTask):
             SMALL.changed(heads=4, width=128, mlp_width=384),
             {"max_train_symbols": 32},
         ),
-        "mid": Preset(
-            TrainConfig(steps=20_000, batch_size=64, lr=5e-4),
-            SMALL,
-        ),
+        "mid": Preset(TrainConfig(steps=20_000, batch_size=64, lr=5e-4), SMALL),
         "paper": Preset(
             TrainConfig(steps=60_000, batch_size=64, lr=3e-5, schedule="linear"),
             LARGE,

@@ -88,9 +88,7 @@ class Copying(LengthGeneralizationTask):
             {"samples": 200},
         ),
         "mid": Preset(
-            TrainConfig(steps=20_000, batch_size=64, lr=2e-4, warmup=0.06),
-            BASE,
-            {"samples": 300},
+            TrainConfig(steps=20_000, batch_size=64, lr=2e-4, warmup=0.06), BASE, {"samples": 300}
         ),
         "paper": Preset(
             TrainConfig(

@@ -103,9 +103,7 @@ class Passkey(PromptTask):
             {"vocabulary": "words", "samples": 20},
         ),
         "paper": Preset(
-            ZERO_SHOT,
-            options={"kinds": "passkey", "samples": 20},
-            starts_from="perplexity",
+            ZERO_SHOT, options={"kinds": "passkey", "samples": 20}, starts_from="perplexity"
         ),
     }
 

@@ -108,11 +108,7 @@ class Ruler(PromptTask):
             BASE.changed(layers=8),
             {"vocabulary": "words", "samples": 200, "gate": 95.0},
         ),
-        "paper": Preset(
-            ZERO_SHOT,
-            options={"samples": 500},
-            starts_from="perplexity",
-        ),
+        "paper": Preset(ZERO_SHOT, options={"samples": 500}, starts_from="perplexity"),
     }
 
     def __init__(

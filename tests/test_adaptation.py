@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from helpers import some_slow
 from torch import Tensor
 
 import pe_bench
@@ -201,7 +202,7 @@ def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     assert list(still.values()) == pytest.approx([found["rope -> rope"]], rel=1e-5)
 
 
-@pytest.mark.parametrize("method", ["full", "lora", "longlora"])
+@pytest.mark.parametrize("method", some_slow(["full", "lora", "longlora"], ["lora"]))
 def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

@@ -142,7 +142,7 @@ def test_backends_in_float32(case: str) -> None:
             assert size < max(least, 3 * of_formula[name]), (backend, name)
 
 
-@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY))
+@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY[1:2]))
 def test_backends_in_bfloat16(case: str) -> None:
     """The mean error of a tensor is no more than half as large again as that of the formula."""
     spec, tokens, channels = parts(case)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import some_slow
+from helpers import KINDS, some_slow
 from torch import Tensor
 
 from pe_bench.checks import encodings as module
@@ -442,7 +442,7 @@ def test_a_run_says_which_layers_its_model_lacks(
     assert all(note in capsys.readouterr().err for note in plan.notes)
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", some_slow(plugins.names("encoding"), [*KINDS, "repo"]))
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     make = plugins.load("encoding", name).make
     assert describe_missing_layers(make, replace(CONFIG, layers=2)) is None

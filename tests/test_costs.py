@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import some_slow
 from torch import Tensor, nn
 
 from pe_bench.checks.costs import SHAPE, measure_costs
@@ -84,7 +85,7 @@ def test_counting_leaves_autograd_alone() -> None:
     assert torch.is_grad_enabled() is before
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES))
 def test_the_costs_of_every_encoding_can_be_counted(name: str) -> None:
     shape = replace(SHAPE, layers=1, train_length=32)
     costs = measure_costs(plugins.load("encoding", name).make, shape)

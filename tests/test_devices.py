@@ -77,13 +77,9 @@ def environment_of(path: Path) -> dict[str, Any]:
     return {name: found[name] for name in ("devices", "strategy")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "encoding"),
-    [
-        ("ddp", RANDOM),
-        pytest.param("fsdp", RANDOM, marks=pytest.mark.slow),
-        pytest.param("ddp", "fire", marks=pytest.mark.slow),
-    ],
+    ("strategy", "encoding"), [("ddp", RANDOM), ("fsdp", RANDOM), ("ddp", "fire")]
 )
 def test_two_processes_train_as_one_does(
     uneven: Toy,

@@ -344,7 +344,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) 
     patch.setattr(bench, "BACKENDS", ("auto", "eager"))
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2"]
     spec = "efficiency:shortest=16,longest=16,new_tokens=2,repeats=3"
-    run = ["run", "--results", str(folder), "--encoding", "rope", "alibi", *tiny]
+    run = ["run", "--no-report", "--results", str(folder), "--encoding", "rope", "alibi", *tiny]
     assert main([*run, "--task", spec, "--train.length", "16"]) == 0
     quality = ["--task", "flipflop:samples=2", "--train.steps", "1"]
     assert main([*run, *quality]) == 0

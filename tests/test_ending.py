@@ -18,7 +18,8 @@ from pe_bench.system import environment
 from pe_bench.system.files import write_json
 
 ROOT = Path(__file__).parents[1]
-RUN = ["run", "--task", "flipflop:samples=2", "--train.steps", "1", "--model.layers", "1"]
+SMALL = ["--train.batch_size", "2", "--model.layers", "1", "--model.width", "16"]
+RUN = ["run", "--task", "flipflop:samples=2", "--train.steps", "1", *SMALL]
 
 
 def run(*more: str) -> int:

@@ -10,7 +10,8 @@ from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.results.reading import read_records
 from pe_bench.running import run as run_module
 
-TINY = ["--no-report", "--train.steps", "3", "--model.layers", "2", "--model.width", "32", "--keep"]
+SHAPE = ["--model.layers", "2", "--model.width", "32"]
+TINY = ["--no-report", "--train.steps", "3", "--train.batch_size", "4", *SHAPE, "--keep"]
 FLIPFLOP = ["run", "--encoding", "tape", "--task", "flipflop:samples=5", *TINY]
 
 

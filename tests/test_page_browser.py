@@ -177,6 +177,7 @@ def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:
     close(page)
 
 
+@pytest.mark.slow
 def test_html_in_names_is_text(browser: Any, tmp_path: Path) -> None:
     views = (Column("test", "bits_per_byte", EVIL), Curve("test", "bits_per_byte", EVIL, EVIL))
     for encoding in ("<b>bold</b>", EVIL, "rope"):

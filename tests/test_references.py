@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Oracle, make_task, measure
+from helpers import Oracle, make_task, measure, some_slow
 
 from pe_bench.api import IGNORE, Batch, LengthGeneralizationTask
 from pe_bench.registry import plugins
@@ -46,7 +46,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
     return row.subset, row.metric, row.length, row.second_axis
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", some_slow(TASKS, ("addition", "copying", "mqar", "ruler")))
 def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
     task = make_task(TASKS[name], tmp_path, samples=2)
     found = task.references()

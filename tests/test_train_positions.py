@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import KINDS, some_slow
 from torch import Tensor
 
 from pe_bench.checks.subject import CONFIG, Subject
@@ -168,7 +168,7 @@ def takes_train_positions(name: str) -> bool:
 NAMES = plugins.names("encoding")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, [*KINDS, "bipe", "hybrid"]))
 @torch.no_grad()
 def test_every_encoding_with_position_ids_can_be_trained_on_drawn_ones(name: str) -> None:
     plugin = plugins.load("encoding", name)

@@ -55,7 +55,7 @@ VARIANTS = (
     "learned:train_positions=offset",
 )
 # Those that draw are trained for longer, and measured over many draws.
-EVERYDAY = ("rope", "tape", "rope:scaling=dynamic-pi,original_length=6")
+EVERYDAY = ("tape", "rope:scaling=dynamic-pi,original_length=6")
 
 
 def rows(seed: int, number: int) -> Sequences:

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pe_bench.reporting.across import Block
@@ -52,6 +53,18 @@ def write_page(
 
 def render(content: Content, tables: Sequence[Table]) -> str:
     """Return the page as HTML."""
+    return _template().render(
+        content=content,
+        styles=Markup("\n".join(map(_read, STYLES))),
+        scripts=[Markup(_read(name)) for name in SCRIPTS],
+        licences=Markup(_read("vendor/LICENSES.txt")),
+        data=embed(_data(content, tables)),
+    )
+
+
+@cache
+def _template() -> Template:
+    """Return the template of the page, compiled once in a process."""
     environment = Environment(
         loader=PackageLoader("pe_bench.reporting.page", "templates"),
         autoescape=True,
@@ -64,14 +77,7 @@ def render(content: Content, tables: Sequence[Table]) -> str:
     environment.filters["brief"] = prose.cut_letters
     environment.filters["thousands"] = "{:,}".format
     environment.globals["provenance"] = provenance
-    template = environment.get_template("page.html")
-    return template.render(
-        content=content,
-        styles=Markup("\n".join(map(_read, STYLES))),
-        scripts=[Markup(_read(name)) for name in SCRIPTS],
-        licences=Markup(_read("vendor/LICENSES.txt")),
-        data=embed(_data(content, tables)),
-    )
+    return environment.get_template("page.html")
 
 
 def embed(data: Any) -> Markup:

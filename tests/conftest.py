@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -66,10 +66,10 @@ def cheap_seeds_and_files() -> Iterator[None]:
 def blank_pictures() -> Iterator[None]:
     """Pictures are drawn and their files are empty: `real_pictures` is for those who look."""
 
-    def save(figure: Figure, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        return path
+    def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "save", save)

@@ -1,10 +1,13 @@
 """Pictures: what is drawn, how it is labelled, and that it is the same each time."""
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib
 import numpy as np
+import PIL
 import pytest
 from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_table
 from matplotlib import image
@@ -12,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pe_bench.registry import plugins
+from pe_bench.reporting import pictures
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.marks import trained_lengths
 from pe_bench.reporting.pictures import draw
@@ -23,6 +27,10 @@ from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.views import Curve, Gallery, Heatmap, View
 
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
+
+
+def labels_of_lines(axis: Axes) -> list[str]:
+    return [label.get_text() for label in axis.get_yticklabels()]
 
 
 def labels_of(axis: Axes) -> list[str]:
@@ -49,6 +57,7 @@ def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         paths = [path for path in write_report(tmp_path) if path.suffix in (".svg", ".pdf")]
         found.append([path.read_bytes() for path in paths])
+        shutil.rmtree(tmp_path / "plots")
     assert found[0] == found[1]
     svg, pdf = found[0]
     assert b"<text" in svg and b">bits per byte" in svg and b"<dc:date>" not in svg
@@ -171,6 +180,75 @@ def test_heatmaps(tmp_path: Path) -> None:
         assert f"]({path.relative_to(tmp_path)})" in text
         pixels = image.imread(path)
         assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01
+
+
+@pytest.mark.usefixtures("real_pictures")
+def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
+    def drawn() -> set[str]:
+        """Report, and return the pictures that this has written."""
+        before = {path: path.stat().st_ino for path in (tmp_path / "plots").rglob("*.*")}
+        write_report(tmp_path)
+        paths = (tmp_path / "plots").rglob("*.*")
+        return {path.name for path in paths if path.stat().st_ino != before.get(path)}
+
+    put(tmp_path, "rope", [*CURVE, SCORE])
+    put(tmp_path, "rope", [*CURVE, SCORE], settings_digest="0ther", task="other")
+    assert len(drawn()) == 6 and drawn() == set()
+    put(tmp_path, "rope", [replace(CURVE[0], value=2.25), *CURVE[1:], SCORE])
+    again = drawn()
+    assert len(again) == 3 and all(name.startswith("lm-") for name in again)
+    put(tmp_path, "t5", [*CURVE, SCORE], settings_digest="0ther", task="other")
+    again = drawn()
+    assert len(again) == 3 and all(name.startswith("other-") for name in again)
+    for kind in ("png", "svg", "pdf"):  # what is not whole is drawn again
+        (path,) = (tmp_path / "plots").glob(f"lm-*.{kind}")
+        path.write_bytes(path.read_bytes()[:-20])
+        assert path.name in drawn()
+
+
+def test_code_that_draws_makes_pictures_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "rope", [*CURVE, SCORE])
+    table = read_table(tmp_path)
+    stamps = {pictures._stamp(table, [], "rope"), pictures._stamp(table, [], "alibi")}
+    for module in (matplotlib, PIL):
+        monkeypatch.setattr(module, "__version__", "0.1")
+        pictures._code.cache_clear()
+        stamps.add(pictures._stamp(table, [], "rope"))
+    assert len(stamps) == 4
+    pictures._code.cache_clear()
+
+
+def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
+    """By rank, all others in grey behind each; lengths and marks as with few."""
+    names = [f"rope:base={base}" for base in range(1, 11)]
+    for rank, name in enumerate(reversed(names)):
+        worse = [replace(row, value=row.value + rank / 10) for row in [*CURVE, SCORE]]
+        put(tmp_path, name, worse, views=TEST)
+    table = read_table(tmp_path)
+    figure = draw_curves(table)
+    texts = [text.get_text() for axis in figure.axes for text in axis.texts]
+    ranked = [f"{rank}. {name}" for rank, name in enumerate(table.ranking(), 1)]
+    assert sorted(text for text in texts if ". " in text) == sorted(ranked)
+    assert len(figure.axes) == 4 and texts.count("trained to 16") == 4
+    own = [line for axis in figure.axes for line in axis.lines if line.get_marker() != "None"]
+    chosen = styles(table.encodings)
+    found = [(line.get_color(), line.get_marker()) for line in own]
+    assert sorted(found) == sorted((style.colour, style.marker) for style in chosen.values())
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        boxes = [text.get_window_extent() for text in axis.texts]
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_scores_of_many_encodings_are_lines_of_a_picture(tmp_path: Path) -> None:
+    for number in range(10):
+        put(tmp_path, f"rope:base={number + 1}", PARTS, views=PART_COLUMNS)
+    table = read_table(tmp_path)
+    figure = draw_scores(table)
+    assert labels_of_lines(figure.axes[0]) == table.ranking() and len(figure.axes) == 3
+    assert not figure.legends
 
 
 def test_galleries(tmp_path: Path) -> None:

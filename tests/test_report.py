@@ -379,7 +379,6 @@ def test_a_report_that_cannot_be_saved_is_a_sentence(
 ) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
     command = ["report", "--results", str(tmp_path)]
-    assert main(command) == 0
     for number, reason in ((errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only file")):
         failing = Mock(side_effect=OSError(number, os.strerror(number)))
         monkeypatch.setattr(tempfile, "mkstemp", failing)

@@ -39,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
     name = f"compare-{slug(found.first)}-{slug(found.second)}.png"
     path: Path = args.picture or args.results / "plots" / name
     try:
-        info(f"\n{charts.save(forest.draw_forest(found), path)}")
+        charts.save(forest.draw_forest(found), [path])
     except SavingError as error:
         raise InputError(f"{error}; write --picture FILE for another place") from None
+    info(f"\n{path}")
     return 0

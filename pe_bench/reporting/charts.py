@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
@@ -26,8 +27,13 @@ STYLE: Any = {  # the key type is a Literal of hundreds of names
     "svg.hashsalt": "pe-bench",  # names within a file are the same each time
 }
 FORMATS = ("png", "svg", "pdf")
+DPI = 150
+PADDING = 0.1  # around a figure, inches
 UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # the metadata for a stamp
+ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
 CHARACTERS_PER_INCH = 13  # of a title, a little less than fits
+LABELS_PER_INCH = 3  # of ticks with lengths
 GREY = "0.35"
 PALETTE = 256  # colours of a PNG file
 
@@ -99,6 +105,11 @@ def set_panel_title(
 def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> None:
     """Draw a dashed line at the end of what was trained, its label above the panel."""
     axis.axvline(x, color="0.4", linestyle="--", linewidth=1, zorder=0)
+    write_mark(axis, x, label, align)
+
+
+def write_mark(axis: Axes, x: float, label: str, align: Any = "center") -> None:
+    """Write a label above the panel."""
     axis.annotate(
         label,
         (x, 1.0),
@@ -118,7 +129,18 @@ def draw_reference(axis: Axes, x: Iterable[float], y: Iterable[float]) -> Line2D
     return line
 
 
-def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[float]:
+def set_lengths(axis: Axes, lengths: Iterable[float], *, log: bool, width: float) -> None:
+    """Set an x axis of lengths, in octaves if `log` and none is 0; width in inches."""
+    values = sorted(set(lengths))
+    log = log and values[0] > 0
+    if log:
+        axis.set_xscale("log", base=2)
+    ticks = keep_apart(values, log=log, most=int(width * LABELS_PER_INCH))
+    axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
+    axis.minorticks_off()
+
+
+def keep_apart(values: Sequence[float], *, log: bool, most: int) -> list[float]:
     """Return those of ascending positive values whose tick labels do not overlap, the last always.
 
     Args:
@@ -135,31 +157,61 @@ def keep_apart(values: Sequence[float], *, log: bool, most: int = 14) -> list[fl
     return [values[index] for index in reversed(kept)]
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of the path's ending, creating its folder; returns the path.
+def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
+    """Write a figure in the formats of the paths' endings, creating their folder.
 
     The same figure gives the same bytes: no file has a date.
+
+    Args:
+        figure: it is laid out once, and its layout is fixed then.
+        paths: of the files.
+        stamp: text that each file has in it, see `is_stamped`.
 
     Raises:
         InputError: another ending than .png, .svg or .pdf.
         SavingError: it could not be saved.
     """
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
-    content = io.BytesIO()
+    for path in paths:
+        if _kind(path) not in FORMATS:
+            raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     with rc_context(STYLE):  # some texts are made when a figure is drawn
-        figure.savefig(
-            content, format=kind, dpi=150, bbox_inches="tight", metadata=UNDATED.get(kind)
-        )
-    write_atomic(path, _with_palette(content) if kind == "png" else content.getvalue())
-    return path
+        figure.set_dpi(DPI)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        box = figure.get_tightbbox().padded(PADDING)
+        for path in paths:
+            kind = _kind(path)
+            content = io.BytesIO()
+            if kind == "png":
+                options: dict[str, Any] = {"pil_kwargs": {"compress_level": 1}}  # coded again below
+            else:
+                options = {"metadata": UNDATED[kind] | {STAMPS[kind]: stamp or None}}
+            figure.savefig(content, format=kind, dpi=DPI, bbox_inches=box, **options)
+            png = kind == "png"
+            write_atomic(path, _with_palette(content, stamp) if png else content.getvalue())
 
 
-def _with_palette(picture: io.BytesIO) -> bytes:
+def is_stamped(path: Path, stamp: str) -> bool:
+    """Tell whether a file is a whole picture that was saved with this stamp."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return stamp.encode() in content and content.endswith(ENDS[_kind(path)])
+
+
+def _kind(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def _with_palette(picture: io.BytesIO, stamp: str) -> bytes:
     """Return a PNG file with 256 colours, which looks the same and has a third of the bytes."""
     smaller = io.BytesIO()
+    known = PngInfo()
+    known.add_text(STAMPS["png"], stamp)
     with Image.open(picture) as image:
-        few = image.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
-        few.save(smaller, format="png", dpi=image.info["dpi"], optimize=True)
+        few = image.convert("RGB").quantize(
+            PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        few.save(smaller, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)
     return smaller.getvalue()

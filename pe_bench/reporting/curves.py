@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -11,6 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    PERCENT_RANGE,
     add_legend,
     best_reference,
     draw_options,
@@ -19,12 +19,13 @@ from pe_bench.reporting.marks import (
     legend_width,
     trained_lengths,
 )
+from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Curve
 
 PANELS_PER_ROW = 4
-PERCENT_RANGE = (-3.0, 103.0)  # a marker at 0 or 100 is whole
+WIDTH = 4.6  # of a panel, inches
 LEAST_RANGE = 40.0  # of percentages
 
 
@@ -32,15 +33,19 @@ LEAST_RANGE = 40.0  # of percentages
 def draw_curves(table: Table, reference: str = "") -> Figure:
     """Return a panel for each `Curve` of the task, with a curve for each encoding.
 
+    Of more encodings than colours can tell apart each has panels of its own.
+
     Args:
         table: the table.
         reference: encoding whose curve is bold on logarithmic axes.
     """
+    if len(table.encodings) > MOST_CURVES:
+        return draw_multiples(table)
     views = table.views(Curve)
     figure, axes = charts.make_panels(
         len(views),
         per_row=PANELS_PER_ROW,
-        size=(4.6, 3.9),
+        size=(WIDTH, 3.9),
         margin=(legend_width(table), 0.3),
     )
     chosen = styles(table.encodings)
@@ -61,7 +66,8 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
                     look |= {"linewidth": 4.0, "zorder": 3}
                 bars = error_bars(table, curve, percent=is_percent(table, view))
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
-        _set_x(axis, view, numbers, table.axis("length"))
+        charts.set_lengths(axis, numbers["length"], log=view.log_x, width=WIDTH)
+        axis.set_xlabel(view.x or table.axis("length"))
         if view.log_y:
             _set_log_y(axis)
             logarithmic.setdefault(view.metric, []).append(axis)
@@ -89,17 +95,6 @@ def _say(table: Table) -> str:
     if trained_lengths(table):
         return f"{table.task_name}: what is left beyond what was trained"
     return f"{table.task_name}: scores by length"
-
-
-def _set_x(axis: Axes, view: Curve, numbers: pd.DataFrame, label: str) -> None:
-    lengths = sorted(numbers["length"].unique())
-    log = view.log_x and lengths[0] > 0
-    if log:
-        axis.set_xscale("log", base=2)
-    ticks = charts.keep_apart(lengths, log=log)
-    axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
-    axis.minorticks_off()
-    axis.set_xlabel(view.x or label)
 
 
 def _set_log_y(axis: Axes) -> None:

@@ -12,6 +12,7 @@ from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
+PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
 LEGEND_ROWS = 20
 INCHES_PER_CHARACTER = 0.08  # of a legend
 
@@ -101,7 +102,7 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
     return lengths
 
 
-def _labels(table: Table, encodings: Iterable[str]) -> list[str]:
+def short_labels(table: Table, encodings: Iterable[str]) -> list[str]:
     """Return the labels of encodings, without what the picture's heading says of all of them."""
     origin = (table.about.adaptation or {}).get("from")
     prefix = f"{origin} -> " if origin else ""
@@ -110,18 +111,19 @@ def _labels(table: Table, encodings: Iterable[str]) -> list[str]:
 
 def legend_width(table: Table) -> float:
     """Return the room of a legend, inches."""
-    labels = _labels(table, table.encodings)
+    labels = short_labels(table, table.encodings)
     columns = math.ceil(len(labels) / LEGEND_ROWS)
-    title = INCHES_PER_CHARACTER * len(_legend_title(table))
+    title = INCHES_PER_CHARACTER * len(f"encoding, {describe_bars(table)}")
     return max(title, columns * (0.6 + INCHES_PER_CHARACTER * max(map(len, labels))))
 
 
-def _legend_title(table: Table) -> str:
+def describe_bars(table: Table) -> str:
+    """Return what error bars are."""
     if _has_seeds(table):
-        return "encoding, ± sd over seeds"
+        return "± sd over seeds"
     if table.about.measures_time:
-        return "encoding, ± quartiles"
-    return "encoding, ± 95 % interval over items"
+        return "± quartiles"
+    return "± 95 % interval over items"
 
 
 def add_legend(
@@ -129,7 +131,7 @@ def add_legend(
 ) -> None:
     """Name the encodings on the right of all panels, and the references that are dotted there."""
     lines = list(handles.values())
-    labels = _labels(table, handles)
+    labels = short_labels(table, handles)
     if references:
         lines.append(next(iter(references.values())))
         labels.append("best reference:\n" + ",\n".join(references))
@@ -139,6 +141,6 @@ def add_legend(
         loc="outside right upper",
         ncols=math.ceil(len(handles) / LEGEND_ROWS),
         frameon=False,
-        title=_legend_title(table),
+        title=f"encoding, {describe_bars(table)}",
         alignment="left",
     )

@@ -1,13 +1,17 @@
 """Which pictures a table has, and their files."""
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+import matplotlib
+import PIL
 from matplotlib.figure import Figure
 
-from pe_bench.reporting.charts import FORMATS, save
+from pe_bench.reporting.charts import FORMATS, is_stamped, save
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.maps import draw_gallery, draw_heatmap
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
@@ -69,26 +73,36 @@ def save_pictures(
     folder: Path,
     tables: Sequence[Table] = (),
     reference: str = DEFAULT_REFERENCE,
-    is_due: Callable[[Path], bool] = lambda path: True,
+    *,
+    keep: bool = False,
 ) -> Pictures:
     """Draw all pictures of a table, those of single encodings in folders of their own.
+
+    A file that shows what would be drawn now is kept: it carries a digest of its numbers and of
+    what draws them.
 
     Args:
         table, tables, reference: as in `draw`.
         folder: to write to.
-        is_due: tells whether a file has to be drawn; others are kept where they are.
+        keep: draw nothing, whatever is there.
 
     Returns:
         The files that are there now.
     """
+    plan = _plan(table, tables, reference)
+    stamp = "" if keep else _stamp(table, tables, reference)
+
+    def is_due(files: Sequence[Path]) -> bool:
+        return not keep and not all(is_stamped(path, stamp) for path in files)
+
     overviews = []
     vector: list[Path] = []
     singles: dict[Path, dict[str, Path]] = {}
-    for name, make in _plan(table, tables, reference).items():
+    for name, make in plan.items():
         path = _place(table, folder, name)
         files = [path.with_name(f"{path.stem}.{kind}") for kind in FORMATS]
-        if any(map(is_due, files)):
-            _save_all(make(), files)
+        if is_due(files):
+            save(make(), files, stamp)
         overviews += [path] if path.exists() else []
         vector += [other for other in files[1:] if other.exists()]
     for view in _maps(table):
@@ -96,25 +110,44 @@ def save_pictures(
         singles[overview] = {}
         for encoding in sorted(table.numbers(view.subset, view.metric)["encoding"].unique()):
             path = overview.with_suffix("") / f"{slug(encoding)}.png"
-            if is_due(path):
-                save(draw_map(table, view, [encoding]), path)
+            if is_due([path]):
+                save(draw_map(table, view, [encoding]), [path], stamp)
             if path.exists():
                 singles[overview][encoding] = path
     return Pictures(overviews, singles, vector)
 
 
-def find_due(table: Table, ran: Collection[Path]) -> Callable[[Path], bool]:
-    """Return what tells whether a picture of a table is older than the runs that it shows.
+def is_among(table: Table, ran: Collection[Path]) -> bool:
+    """Tell whether a table has one of these runs, which are given by their folders."""
+    return any(record.folder in ran for record in table.records)
 
-    Args:
-        table: the table.
-        ran: folders of runs; pictures of tables with none of them stay as they are.
-    """
-    folders = [record.folder for record in table.records if record.folder]
-    if {*folders}.isdisjoint(ran):
-        return lambda path: False
-    latest = max((folder / "rows.csv").stat().st_mtime_ns for folder in folders)
-    return lambda path: not path.exists() or path.stat().st_mtime_ns < latest
+
+def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
+    """Return a digest of all that decides what the pictures of a table look like."""
+    shown = [table]
+    if table.about.measures_time:
+        shown += find_quality(table, tables)
+    digest = hashlib.sha256(_code().encode())
+    digest.update(reference.encode())
+    for one in shown:
+        members = [(record.encoding, record.seed, record.adaptation) for record in one.records]
+        about = [one.heading, members, one.about.to_json()]
+        digest.update(json.dumps(about, default=str).encode())
+        for frame in (one.scores, one.references):
+            if frame is not None:
+                digest.update(frame.to_csv().encode())
+    return f"pe-bench {digest.hexdigest()}"
+
+
+@cache
+def _code() -> str:
+    """Return a digest of what draws: these packages and matplotlib."""
+    digest = hashlib.sha256(f"{matplotlib.__version__} {PIL.__version__}".encode())
+    package = Path(__file__).parents[1]
+    for folder in ("reporting", "results"):
+        for path in sorted((package / folder).glob("*.*")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Callable[[], Figure]]:
@@ -146,10 +179,3 @@ def _maps(table: Table) -> list[Heatmap | Gallery]:
 def _have_lengths(table: Table) -> bool:
     numbers = [table.numbers(view.subset, view.metric) for view in table.views(Column)]
     return any(part["length"].notna().any() for part in numbers)
-
-
-def _save_all(figure: Figure, files: Sequence[Path]) -> None:
-    """Write a figure in several formats, laid out once."""
-    for path in files:
-        save(figure, path)
-        figure.set_layout_engine("none")  # what has been laid out stays where it is

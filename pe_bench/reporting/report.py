@@ -18,7 +18,7 @@ from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.pictures import Pictures, find_due, save_pictures
+from pe_bench.reporting.pictures import Pictures, is_among, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import read_records
@@ -39,8 +39,8 @@ def write_report(
         reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
         export: another folder to write to, with all runs in small files that can be committed and
             reported on again; None: the results folder, and no such files.
-        ran: folders of runs; only what shows one of them is drawn, where it is older. None: all
-            pictures are drawn.
+        ran: folders of runs; only what shows one of them is drawn. None: all pictures are, but for
+            those that would look the same.
 
     Returns:
         The files written.
@@ -66,8 +66,8 @@ def write_report(
     compared_with = reference or paired.DEFAULT_REFERENCE
     pictures = []
     for table in tables:
-        due = (lambda path: True) if ran is None else find_due(table, ran)
-        pictures.append(save_pictures(table, plots, tables, compared_with, due))
+        others = ran is not None and not is_among(table, ran)
+        pictures.append(save_pictures(table, plots, tables, compared_with, keep=others))
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     blocks = find_blocks(tables)
     leaderboard_csv = target / "leaderboard.csv"

@@ -11,25 +11,37 @@ from matplotlib.lines import Line2D
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    PERCENT_RANGE,
     add_legend,
     best_reference,
+    describe_bars,
     draw_options,
     error_bars,
     is_percent,
     legend_width,
+    short_labels,
     trained_lengths,
 )
+from pe_bench.reporting.multiples import MOST_CURVES
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Column
 
+PANELS_PER_ROW = 5
+LINE = 0.2  # inches, of an encoding
+
 
 @styled
 def draw_scores(table: Table) -> Figure:
-    """Return the columns of the task side by side, those with the shortest inputs first."""
+    """Return the columns of the task side by side, those with the shortest inputs first.
+
+    Of more encodings than colours can tell apart each has a line of its own.
+    """
     views = _of_one_unit(table, table.views(Column))
     views = [view for view in views if length_of(table, view) is not None]
     views.sort(key=lambda view: length_of(table, view) or 0)
+    if len(table.encodings) > MOST_CURVES:
+        return _draw_lines(table, views)
     lengths = [length_of(table, view) or 0 for view in views]
     figure, (axis,) = charts.make_panels(
         1,
@@ -67,12 +79,60 @@ def draw_scores(table: Table) -> Figure:
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, trained_lengths(table))
     add_legend(figure, table, handles, references)
-    costs = table.about.measures_time
-    message = (
-        f"{table.task_name}: {'what each part costs' if costs else 'one part after the other'}"
-    )
-    charts.set_title(figure, message, table.heading, beside=legend_width(table))
+    charts.set_title(figure, _say(table), table.heading, beside=legend_width(table))
     return figure
+
+
+def _draw_lines(table: Table, views: Sequence[Column]) -> Figure:
+    """Return a panel for each view, with a line for each encoding, the best first."""
+    order = table.ranking()
+    figure, axes = charts.make_panels(
+        len(views),
+        per_row=PANELS_PER_ROW,
+        size=(2.5, LINE * len(order) + 0.9),
+        margin=(legend_width(table), 0.8),
+        share_y=True,
+    )
+    chosen = styles(table.encodings)
+    references: dict[str, None] = {}
+    for axis, view in zip(axes, views, strict=True):
+        numbers = table.numbers(view.subset, view.metric)
+        percent = is_percent(table, view)
+        for name, line in best_reference(table, view).items():
+            references[name] = None
+            axis.axvline(line["mean"].iloc[0], color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+        for place, encoding in enumerate(order):
+            number = numbers[numbers["encoding"] == encoding]
+            look = draw_options(table, encoding, chosen[encoding]) | {"linestyle": "none"}
+            bars = error_bars(table, number, percent=percent)
+            axis.errorbar(number["mean"], [place] * len(number), xerr=bars, **look)
+        charts.set_panel_title(axis, _describe(table, view) + _beyond(table, view))
+        axis.set_yticks(range(len(order)), short_labels(table, order))
+        axis.tick_params(axis="y", length=0)
+        axis.grid(alpha=0.3)
+        if percent:
+            axis.set_xlim(*PERCENT_RANGE)
+    axes[0].set_ylim(len(order) - 0.4, -0.6)
+    figure.supxlabel(_common_label(table, views), fontsize=10)
+    key = [f"The best first; bars: {describe_bars(table)}"]
+    if references:
+        key.append(f"dotted: best reference ({', '.join(references)})")
+    charts.set_title(figure, _say(table), table.heading, "; ".join(key))
+    return figure
+
+
+def _say(table: Table) -> str:
+    """Return what a picture of scores shows."""
+    costs = table.about.measures_time
+    return f"{table.task_name}: {'what each part costs' if costs else 'one part after the other'}"
+
+
+def _beyond(table: Table, view: Column) -> str:
+    """Return a line that says how far was trained where a column goes beyond it."""
+    labels = [
+        label for at, label in trained_lengths(table).items() if at < (length_of(table, view) or 0)
+    ]
+    return "\n" + ", ".join(labels) if labels else ""
 
 
 def _of_one_unit(table: Table, views: Sequence[Column]) -> list[Column]:
@@ -109,7 +169,7 @@ def _describe(table: Table, view: Column) -> str:
     return f"{view.title or view.subset}\n{length_of(table, view):,.0f}\n{title}"
 
 
-def _common_label(table: Table, views: list[Column]) -> str:
+def _common_label(table: Table, views: Sequence[Column]) -> str:
     """Return a label for the axis of one metric or several."""
     labels = {table.label(view.metric) for view in views}
     if len(labels) == 1:

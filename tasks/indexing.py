@@ -10,6 +10,7 @@ from pe_bench.api import (
     ID,
     IGNORE,
     OOD,
+    PAD,
     SMALL,
     TINY,
     Batch,
@@ -19,10 +20,9 @@ from pe_bench.api import (
     Preset,
     Sequences,
     TaskContext,
+    TokenIds,
     TrainConfig,
-    Turn,
     Vocabulary,
-    collate,
 )
 
 START = FIRST
@@ -63,6 +63,7 @@ class Indexing(LengthGeneralizationTask):
     """
 
     headline = Headline("accuracy", OOD)
+    version = 2
     cell_metrics = ("accuracy",)
     autoregressive = False
     all_subsets = ("grid",)
@@ -128,28 +129,31 @@ class Indexing(LengthGeneralizationTask):
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         rng = np.random.default_rng([EVAL_SEED, cell.length, *cell.second_axis.encode()])
-        return self._rows(rng, [cell.length] * self.samples, int(cell.second_axis))
+        return self._rows(rng, np.full(self.samples, cell.length), int(cell.second_axis))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])
         sizes = rng.integers(self.sizes.start, self.sizes.stop, self.train.batch_size)
-        return self._rows(rng, sizes.tolist()).batch()
+        return self._rows(rng, sizes).batch()
 
-    def _rows(self, rng: np.random.Generator, sizes: list[int], shift: int = 0) -> Sequences:
-        """Return strings of these lengths with questions of a shift; 0: of any that fits."""
-        rows = []
-        answers = []
-        for size in sizes:
-            text = FIRST_SYMBOL + rng.permutation(self.symbols)[:size]
-            shifts = [shift or other for other in self.shifts if abs(other) < size]
-            row = [Turn([START, *text])]
-            answer = [Turn([START, *text])]
-            for moved in rng.choice(shifts, self.questions):
-                source = rng.integers(max(0, -moved), size - max(0, moved))
-                row.append(Turn([self.first_shift + moved], [text[source]]))
-                answer.append(Turn([self.first_shift + moved], [text[source + moved]]))
-            rows.append(row)
-            answers.append(answer)
-        asked = collate(rows)
-        targets = np.where(asked.scored, collate(answers).ids, IGNORE)
-        return Sequences(asked.ids, asked.scored, asked.lengths, targets)
+    def _rows(self, rng: np.random.Generator, sizes: TokenIds, shift: int = 0) -> Sequences:
+        """Return strings of lengths (N,) with questions of a shift; 0: of any that fits."""
+        size = sizes[:, None]
+        text = rng.random((len(sizes), self.symbols)).argsort(axis=1)[:, : sizes.max()]  # (N, S)
+        reach = np.minimum(self.shifts[-1], size - 1)
+        shifts = rng.integers(-reach, reach, (len(sizes), self.questions))  # (N, Q)
+        shifts[shifts >= 0] += 1  # there is no shift of 0
+        if shift:
+            shifts[:] = shift
+        sources = rng.integers(np.maximum(0, -shifts), size - np.maximum(0, shifts))
+        named = np.take_along_axis(text, sources, axis=1)  # (N, Q)
+        answers = np.take_along_axis(text, sources + shifts, axis=1)
+        given = np.where(np.arange(text.shape[1]) < size, FIRST_SYMBOL + text, PAD)
+        ids = np.pad(given, ((0, 0), (1, 2 * self.questions)), constant_values=PAD)
+        ids[:, 0] = START
+        targets = np.full_like(ids, IGNORE)
+        ends = size + 2 * np.arange(1, self.questions + 1)  # (N, Q), where answers are asked for
+        np.put_along_axis(ids, ends - 1, self.first_shift + shifts, axis=1)
+        np.put_along_axis(ids, ends, FIRST_SYMBOL + named, axis=1)
+        np.put_along_axis(targets, ends, FIRST_SYMBOL + answers, axis=1)
+        return Sequences(ids, targets != IGNORE, sizes + 1 + 2 * self.questions, targets)

@@ -281,9 +281,24 @@ def test_evaluation_sees_everything() -> None:
         ({"origin": "rope", "adapt": {"lr": 1e-3}}, "adapt.lr has no effect without --adapt.steps"),
         ({"origin": "rpoe"}, "did you mean 'rope'"),
         ({"origin": "rope", "adapt": {"steps": -1}}, "adapt.steps must not be negative"),
-        ({"origin": "rope", "adapt": {"steps": 2, "rank": 0}}, "adapt.rank must be at least 1"),
         (
-            {"origin": "rope", "adapt": {"steps": 2, "targets": "q_proj+k_prj"}},
+            {"origin": "rope", "adapt": {"steps": 2, "rank": 0, "method": "lora"}},
+            "adapt.rank must be at least 1",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "rank": 2048, "method": "lora"}},
+            "adapt.rank must be at most ",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "rank": 4, "method": "encoding"}},
+            "adapt.rank has no effect with adapt.method encoding: use lora",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "targets": "q_proj"}},
+            "adapt.targets has no effect with adapt.method full: use lora",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "targets": "q_proj+k_prj", "method": "lora"}},
             "adapt.targets has no 'k_prj' (did you mean 'k_proj'?)",
         ),
         ({"origin": "rope", "train": {"steps": 0}}, "--from has no effect"),

@@ -1,6 +1,8 @@
 """Going on from a checkpoint of somebody else's."""
 
 import gc
+import json
+import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
 
 import pe_bench
@@ -21,6 +24,7 @@ from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.results.reading import read_records
 from pe_bench.running import origin as origin_module
+from pe_bench.running.adaptation import go_on
 from pe_bench.running.checkpoints import read_checkpoint
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import load_origin, options_from
@@ -162,8 +166,6 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: Any) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
     (copy / "tokenizer.json").unlink()
@@ -265,3 +267,59 @@ def test_its_model_is_loaded_once_and_kept(
     before = open_checkpoint(checkpoint).load().state_dict()
     same = [torch.equal(weight, before[name]) for name, weight in kept.load().state_dict().items()]
     assert all(same) == (steps == 0)
+
+
+def drop_a_shard(folder: Path) -> None:
+    index = {"weight_map": {"model.norm.weight": "model-1.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def drop_a_tensor(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    del weights["model.norm.weight"]
+    safetensors.torch.save_file(weights, path)
+
+
+def cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (drop_a_shard, "has no model-1.safetensors, which its index names"),
+        (drop_a_tensor, "damaged: the Llama weights have no norm.weight"),
+        (cut_short, "model.safetensors is cut short"),
+    ],
+)
+def test_damaged_files_are_named_once_before_anything_runs(
+    spoil: Callable[[Path], None], sentence: str, checkpoint: Path, tmp_path: Path, run: Any
+) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(checkpoint, folder)
+    spoil(folder)
+    with pytest.raises((InputError, InputErrors)) as caught:
+        run("rope", "tape", origin=str(folder))
+    assert str(caught.value).startswith("--from: ") and sentence in str(caught.value)
+    assert str(caught.value).count(str(folder)) == 1
+    assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_a_file_is_no_checkpoint(checkpoint: Path, run: Any) -> None:
+    with pytest.raises((InputError, InputErrors), match="is a file: give the folder"):
+        run("rope", origin=str(checkpoint / "config.json"))
+
+
+def test_prompts_are_trained_where_nothing_else_is_asked_for(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    """Batches of the task's own size and length, without lessons."""
+    opened = open_checkpoint(checkpoint)
+    options = RunOptions(train={"length": 640}, cache=tmp_path, adapt={"steps": 2}, origin="x")
+    for spec in ("passkey:vocabulary=tokenizer", "chained-facts:vocabulary=tokenizer"):
+        resolved = resolve(options_from(options, opened), spec, shape=opened.model)
+        task = go_on(resolved, load_origin(str(checkpoint)), options)
+        rows = [len(task.batches.batch(None, 0, step).tokens) for step in (0, 1)]
+        assert rows == [task.train.batch_size] * 2

@@ -11,7 +11,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
-from pe_bench.pretrained.weights import load_files, make_empty, sample_files
+from pe_bench.pretrained.weights import check_files, load_files, make_empty, sample_files
 from pe_bench.registry import plugins
 from pe_bench.registry.options import EncodingSpec, show, split_spec
 from pe_bench.text.tokenizer import BpeTokenizer
@@ -102,6 +102,15 @@ class Checkpoint:
         decoder.encodings.to(device)
         load_files(decoder, self.folder, dtype=dtype, with_encoding=stored, device=device)
         return decoder.eval()
+
+    def check_files(self) -> None:
+        """Check files of weights by their headers.
+
+        Raises:
+            InputError: one is missing or damaged, or weights are not those of the config.
+        """
+        empty = make_empty(self.model, plugins.load("encoding", self.encoding).make)
+        check_files(empty, self.folder, with_encoding=bool(self.config.encoding))
 
     def tokenizer(self) -> BpeTokenizer:
         """Return the tokenizer of the model.

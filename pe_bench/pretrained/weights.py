@@ -82,6 +82,30 @@ def load_files(
         InputError: a file is missing or damaged; weights are missing, left over, of another
             shape, or not finite.
     """
+    for path, names in check_files(model, folder, with_encoding=with_encoding).items():
+        for name, tensor in _read(path, list(names)):
+            if not math.isfinite(float(tensor.sum(dtype=torch.float32))):
+                raise InputError(f"{path.name} has numbers in {name} that are not finite: {AGAIN}")
+            _put(model, names[name], tensor, dtype, device)
+    if model.config.tied_embeddings:
+        model.lm_head.weight = model.embed_tokens.weight
+
+
+def check_files(
+    model: Decoder, folder: Path, *, with_encoding: bool = False
+) -> dict[Path, dict[str, str]]:
+    """Check that the safetensors files of a folder are of a decoder's shape; read headers alone.
+
+    Args:
+        model, folder, with_encoding: as in `load_files`.
+
+    Returns:
+        Of each file the tensors that are the decoder's, each with the decoder's name.
+
+    Raises:
+        InputError: a file is missing or damaged; weights are missing, left over, or of another
+            shape.
+    """
     places = find_tensors(folder)
     names = {name: own for name in places if (own := _own_name(name))}
     if not with_encoding:
@@ -89,17 +113,14 @@ def load_files(
     if model.config.tied_embeddings:  # some files have the same matrix twice
         names = {name: own for name, own in names.items() if own != HEAD}
     shapes = {own: places[name][1] for name, own in names.items()}
-    check_shapes(model, shapes, with_encoding=with_encoding)
-    files: dict[Path, list[str]] = {}
-    for name in names:
-        files.setdefault(places[name][0], []).append(name)
-    for path, inside in files.items():
-        for name, tensor in _read(path, inside):
-            if not math.isfinite(float(tensor.sum(dtype=torch.float32))):
-                raise InputError(f"{path.name} has numbers in {name} that are not finite: {AGAIN}")
-            _put(model, names[name], tensor, dtype, device)
-    if model.config.tied_embeddings:
-        model.lm_head.weight = model.embed_tokens.weight
+    try:
+        check_shapes(model, shapes, with_encoding=with_encoding)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from None
+    files: dict[Path, dict[str, str]] = {}
+    for name, own in names.items():
+        files.setdefault(places[name][0], {})[name] = own
+    return files
 
 
 def share(model: Decoder, parameters: Mapping[str, nn.Parameter]) -> None:

@@ -48,12 +48,16 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     rows where `options.adapt` says so.
 
     Raises:
-        InputError: an option of `options.adapt` that the task cannot do.
+        InputError: an option of `options.adapt` that the task or its model cannot do.
     """
     if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
         raise InputError("--from has no effect: the task trains nothing")
     kept = asdict(task.train)
     config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})
+    if config.low_rank and config.rank > task.model.width:
+        raise InputError(
+            f"adapt.rank must be at most {task.model.width}, the model's width, not {config.rank}"
+        )
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None

@@ -64,6 +64,14 @@ class RunOptions:
         idle = [name for name in self.adapt if name != "steps"]
         if idle and not self.adapt.get("steps"):
             raise InputError(f"adapt.{idle[0]} has no effect without --adapt.steps")
+        method = self.adapt.get("method", AdaptConfig.method)
+        for name in ("rank", "targets"):
+            usual = getattr(AdaptConfig, name)
+            if "lora" not in method and self.adapt.get(name, usual) != usual:
+                raise InputError(
+                    f"adapt.{name} has no effect with adapt.method {method}: use lora, "
+                    "encoding+lora or longlora"
+                )
         if self.tune and self.tune.lr and "lr" in self.train:
             raise InputError("train.lr has no effect beside tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):

@@ -62,10 +62,13 @@ def load_origin(spec: str) -> Plugin:
     where = spec.partition(":")[0]
     if "/" in where and not Path(where).exists():
         raise InputError(f"there is no {where}: give the folder of a checkpoint, or an encoding")
+    if folder.is_file() and folder.suffix != ".py":
+        raise InputError(f"{folder} is a file: give the folder of a checkpoint, or an encoding")
     if not folder.is_dir() or (folder / "encoding.py").is_file():
         return plugins.load("encoding", spec)
     checkpoint = open_checkpoint(folder)
     checkpoint.tokenizer()  # refuses a folder without one
+    checkpoint.check_files()
     own = plugins.load("encoding", checkpoint.encoding)
     return Pretrained(
         kind="encoding",

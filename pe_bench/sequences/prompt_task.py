@@ -185,8 +185,9 @@ class PromptTask(LengthGeneralizationTask):
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if self.context.start is not None:
             return self.text.batch(None, seed, self.context.start.train.steps + step)
-        knows = self.context.extends is not None
-        return self.prompt_batch(seed, step, 1.0 if knows else step / self.train.steps)
+        steps = self.train.steps  # none where a checkpoint goes on, which knows how to look up
+        knows = self.context.extends is not None or not steps
+        return self.prompt_batch(seed, step, 1.0 if knows else step / steps)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return fresh prompts; where none are trained, windows of held-out text."""

@@ -159,7 +159,7 @@ def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
     assert torch.equal(taken["lm_head.weight"], old.lm_head.weight)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", some_slow(METHODS, ["encoding", "longlora"]))
 def test_a_method_trains_what_it_says(method: Any) -> None:
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")

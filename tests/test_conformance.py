@@ -450,6 +450,7 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     assert find_unlike_layers(make, replace(CONFIG, layers=4)) == unlike
 
 
+@pytest.mark.usefixtures("four_layers")
 def test_the_printed_table(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
 ) -> None:
@@ -482,6 +483,7 @@ def test_costs_that_cannot_be_measured_have_a_reason(
     assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
 
 
+@pytest.mark.usefixtures("four_layers")
 def test_the_printed_table_of_good_encodings(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
 ) -> None:

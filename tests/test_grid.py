@@ -309,7 +309,6 @@ LONG = TASK.replace("steps=2", "steps=1000000")
 @pytest.mark.parametrize(
     ("jobs", "number"),
     [
-        ((), signal.SIGINT),
         (("--jobs", "2"), signal.SIGINT),
         (("--jobs", "2"), signal.SIGKILL),
         (("--devices", "2"), signal.SIGINT),

@@ -36,6 +36,8 @@ def test_a_model_that_serves_all_subsets(capsys: pytest.CaptureFixture[str]) -> 
     model = checkpoint.load()
     (trained,) = Path("cache/checkpoints").glob("*/final.safetensors")
     assert trained.stat().st_size > 0
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 2
+    assert "saved is not empty: give a new folder" in capsys.readouterr().err
     weights = dict(model.state_dict())
     moved = [p.abs().max() for name, p in weights.items() if name.endswith("sigma")]
     assert moved and all(moved)
@@ -91,11 +93,3 @@ def test_bad_input(command: list[str], sentence: str, capsys: pytest.CaptureFixt
         code = int(str(end.code))
     assert code == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_folder_that_is_not_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(FLIPFLOP) == 0
-    Path("saved").mkdir()
-    Path("saved/something").touch()
-    assert main(["checkpoint", str(run_folder()), "saved"]) == 2
-    assert "saved is not empty: give a new folder" in capsys.readouterr().err

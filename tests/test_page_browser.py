@@ -18,6 +18,7 @@ from pe_bench.reporting.tables import make_tables
 from pe_bench.results.reading import read_records
 from pe_bench.results.views import Column, Curve
 
+pytestmark = pytest.mark.slow  # test_page.py looks at the page without a browser
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 RESULTS = Path(__file__).parents[1] / "results" / "quick"
@@ -177,7 +178,6 @@ def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:
     close(page)
 
 
-@pytest.mark.slow
 def test_html_in_names_is_text(browser: Any, tmp_path: Path) -> None:
     views = (Column("test", "bits_per_byte", EVIL), Curve("test", "bits_per_byte", EVIL, EVIL))
     for encoding in ("<b>bold</b>", EVIL, "rope"):

@@ -114,8 +114,8 @@ def test_a_tuned_run_keeps_its_learning_rate(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["run", "--encoding", "nope", "--task", "flipflop:samples=2", "--no-report"]
-    tiny = ["--train.steps", "2", "--train.lr", "0.002", "--model.layers", "1", "--tune"]
-    assert main([*command, *tiny]) == 0
+    tiny = ["--train.steps", "2", "--train.batch_size", "2", "--model.layers", "1"]
+    assert main([*command, *tiny, "--train.lr", "0.002", "--tune"]) == 0
     assert "tune: lr" in capsys.readouterr().out
     assert main(["rerun", "nope/flipflop:samples=2/0"]) == 0
     out = capsys.readouterr().out

@@ -219,6 +219,7 @@ def test_guessing_in_context(tmp_path: Path) -> None:
     assert 5 < found["cwe", "string_match_all"] < 20 < found["fwe", "string_match_all"] < 70
 
 
+@pytest.mark.slow
 def test_preset_paper_asks_a_language_model(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / "text" / split).mkdir(parents=True)

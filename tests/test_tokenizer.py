@@ -249,6 +249,7 @@ def test_a_cache_that_cannot_be_written(corpus: Corpus) -> None:
         load_tokenizer("bpe:300", corpus, corpus.train[0].files[0].path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no sample data in {DATA}")
 def test_real_text(tmp_path: Path) -> None:
     corpus = folder_corpus(DATA / "proofpile")

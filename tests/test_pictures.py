@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pe_bench.registry import plugins
-from pe_bench.reporting import pictures
+from pe_bench.reporting import charts, pictures
 from pe_bench.reporting.curves import draw_curves
+from pe_bench.reporting.maps import save_heatmaps
 from pe_bench.reporting.marks import trained_lengths
-from pe_bench.reporting.pictures import draw
+from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.styles import TABLE, styles
@@ -280,3 +281,22 @@ def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
     rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
     assert {row[0] for row in rows} == names
     assert len({tuple(row[1:]) for row in rows}) == len(rows)
+
+
+def test_maps_that_share_a_background_are_those_drawn_alone(tmp_path: Path) -> None:
+    view = Heatmap("cells", "em", "A map", (2, None))
+    for factor, encoding in enumerate(("rope", "nope", "pope")):
+        cells = [
+            Measurement("cells", "em", 10.0 * factor * i * j, 9, length=i, second_axis=str(j))
+            for i in range(1, 4)
+            for j in range(1, 4)
+        ]
+        put(tmp_path, encoding, [*cells, SCORE], views=(view,))
+    table = read_table(tmp_path)
+    shared = {encoding: tmp_path / f"{encoding}.png" for encoding in table.encodings}
+    save_heatmaps(table, view, shared)
+    for encoding, path in shared.items():
+        alone = tmp_path / "alone.png"
+        charts.save(draw_map(table, view, [encoding]), [alone])
+        assert np.array_equal(image.imread(path), image.imread(alone))
+    assert len({path.read_bytes() for path in shared.values()}) == 3

@@ -3,14 +3,19 @@
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -32,7 +37,8 @@ PADDING = 0.1  # around a figure, inches
 UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # the metadata for a stamp
 ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
-CHARACTERS_PER_INCH = 13  # of a title, a little less than fits
+CHARACTERS_PER_INCH = 13  # of a panel's title, a little less than fits
+TITLE_PER_INCH = 11.8  # of a figure's title
 LABELS_PER_INCH = 3  # of ticks with lengths
 GREY = "0.35"
 PALETTE = 256  # colours of a PNG file
@@ -73,23 +79,27 @@ def make_panels(
     return figure, list(grid.flat[:count])
 
 
-def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> None:
-    """Write lines above all panels, wrapped to the figure's width.
+def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
+    """Write lines above all panels, and return them.
 
     Args:
         figure: where to write.
         lines: the lines.
         beside: width that is left to a legend, inches.
     """
-    width = int((figure.get_figwidth() - beside) * CHARACTERS_PER_INCH)
-    wrapped = [textwrap.fill(line, width) for line in lines if line]
-    figure.suptitle("\n".join(wrapped), x=0.01, ha="left", fontsize=11)
+    text = wrap(lines, figure.get_figwidth() - beside, TITLE_PER_INCH)
+    return figure.suptitle(text, x=0.01, ha="left", fontsize=11)
+
+
+def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:
+    """Return lines wrapped to a width in inches, without those that are empty."""
+    return "\n".join(textwrap.fill(line, int(width * per_inch)) for line in lines if line)
 
 
 def set_panel_title(
     axis: Axes, title: str, *, width: float | None = None, marked: bool = False
-) -> None:
-    """Write a title above a panel.
+) -> Text:
+    """Write a title above a panel and return it.
 
     Args:
         axis: the panel.
@@ -98,8 +108,8 @@ def set_panel_title(
         marked: whether there are labels of `mark_trained` below the title.
     """
     if width is not None:
-        title = textwrap.fill(title, int(width * CHARACTERS_PER_INCH))
-    axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
+        title = wrap([title], width)
+    return axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
 
 
 def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> None:
@@ -175,20 +185,62 @@ def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
         if _kind(path) not in FORMATS:
             raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     with rc_context(STYLE):  # some texts are made when a figure is drawn
-        figure.set_dpi(DPI)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        box = figure.get_tightbbox().padded(PADDING)
+        box = _lay_out(figure)
         for path in paths:
             kind = _kind(path)
-            content = io.BytesIO()
             if kind == "png":
-                options: dict[str, Any] = {"pil_kwargs": {"compress_level": 1}}  # coded again below
+                canvas = FigureCanvasAgg(figure)
+                canvas.draw()
+                write_atomic(path, _encode(canvas, box, stamp))
             else:
-                options = {"metadata": UNDATED[kind] | {STAMPS[kind]: stamp or None}}
-            figure.savefig(content, format=kind, dpi=DPI, bbox_inches=box, **options)
-            png = kind == "png"
-            write_atomic(path, _with_palette(content, stamp) if png else content.getvalue())
+                content = io.BytesIO()
+                known = UNDATED[kind] | {STAMPS[kind]: stamp or None}
+                figure.savefig(content, format=kind, bbox_inches=box, metadata=known)
+                write_atomic(path, content.getvalue())
+
+
+def save_each(
+    figure: Figure,
+    changing: Sequence[Artist],
+    change: Callable[[str], object],
+    paths: Mapping[str, Path],
+    stamp: str = "",
+) -> None:
+    """Write PNG files that differ in a few artists, all else is drawn once.
+
+    Args:
+        figure: with the artists as large as they will be.
+        changing: those that differ, and what is drawn over them.
+        change: makes the artists those of a name.
+        paths: of the files, by name.
+        stamp: as in `save`.
+
+    Raises:
+        SavingError: one could not be saved.
+    """
+    with rc_context(STYLE):
+        box = _lay_out(figure)
+        for artist in changing:
+            artist.set_animated(True)  # not drawn with the rest
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        background = canvas.copy_from_bbox(figure.bbox)
+        in_order = sorted(changing, key=lambda artist: artist.get_zorder())
+        for name, path in paths.items():
+            change(name)
+            canvas.restore_region(background)
+            for artist in in_order:
+                artist.draw(canvas.get_renderer())
+            write_atomic(path, _encode(canvas, box, stamp))
+
+
+def _lay_out(figure: Figure) -> Bbox:
+    """Fix the layout of a figure and return what it fills of its area, inches."""
+    figure.set_dpi(DPI)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    filled = figure.get_tightbbox().padded(PADDING)
+    return Bbox.intersection(filled, figure.bbox_inches) or figure.bbox_inches
 
 
 def is_stamped(path: Path, stamp: str) -> bool:
@@ -204,14 +256,20 @@ def _kind(path: Path) -> str:
     return path.suffix.removeprefix(".").lower()
 
 
-def _with_palette(picture: io.BytesIO, stamp: str) -> bytes:
-    """Return a PNG file with 256 colours, which looks the same and has a third of the bytes."""
-    smaller = io.BytesIO()
+def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
+    """Return a PNG file with 256 colours, which looks the same and has a third of the bytes.
+
+    Args:
+        canvas: on which a figure is drawn.
+        box: the part of it, inches.
+        stamp: as in `save`.
+    """
     known = PngInfo()
     known.add_text(STAMPS["png"], stamp)
-    with Image.open(picture) as image:
-        few = image.convert("RGB").quantize(
-            PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-        )
-        few.save(smaller, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)
-    return smaller.getvalue()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    left, bottom, right, top = (round(end * DPI) for end in box.extents)
+    image = image.crop((left, image.height - top, right, image.height - bottom))
+    few = image.quantize(PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    few.save(content, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)
+    return content.getvalue()

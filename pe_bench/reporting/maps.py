@@ -1,8 +1,10 @@
 """Pictures with a panel for each encoding: heatmaps and galleries."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,9 +12,11 @@ from matplotlib.figure import Figure
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.tables import Table
+from pe_bench.results.items import Floats
 from pe_bench.results.views import Gallery, Heatmap
 
 PANELS_PER_ROW = 5
+SINGLE = (4.6, 4.0)  # inches, of a map alone
 MAX_TICKS = 6  # on an axis of a heatmap
 # From light to dark with the length, also in grey; widths differ so that curves which coincide
 # can all be seen.
@@ -33,7 +37,7 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
     """
     numbers = cells_of(table, view)
     shown = _present(numbers, encodings)
-    size = (2.5, 2.5) if len(shown) > 1 else (4.6, 4.0)
+    size = (2.5, 2.5) if len(shown) > 1 else SINGLE
     figure, axes = charts.make_panels(
         len(shown),
         per_row=PANELS_PER_ROW,
@@ -42,15 +46,12 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         share_x=True,
         share_y=True,
     )
-    xs = sorted(numbers["x"].unique())
-    ys = sorted(numbers["length"].unique())
+    xs, ys = _places(numbers)
     percent = table.metric(view.metric).unit == "%"
     low, high = (0, 100) if percent else (numbers["mean"].min(), numbers["mean"].max())
     for axis, encoding in zip(axes, shown, strict=True):
-        part = numbers[numbers["encoding"] == encoding]
-        grid = part.pivot_table(index="length", columns="x", values="mean")
-        grid = grid.reindex(ys, columns=xs)
-        image = axis.pcolormesh(grid.to_numpy(), cmap="cividis", vmin=low, vmax=high)
+        grid = _grid(numbers, encoding, xs, ys)
+        image = axis.pcolormesh(grid, cmap="cividis", vmin=low, vmax=high)
         charts.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
         axis.set_xticks(*_ticks(xs))
         axis.set_yticks(*_ticks(ys))
@@ -63,6 +64,35 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
     figure.colorbar(image, ax=axes, label=table.label(view.metric), shrink=shrink)
     charts.set_title(figure, _say(table, view), _describe(table, numbers, shown))
     return figure
+
+
+@styled
+def save_heatmaps(table: Table, view: Heatmap, paths: Mapping[str, Path], stamp: str = "") -> None:
+    """Write a map of each encoding alone, as `draw_heatmap` makes it.
+
+    Args:
+        table, view: as there.
+        paths: of the files, by encoding.
+        stamp: what they have in them, see `charts.save`.
+    """
+    longest = max(paths, key=lambda encoding: len(table.describe(encoding)))
+    figure = draw_heatmap(table, view, [longest])
+    axis = figure.axes[0]
+    numbers = cells_of(table, view)
+    xs, ys = _places(numbers)
+    (image,) = axis.collections
+
+    title = charts.set_title(figure, *_titles(table, view, numbers, longest))
+    label = charts.set_panel_title(axis, table.describe(longest), width=SINGLE[0] - 0.4)
+
+    def change(encoding: str) -> None:
+        image.set_array(_grid(numbers, encoding, xs, ys))
+        label.set_text(charts.wrap([table.describe(encoding)], SINGLE[0] - 0.4))
+        lines = _titles(table, view, numbers, encoding)
+        title.set_text(charts.wrap(lines, figure.get_figwidth(), charts.TITLE_PER_INCH))
+
+    changing = [image, *axis.lines, *axis.spines.values(), label, title]
+    charts.save_each(figure, changing, change, paths, stamp)
 
 
 @styled
@@ -115,6 +145,18 @@ def cells_of(table: Table, view: Heatmap | Gallery) -> pd.DataFrame:
     numbers = table.numbers(view.subset, view.metric)
     numbers = numbers[(numbers["second_axis"] != "") & numbers["length"].notna()]
     return numbers.assign(x=numbers["second_axis"].astype(float))
+
+
+def _places(numbers: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """Return the values of the second axis and the lengths."""
+    return sorted(numbers["x"].unique()), sorted(numbers["length"].unique())
+
+
+def _grid(numbers: pd.DataFrame, encoding: str, xs: Sequence[float], ys: Sequence[float]) -> Floats:
+    """Return the means of an encoding, (lengths, values of the second axis)."""
+    part = numbers[numbers["encoding"] == encoding]
+    grid = part.pivot_table(index="length", columns="x", values="mean")
+    return np.asarray(grid.reindex([*ys], columns=[*xs]), np.float64)
 
 
 def _present(numbers: pd.DataFrame, encodings: Sequence[str] | None) -> list[str]:
@@ -173,6 +215,11 @@ def _say(table: Table, view: Heatmap) -> str:
     if view.trained != (None, None) and "dashed" not in what:
         what += " (dashed: trained)"
     return what[0].upper() + what[1:]
+
+
+def _titles(table: Table, view: Heatmap, numbers: pd.DataFrame, encoding: str) -> tuple[str, str]:
+    """Return the lines above a map alone."""
+    return _say(table, view), _describe(table, numbers, [encoding])
 
 
 def _describe(table: Table, numbers: pd.DataFrame, shown: Sequence[str]) -> str:

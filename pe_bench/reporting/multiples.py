@@ -237,9 +237,7 @@ def _set_axes(axis: Axes, table: Table, view: Curve, scale: Scale, layout: Layou
 
 def _write_title(axis: Axes, table: Table, view: Curve, width: float) -> None:
     lines = [view.title or view.subset, table.label(view.metric)]
-    characters = int((width - 0.4) * charts.CHARACTERS_PER_INCH)
-    wrapped = [textwrap.fill(line, characters) for line in lines]
-    charts.set_panel_title(axis, "\n".join(wrapped), marked=True)
+    charts.set_panel_title(axis, charts.wrap(lines, width - 0.4), marked=True)
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:

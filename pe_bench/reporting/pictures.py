@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.charts import FORMATS, is_stamped, save
 from pe_bench.reporting.curves import draw_curves
-from pe_bench.reporting.maps import draw_gallery, draw_heatmap
+from pe_bench.reporting.maps import draw_gallery, draw_heatmap, save_heatmaps
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.tables import Table
@@ -107,13 +107,16 @@ def save_pictures(
         vector += [other for other in files[1:] if other.exists()]
     for view in _maps(table):
         overview = _place(table, folder, view.subset)
-        singles[overview] = {}
-        for encoding in sorted(table.numbers(view.subset, view.metric)["encoding"].unique()):
-            path = overview.with_suffix("") / f"{slug(encoding)}.png"
-            if is_due([path]):
-                save(draw_map(table, view, [encoding]), [path], stamp)
-            if path.exists():
-                singles[overview][encoding] = path
+        folder_of_singles = overview.with_suffix("")
+        encodings = sorted(table.numbers(view.subset, view.metric)["encoding"].unique())
+        files_of = {name: folder_of_singles / f"{slug(name)}.png" for name in encodings}
+        due = {name: path for name, path in files_of.items() if is_due([path])}
+        if due and isinstance(view, Heatmap):
+            save_heatmaps(table, view, due, stamp)
+        elif due:
+            for name, path in due.items():
+                save(draw_map(table, view, [name]), [path], stamp)
+        singles[overview] = {name: path for name, path in files_of.items() if path.exists()}
     return Pictures(overviews, singles, vector)
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import make_task
 from made_runs import SCORE, cells, put, report
 
+from pe_bench.registry import plugins
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, View
@@ -85,3 +87,21 @@ def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
     text, _ = report(tmp_path)
     shown = [line["damage at the old length (bits per byte ↓)"] for line in cells(text)]
     assert sorted(shown) == ["+0.500", "–"]
+
+
+@pytest.mark.parametrize(
+    ("name", "subset", "metric"),
+    [
+        ("flipflop", "in-distribution", "accuracy"),
+        ("passkey", "in-distribution", "exact_match"),
+        ("perplexity", "1x-context", "bits_per_byte"),
+        ("scrolls", "in-distribution", "score"),
+    ],
+)
+def test_tasks_say_which_scores_are_at_the_trained_length(
+    name: str, subset: str, metric: str, tmp_path: Path
+) -> None:
+    task = make_task(plugins.load("task", name).cls, tmp_path)
+    columns = [view for view in task.views if isinstance(view, Column)]
+    (column,) = [column for column in columns if column.at_trained_length]
+    assert (column.subset, column.metric) == (subset, metric)

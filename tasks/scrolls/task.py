@@ -281,8 +281,7 @@ class Scrolls(Task):
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if subset is None:
-            steps = self.train.steps  # none where a checkpoint goes on
-            return self._builtin_batch(seed, step, step / steps if steps else 1.0)
+            return self._builtin_batch(seed, step, step / self.train.steps)
         return self.fine_tuning.batch(subset, seed, step)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:

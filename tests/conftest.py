@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -59,6 +60,8 @@ def cheap_seeds_and_files() -> Iterator[None]:
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(environment, "_git", cache(environment._git))  # three processes
+        # Plugins are edited within a second, and a .pyc of the same size would pass for them.
+        patch.setattr(sys, "dont_write_bytecode", True)
         yield
 
 

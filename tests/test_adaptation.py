@@ -60,6 +60,7 @@ class Toy(Task):
         return Evaluation([Measurement(subset, "score", value, 5, 0.1, 8)])
 '''
 SHAPE = ModelConfig(layers=2, heads=4, width=32, mlp_width=24, vocab_size=12, train_length=16)
+BEGIN = ("encoding", "encoding+lora", "longlora")
 METHODS = ("full", "encoding", "lora", "encoding+lora", "longlora")
 
 
@@ -193,7 +194,7 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["encoding", "encoding+lora", "longlora"])
+@pytest.mark.parametrize("method", some_slow(BEGIN, ["longlora"]))
 def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import some_slow
 
 from pe_bench.registry import plugins
 from pe_bench.results.identity import without_defaults
@@ -44,7 +45,7 @@ def known(settings: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(found))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
 def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -> None:
     records = exported(folder)
     assert records
@@ -67,7 +68,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         assert reads_text or made.digest() == record.settings_digest, stale
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
 def test_committed_runs_are_of_the_encodings_as_they_are(folder: str) -> None:
     for record in read_records(RESULTS / folder):
         going_on = record.adaptation or {"encoding": record.encoding}

@@ -281,8 +281,6 @@ EVERYDAY = (
     "is random",
     "sees the future",
     "has a parameter that nothing uses",
-    "has too long a table declared",
-    "looks at the angles",
     "mixes the states of tokens",
 )
 
@@ -483,6 +481,7 @@ def test_costs_that_cannot_be_measured_have_a_reason(
     assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("four_layers")
 def test_the_printed_table_of_good_encodings(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None

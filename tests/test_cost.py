@@ -61,6 +61,7 @@ def words() -> float:
     return 6.0 * SHAPE.vocab_size * SHAPE.width
 
 
+@pytest.mark.slow
 def test_recomputing_keeps_less_and_does_more() -> None:
     kept, again = cost("tape"), cost("tape", recompute=True)
     assert again.kept < 0.4 * kept.kept
@@ -158,6 +159,7 @@ def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]
     assert "For one seed" not in printed.out  # which explains a table
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_its_training_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

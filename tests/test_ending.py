@@ -60,6 +60,7 @@ def test_baselines_that_were_exported_stand_beside(capsys: pytest.CaptureFixture
     assert "next: pe-bench compare nope rope" in out
 
 
+@pytest.mark.slow
 def test_tuned_baselines_stand_below(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--encoding", "rope", "--tune", "--no-report") == 0
     assert run("--encoding", "alibi", "--train.lr", "0.1", "--no-report") == 0
@@ -151,6 +152,7 @@ def test_what_to_type_next(encodings: list[str], says: str) -> None:
     assert ending._suggest(encodings, "lm", "").startswith(says)
 
 
+@pytest.mark.slow
 def test_a_clone_stays_clean(tmp_path: Path) -> None:
     git = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b"]
     shutil.copy(ROOT / ".gitignore", tmp_path)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from helpers import some_slow
 
 import pe_bench
 from pe_bench.cli import main
@@ -42,6 +43,7 @@ SHAPE = ModelConfig(
     layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3
 )
 SMALL = "perplexity:windows=4"
+METHODS = ("encoding", "lora", "encoding+lora", "longlora")
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,7 @@ def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
     assert found == [(None, {OOD}, False), (95.0, {ID, OOD}, True)]
 
 
+@pytest.mark.slow
 def test_low_rank_goes_on_from_it(run: Any) -> None:
     pytest.importorskip("peft", reason="peft makes low-rank changes")
     before = scores(run("tape"))["tiny-of-ours -> tape"]
@@ -173,8 +176,8 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
         run("rope", origin=str(copy))
 
 
-@pytest.mark.parametrize("method", ["encoding", "lora", "encoding+lora", "longlora"])
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("method", some_slow(METHODS, everyday=["lora"]))
+@pytest.mark.parametrize("interrupted", some_slow([False, True], everyday=[True]))
 def test_a_phase_keeps_what_it_trains_alone(
     method: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -233,7 +236,7 @@ def test_a_phase_keeps_what_it_trains_alone(
     assert changed
 
 
-@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("steps", some_slow([0, 1], everyday=[1]))
 def test_its_model_is_loaded_once_and_kept(
     steps: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

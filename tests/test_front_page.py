@@ -48,6 +48,7 @@ def test_the_front_page_begins_with_what_it_is() -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_another_number_is_noticed(
     page: ModuleType, measured: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_model_that_serves_all_subsets(capsys: pytest.CaptureFixture[str]) -> 
     assert model.config.vocab_size == weights["embed_tokens.weight"].shape[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_keeps_its_model_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(FLIPFLOP[:-1]) == 0
     assert main(["checkpoint", str(run_folder()), "saved"]) == 2

@@ -118,7 +118,9 @@ class Short(RoPE):
     visible = Visibility(window=6)
 
 
-@pytest.mark.parametrize("cls", [Sink, Squares, WindowedSink, Short])
+@pytest.mark.parametrize(
+    "cls", some_slow([Sink, Squares, WindowedSink, Short], everyday=[Squares, WindowedSink])
+)
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.usefixtures("four_layers")
 def test_checks_hold(cls: type[Encoding], check: str) -> None:
@@ -177,7 +179,7 @@ def test_the_cache_keeps_what_can_be_seen() -> None:
     assert full == 2 * CONFIG.layers * CONFIG.width and short == full * 6 // 400
 
 
-EVERYDAY = ("rope", "alibi", "cope", "tape")
+EVERYDAY = ("alibi", "tape")
 
 
 @pytest.mark.parametrize("name", some_slow(NAMES, everyday=EVERYDAY))

@@ -183,6 +183,7 @@ def test_heatmaps(tmp_path: Path) -> None:
         assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
     def drawn() -> set[str]:

@@ -204,6 +204,7 @@ def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
     assert len(shared) <= 0.05 * len(rows)
 
 
+@pytest.mark.slow
 def test_guessing_in_context(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=20, train={"length": 96})
     rows = task.references()["guessing in context"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import (
@@ -90,3 +91,15 @@ def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
     path.write_text("torn")
     with pytest.raises(InputError, match="cannot read"):
         read_items(path)
+
+
+def test_losses_are_kept_bit_by_bit_in_a_smaller_form(tmp_path: Path) -> None:
+    """And a file of the earlier form, one dictionary for all, is read as before."""
+    rng = np.random.default_rng(0)
+    losses = [Items("a", "loss", rng.random(500).astype(np.float32)) for _ in range(9)]
+    new = tmp_path / "new.parquet"
+    write_items(new, losses)
+    old = tmp_path / "old.parquet"
+    parquet.write_table(parquet.ParquetFile(new).read(), old, compression="zstd")
+    assert read_items(new) == read_items(old) == losses
+    assert new.stat().st_size < 0.9 * old.stat().st_size

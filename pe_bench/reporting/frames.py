@@ -1,6 +1,7 @@
 """Rows of finished runs as pandas frames."""
 
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -137,6 +138,32 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
     return rows[own].copy()
 
 
+def read_all_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the rows of several runs, below each other.
+
+    Raises:
+        InputError: a file is missing or not of this form.
+    """
+    if not any(record.exported for record in records):
+        rows = _read_at_once([record.folder / "rows.csv" for record in records if record.folder])
+        if rows is not None:
+            return rows
+    return pd.concat([read_rows(record) for record in records], ignore_index=True)
+
+
+def _read_at_once(paths: Sequence[Path]) -> pd.DataFrame | None:
+    """Return the rows of files of one form, parsed together; None: one has to look at each."""
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        heads = {text.partition("\n")[0] for text in texts}
+        if len(heads) > 1 or not all(text.endswith("\n") for text in texts):
+            return None
+        parts = [text.partition("\n")[2] for text in texts]
+        return _read(io.StringIO("\n".join([*heads, "".join(parts)])))
+    except (OSError, ValueError, InputError):
+        return None
+
+
 def read_references(record: RunRecord) -> pd.DataFrame:
     """Return the rows of the references under a run's settings, none where there are none.
 
@@ -162,7 +189,7 @@ def _read_once(path: Path, changed: int) -> pd.DataFrame:
     return _read(path)
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path | io.StringIO) -> pd.DataFrame:
     try:
         rows = pd.read_csv(
             path,
@@ -172,7 +199,8 @@ def _read(path: Path) -> pd.DataFrame:
         )
         return rows.astype(dict.fromkeys(FLOAT_COLUMNS, float))
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
+        remedy = f": remove {path.parent}" if isinstance(path, Path) else ""
+        raise InputError(f"cannot read {path} ({error}){remedy}") from None
 
 
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:

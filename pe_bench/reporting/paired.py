@@ -166,9 +166,10 @@ def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
     values = np.full((len(encodings), len(seeds)), np.nan)
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []
+    rows_of = dict(iter(rows.groupby(["encoding", "seed"], sort=False)))
     for record, items in zip(table.records, table.items, strict=True):
-        own = rows[(rows["encoding"] == record.encoding) & (rows["seed"] == record.seed)]
-        if record.encoding in encodings and not own.empty:
+        own = rows_of.get((record.encoding, record.seed))
+        if record.encoding in encodings and own is not None:
             place = (encodings.index(record.encoding), seeds.index(record.seed))
             means = own[own["length"].isna()]  # where there are points of a curve too
             values[place] = (own if means.empty else means)["value"].iloc[0]

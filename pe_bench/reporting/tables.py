@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.reporting.damage import DAMAGE, add_damage, describe_damage
-from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
+from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_all_rows, read_references
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_records, read_run_items
@@ -266,7 +266,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         groups.setdefault(record.settings_digest, []).append(record)
     tables = []
     for group in groups.values():
-        rows = pd.concat([read_rows(record) for record in group], ignore_index=True)
+        rows = read_all_rows(group)
         rows = add_damage(rows, group)
         tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))

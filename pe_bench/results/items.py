@@ -15,6 +15,7 @@ from pe_bench.results.statistics import Z95, average, ratio, wilson
 from pe_bench.system.files import write_atomic
 
 Floats = npt.NDArray[np.floating]
+FEW = 256  # different values, for which a dictionary is the smaller form
 Combine = Literal["mean", "exp", "geometric mean"]
 
 
@@ -223,7 +224,15 @@ def write_items(
     clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
-    parquet.write_table(pa.table(table), content, compression="zstd")
+    # A dictionary suits right and wrong; losses get a third smaller with their bytes parted.
+    parted = len(np.unique(np.concatenate([np.empty(0, np.float32), *flat]))) > FEW
+    parquet.write_table(
+        pa.table(table),
+        content,
+        compression="zstd",
+        use_dictionary=[name for name in table if name != "values"] if parted else True,
+        use_byte_stream_split=["values.list.element"] if parted else False,
+    )
     write_atomic(path, content.getvalue().to_pybytes())
 
 

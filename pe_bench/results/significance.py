@@ -61,9 +61,17 @@ def student_tail(t: float, degrees: float) -> float:
         return 0.0
     # With x = sqrt(degrees) tan(angle) the density becomes a power of the cosine.
     angles = np.linspace(math.atan(abs(t) / math.sqrt(degrees)), math.pi / 2, 501)
-    whole = np.linspace(0, math.pi / 2, 501)
-    tail, half = (np.trapezoid(np.cos(x) ** (degrees - 1), x) for x in (angles, whole))
-    return float(tail / half)
+    return float(_area(angles, degrees) / _half(degrees))
+
+
+def _area(angles: Floats, degrees: float) -> float:
+    return float(np.trapezoid(np.cos(angles) ** (degrees - 1), angles))
+
+
+@lru_cache(maxsize=8)
+def _half(degrees: float) -> float:
+    """Return what the tail is a share of; a quantile asks for it dozens of times."""
+    return _area(np.linspace(0, math.pi / 2, 501), degrees)
 
 
 def student_quantile(degrees: float) -> float:

@@ -90,6 +90,9 @@ def test_curves(tmp_path: Path) -> None:
     paths = [path for path in write_report(tmp_path) if path.suffix == ".png"]
     assert f"](plots/{paths[0].name})" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     pixels = image.imread(paths[0])
+    seen = {tuple(pixel) for pixel in (pixels[..., :3] * 255).round().astype(int).reshape(-1, 3)}
+    for style in styles(LONG).values():  # the palette has the colours of encodings
+        assert tuple(bytes.fromhex(style.colour[1:])) in seen
     assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
 
 

@@ -269,7 +269,8 @@ def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     left, bottom, right, top = (round(end * DPI) for end in box.extents)
     image = image.crop((left, image.height - top, right, image.height - bottom))
-    few = image.quantize(PALETTE, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # The median cut keeps the colours of encodings as they are, other methods move them.
+    few = image.quantize(PALETTE, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     content = io.BytesIO()
     few.save(content, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)
     return content.getvalue()

@@ -143,7 +143,7 @@ def test_lengths_follow_from_cells(tmp_path: Path) -> None:
 
 
 def test_views_follow_from_cells(tmp_path: Path) -> None:
-    columns = [Column(ID, "exact_match"), Column("odd", "exact_match")]
+    columns = [Column(ID, "exact_match", at_trained_length=True), Column("odd", "exact_match")]
     columns.append(Column(OOD, "effective_length", "effective length"))
     curves = [Curve("one", "exact_match"), Curve("two", "exact_match")]
     assert [*make_task(Echo, tmp_path).views] == [*columns, *curves]

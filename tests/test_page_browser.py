@@ -175,6 +175,7 @@ def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:
     assert "out-of-distribution" in page.locator("dialog").inner_text()
     page.keyboard.press("Escape")
     page.locator("#leaderboard tbody a").first.click()
+    page.wait_for_selector("details.encoding[open]")  # once the browser tells of the new address
     assert page.locator("details.encoding[open]").count() == 1
     close(page)
 

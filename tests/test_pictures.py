@@ -211,6 +211,25 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
         assert path.name in drawn()
 
 
+@pytest.mark.usefixtures("real_pictures")
+def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed does not change when code does that draws the same."""
+    put(tmp_path / "runs", "rope", [*CURVE, SCORE])
+    export = tmp_path / "export"
+    write_report(tmp_path / "runs", export=export)
+    (picture,) = (export / "plots").glob("*.png")
+    before = picture.read_bytes()
+    monkeypatch.setattr(pictures, "_code", lambda: "other code")
+    picture.write_bytes(b"")
+    write_report(export)
+    assert picture.read_bytes() == before
+    write_report(tmp_path / "runs")
+    (own,) = (tmp_path / "runs" / "plots").glob("*.png")
+    assert own.read_bytes() != before  # a results folder's own say what drew them
+
+
 def test_code_that_draws_makes_pictures_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    LEAST_RANGE,
     PERCENT_RANGE,
     add_legend,
     best_reference,
@@ -26,7 +27,6 @@ from pe_bench.results.views import Curve
 
 PANELS_PER_ROW = 4
 WIDTH = 4.6  # of a panel, inches
-LEAST_RANGE = 40.0  # of percentages
 
 
 @styled

@@ -23,7 +23,7 @@ def describe_damage(record: RunRecord) -> Metric:
     """Return title, unit and direction of the damage: that of the score, and less is better."""
     column = find_column(record)
     assert column is not None
-    metric = record.metrics.get(column.metric) or describe_metric(column.metric)
+    metric = _describe_score(record, column)
     return Metric(TITLE, metric.unit or metric.title, higher_is_better=False)
 
 
@@ -55,8 +55,7 @@ def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame
     column = find_column(records[0])
     if not unchanged or column is None:
         return rows
-    about = records[0]
-    metric = about.metrics.get(column.metric) or describe_metric(column.metric)
+    metric = _describe_score(records[0], column)
     chosen = (rows["subset"] == column.subset) & (rows["metric"] == column.metric)
     own = rows[chosen & rows["length"].isna() & (rows["status"] != "partial")]
     before = own[own["encoding"] == unchanged].set_index("seed")["value"]
@@ -71,3 +70,7 @@ def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame
         status="ranked",
     )
     return pd.concat([rows, damage], ignore_index=True)
+
+
+def _describe_score(record: RunRecord, column: Column) -> Metric:
+    return record.metrics.get(column.metric) or describe_metric(column.metric)

@@ -1,14 +1,18 @@
 """The leaderboard: a ranked table for each combination of settings."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from pe_bench.reporting.damage import DAMAGE, TITLE
+from pe_bench.reporting.columns import (
+    list_columns,
+    show_learned_mean,
+    show_number,
+    show_rank,
+    show_share,
+)
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
@@ -18,8 +22,6 @@ from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
-from pe_bench.results.statistics import wilson
-from pe_bench.results.views import Column
 
 UNLIMITED = 10_000  # characters of a line
 LEARNED = "seeds that learned"
@@ -28,39 +30,6 @@ TUNED = (
     "compare with, not to be ranked together."
 )
 COSTS = {"seconds": ("seconds", 1), "peak_memory_bytes": ("MiB", 2**20)}  # heading, unit
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """A column of the leaderboard.
-
-    Attributes:
-        heading: subset, metric, unit and an arrow that points to better values.
-        numbers: one row for each encoding that has a number.
-        percent: whether the numbers are percentages.
-        signed: whether they are differences.
-    """
-
-    heading: str
-    numbers: pd.DataFrame
-    percent: bool
-    signed: bool = False
-
-    @cached_property
-    def of(self) -> dict[str, dict[Any, Any]]:
-        """The number of each encoding."""
-        rows = self.numbers.drop_duplicates("encoding").to_dict("records")
-        return {row["encoding"]: row for row in rows}
-
-    @cached_property
-    def digits(self) -> int:
-        """Decimals of all numbers of the column."""
-        return 2 if self.percent or self.numbers["mean"].abs().max() >= 10 else 3
-
-    @cached_property
-    def is_of_one_seed(self) -> bool:
-        """Whether no encoding has a second seed."""
-        return bool(self.numbers["seeds"].max() == 1)
 
 
 def summarize(
@@ -154,7 +123,10 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
             row.append(show_rank(comparison, encoding))
         row.append(show_number(columns[0], encoding, seeds))
         if table.is_gated:
-            row += [show_share(table.learned(encoding), seeds), _learned_mean(columns[0], encoding)]
+            row += [
+                show_share(table.learned(encoding), seeds),
+                show_learned_mean(columns[0], encoding),
+            ]
         row += [show_number(column, encoding, seeds) for column in columns[1:]]
         if has_losses:
             loss = losses[encoding]
@@ -182,35 +154,6 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     return header, [*rows, *_reference_rows(table, header)]
 
 
-def list_columns(table: Table) -> list[NumberColumn]:
-    """Return the columns that there are numbers for, the headline first."""
-    headline = table.headline
-    numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
-    ranked = numbers[numbers["status"] == "ranked"]
-    columns = [_column(table, headline.subset, headline.metric, ranked, first=True)]
-    partial = numbers[numbers["status"] == "partial"]
-    if not partial.empty:
-        columns.append(_column(table, "partial", headline.metric, partial))
-    for view in table.views(Column):
-        if (view.subset, view.metric) == (headline.subset, headline.metric):
-            continue
-        numbers = table.numbers(view.subset, view.metric)
-        numbers = numbers[numbers["status"] != "partial"]
-        name = view.title or view.subset
-        lengths = sorted(numbers["length"].dropna().unique())
-        if len(lengths) > 1 and numbers["length"].notna().all():
-            for length in lengths:
-                part = numbers[numbers["length"] == length]
-                columns.append(_column(table, f"{name} at {length:,.0f}", view.metric, part))
-        else:
-            columns.append(_column(table, name, view.metric, _without_lengths(numbers)))
-        if view.at_trained_length:
-            damage = table.numbers(view.subset, DAMAGE)
-            if not damage.empty:
-                columns.append(_column(table, TITLE, DAMAGE, damage))
-    return columns
-
-
 def flatten(table: Table) -> pd.DataFrame:
     """Return the scores of a table with what they are of, as leaderboard.csv holds them."""
     about = table.about
@@ -223,76 +166,6 @@ def flatten(table: Table) -> pd.DataFrame:
     }
     scores = table.scores.astype({"length": "Int64"})  # a float of a million has an exponent
     return scores.assign(**common)[[*common, *scores.columns]]
-
-
-def shorten(subset: str) -> str:
-    """Return the name of a subset for a heading, ID and OOD in place of in and out of distribution.
-
-    Only parts of the name are replaced, as in "index-in-distribution".
-    """
-    return subset.replace("-out-of-distribution", " OOD").replace("-in-distribution", " ID")
-
-
-def _column(
-    table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
-) -> NumberColumn:
-    """Return a column whose heading names the metric, unless it is that of the first column."""
-    about = table.metric(metric)
-    heading = f"{shorten(name)} ({table.label(metric)})"
-    if name == about.title:
-        heading = f"{name} ({about.unit} {table.arrow(metric)})"
-    if metric == table.headline.metric and not first:
-        heading = f"{shorten(name)} {table.arrow(metric)}".strip()
-    return NumberColumn(heading, numbers, about.unit == "%", signed=metric == DAMAGE)
-
-
-def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over lengths where there is one, else everything."""
-    means = numbers[numbers["length"].isna()]
-    return numbers if means.empty else means
-
-
-def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
-    """Return a mean over seeds with its deviation, or one seed's number with its interval."""
-    number = column.of.get(encoding)
-    if number is None:
-        return ABSENT
-    digits = column.digits
-    text = f"{number['mean']:.{digits}f}"
-    if column.signed:
-        text = f"{round(number['mean'], digits) + 0.0:+.{digits}f}"  # no -0.00
-    if number["seeds"] > 1:
-        text += f" ± {number['sd']:.{digits}f}"
-    elif column.is_of_one_seed and pd.notna(number["ci_low"]):
-        text += f" ({number['ci_low']:.{digits}f} to {number['ci_high']:.{digits}f})"
-    return text if number["seeds"] == seeds else f"{text} ({number['seeds']} of {seeds})"
-
-
-def _learned_mean(column: NumberColumn, encoding: str) -> str:
-    """Return the mean over the seeds that learned."""
-    number = column.of.get(encoding)
-    if number is None or not number["learned_seeds"]:
-        return ABSENT
-    text = f"{number['learned_mean']:.{column.digits}f}"
-    return (
-        f"{text} ± {number['learned_sd']:.{column.digits}f}"
-        if number["learned_seeds"] > 1
-        else text
-    )
-
-
-def show_share(learned: int, seeds: int) -> str:
-    low, high = wilson(learned / seeds, seeds)
-    return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
-
-
-def show_rank(comparison: Comparison, encoding: str) -> str:
-    """Return the ranks that are possible and the letters of groups that cannot be told apart."""
-    if encoding not in comparison.ranks:
-        return ABSENT
-    best, worst = comparison.ranks[encoding]
-    ranks = str(best) if best == worst else f"{best} to {worst}"
-    return f"{ranks} ({comparison.letters[encoding]})"
 
 
 def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:

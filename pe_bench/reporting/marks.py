@@ -13,6 +13,7 @@ from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
 PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
+LEAST_RANGE = 40.0  # of an axis of percentages
 LEGEND_ROWS = 20
 INCHES_PER_CHARACTER = 0.08  # of a legend
 

@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    LEAST_RANGE,
     best_reference,
     describe_bars,
     draw_options,
@@ -30,7 +31,6 @@ from pe_bench.results.views import Curve
 MOST_CURVES = 8  # in a panel
 COLUMNS = 4  # at most, if several encodings share a row
 PERCENT = (0.0, 100.0)
-LEAST_RANGE = 40.0  # of percentages
 LINE = 0.16  # inches, of a label's line above a panel
 BEHIND = "0.84"  # grey of the other encodings
 SMALL = 8  # size of letters

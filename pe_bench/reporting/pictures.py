@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Literal
 
 import matplotlib
 import PIL
@@ -20,6 +21,8 @@ from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
+
+Redraw = Literal["changes", "everything", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -74,26 +77,27 @@ def save_pictures(
     tables: Sequence[Table] = (),
     reference: str = DEFAULT_REFERENCE,
     *,
-    keep: bool = False,
+    redraw: Redraw = "changes",
 ) -> Pictures:
-    """Draw all pictures of a table, those of single encodings in folders of their own.
-
-    A file that shows what would be drawn now is kept: it carries a digest of its numbers and of
-    what draws them.
+    """Draw the pictures of a table, those of single encodings in folders of their own.
 
     Args:
         table, tables, reference: as in `draw`.
         folder: to write to.
-        keep: draw nothing, whatever is there.
+        redraw: "changes" leaves files that would look the same, for each carries a digest of its
+            numbers and of the code that draws it. "everything" gives files without this digest:
+            their bytes follow from what they show alone, so they can be committed.
 
     Returns:
         The files that are there now.
     """
     plan = _plan(table, tables, reference)
-    stamp = "" if keep else _stamp(table, tables, reference)
+    stamp = _stamp(table, tables, reference) if redraw == "changes" else ""
 
     def is_due(files: Sequence[Path]) -> bool:
-        return not keep and not all(is_stamped(path, stamp) for path in files)
+        if redraw == "changes":
+            return not all(is_stamped(path, stamp) for path in files)
+        return redraw == "everything"
 
     overviews = []
     vector: list[Path] = []

@@ -18,7 +18,7 @@ from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.pictures import Pictures, is_among, save_pictures
+from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import read_records
@@ -40,7 +40,7 @@ def write_report(
         export: another folder to write to, with all runs in small files that can be committed and
             reported on again; None: the results folder, and no such files.
         ran: folders of runs; only what shows one of them is drawn. None: all pictures are, but for
-            those that would look the same.
+            those that would look the same. Those of an export are always drawn.
 
     Returns:
         The files written.
@@ -64,10 +64,15 @@ def write_report(
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
+    is_export = export is not None or any(
+        record.exported and record.folder == target for record in records
+    )
     pictures = []
     for table in tables:
-        others = ran is not None and not is_among(table, ran)
-        pictures.append(save_pictures(table, plots, tables, compared_with, keep=others))
+        redraw: Redraw = "everything" if is_export else "changes"
+        if ran is not None and not is_among(table, ran):
+            redraw = "nothing"
+        pictures.append(save_pictures(table, plots, tables, compared_with, redraw=redraw))
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     blocks = find_blocks(tables)
     leaderboard_csv = target / "leaderboard.csv"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.across import Block
-from pe_bench.reporting.leaderboard import NumberColumn, list_columns, ranked
+from pe_bench.reporting.columns import NumberColumn, list_columns
+from pe_bench.reporting.leaderboard import ranked
 from pe_bench.reporting.notes import BELOW, write_notes
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.bars import interval_bar, scale_of

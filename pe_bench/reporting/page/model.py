@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from pe_bench.reporting.leaderboard import NumberColumn
+from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page.bars import Bar
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.published import Published, Source

@@ -11,7 +11,7 @@ from pe_bench.reporting.across import (
     is_quality,
     standing_cells,
 )
-from pe_bench.reporting.leaderboard import show_number
+from pe_bench.reporting.columns import show_number
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
 from pe_bench.reporting.page.model import Overview, Row, TableSection
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pe_bench.reporting.across import Block
-from pe_bench.reporting.leaderboard import NumberColumn
+from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import prose, provenance
 from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather

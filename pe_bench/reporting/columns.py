@@ -1,0 +1,146 @@
+"""Columns of a leaderboard: which there are, what heads them, how their numbers are written."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from pe_bench.reporting.damage import DAMAGE, TITLE
+from pe_bench.reporting.markdown import ABSENT
+from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.tables import Table
+from pe_bench.results.statistics import wilson
+from pe_bench.results.views import Column
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of the leaderboard.
+
+    Attributes:
+        heading: subset, metric, unit and an arrow that points to better values.
+        numbers: one row for each encoding that has a number.
+        percent: whether the numbers are percentages.
+        signed: whether they are differences.
+    """
+
+    heading: str
+    numbers: pd.DataFrame
+    percent: bool
+    signed: bool = False
+
+    @cached_property
+    def of(self) -> dict[str, dict[Any, Any]]:
+        """The number of each encoding."""
+        rows = self.numbers.drop_duplicates("encoding").to_dict("records")
+        return {row["encoding"]: row for row in rows}
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimals of all numbers of the column."""
+        return 2 if self.percent or self.numbers["mean"].abs().max() >= 10 else 3
+
+    @cached_property
+    def is_of_one_seed(self) -> bool:
+        """Whether no encoding has a second seed."""
+        return bool(self.numbers["seeds"].max() == 1)
+
+
+def list_columns(table: Table) -> list[NumberColumn]:
+    """Return the columns that there are numbers for, the headline first."""
+    headline = table.headline
+    numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
+    ranked = numbers[numbers["status"] == "ranked"]
+    columns = [_column(table, headline.subset, headline.metric, ranked, first=True)]
+    partial = numbers[numbers["status"] == "partial"]
+    if not partial.empty:
+        columns.append(_column(table, "partial", headline.metric, partial))
+    for view in table.views(Column):
+        if (view.subset, view.metric) == (headline.subset, headline.metric):
+            continue
+        numbers = table.numbers(view.subset, view.metric)
+        numbers = numbers[numbers["status"] != "partial"]
+        name = view.title or view.subset
+        lengths = sorted(numbers["length"].dropna().unique())
+        if len(lengths) > 1 and numbers["length"].notna().all():
+            for length in lengths:
+                part = numbers[numbers["length"] == length]
+                columns.append(_column(table, f"{name} at {length:,.0f}", view.metric, part))
+        else:
+            columns.append(_column(table, name, view.metric, _without_lengths(numbers)))
+        if view.at_trained_length:
+            damage = table.numbers(view.subset, DAMAGE)
+            if not damage.empty:
+                columns.append(_column(table, TITLE, DAMAGE, damage))
+    return columns
+
+
+def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
+    """Return a mean over seeds with its deviation, or one seed's number with its interval."""
+    number = column.of.get(encoding)
+    if number is None:
+        return ABSENT
+    digits = column.digits
+    text = f"{number['mean']:.{digits}f}"
+    if column.signed:
+        text = f"{round(number['mean'], digits) + 0.0:+.{digits}f}"  # no -0.00
+    if number["seeds"] > 1:
+        text += f" ± {number['sd']:.{digits}f}"
+    elif column.is_of_one_seed and pd.notna(number["ci_low"]):
+        text += f" ({number['ci_low']:.{digits}f} to {number['ci_high']:.{digits}f})"
+    return text if number["seeds"] == seeds else f"{text} ({number['seeds']} of {seeds})"
+
+
+def show_learned_mean(column: NumberColumn, encoding: str) -> str:
+    """Return the mean over the seeds that learned."""
+    number = column.of.get(encoding)
+    if number is None or not number["learned_seeds"]:
+        return ABSENT
+    text = f"{number['learned_mean']:.{column.digits}f}"
+    return (
+        f"{text} ± {number['learned_sd']:.{column.digits}f}"
+        if number["learned_seeds"] > 1
+        else text
+    )
+
+
+def show_share(learned: int, seeds: int) -> str:
+    low, high = wilson(learned / seeds, seeds)
+    return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def show_rank(comparison: Comparison, encoding: str) -> str:
+    """Return the ranks that are possible and the letters of groups that cannot be told apart."""
+    if encoding not in comparison.ranks:
+        return ABSENT
+    best, worst = comparison.ranks[encoding]
+    ranks = str(best) if best == worst else f"{best} to {worst}"
+    return f"{ranks} ({comparison.letters[encoding]})"
+
+
+def shorten(subset: str) -> str:
+    """Return the name of a subset for a heading, ID and OOD in place of in and out of distribution.
+
+    Only parts of the name are replaced, as in "index-in-distribution".
+    """
+    return subset.replace("-out-of-distribution", " OOD").replace("-in-distribution", " ID")
+
+
+def _column(
+    table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
+) -> NumberColumn:
+    """Return a column whose heading names the metric, unless it is that of the first column."""
+    about = table.metric(metric)
+    heading = f"{shorten(name)} ({table.label(metric)})"
+    if name == about.title:
+        heading = f"{name} ({about.unit} {table.arrow(metric)})"
+    if metric == table.headline.metric and not first:
+        heading = f"{shorten(name)} {table.arrow(metric)}".strip()
+    return NumberColumn(heading, numbers, about.unit == "%", signed=metric == DAMAGE)
+
+
+def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean over lengths where there is one, else everything."""
+    means = numbers[numbers["length"].isna()]
+    return numbers if means.empty else means

@@ -4,4 +4,5 @@ import sys
 
 from pe_bench.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes that it starts import this file too
+    sys.exit(main())

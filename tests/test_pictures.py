@@ -20,7 +20,7 @@ from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.maps import save_heatmaps
 from pe_bench.reporting.marks import trained_lengths
 from pe_bench.reporting.pictures import draw, draw_map
-from pe_bench.reporting.report import write_report
+from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.styles import TABLE, styles
 from pe_bench.reporting.tables import Table
@@ -228,6 +228,19 @@ def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     write_report(tmp_path / "runs")
     (own,) = (tmp_path / "runs" / "plots").glob("*.png")
     assert own.read_bytes() != before  # a results folder's own say what drew them
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_pictures")
+def test_processes_draw_the_same_pictures(tmp_path: Path) -> None:
+    for number in range(MANY_TABLES):
+        put(tmp_path, "rope", [*CURVE, SCORE], settings_digest=f"{number}", task=f"task{number}")
+    found = []
+    for jobs in (1, 2):
+        paths = [path for path in write_report(tmp_path, jobs=jobs) if path.parent.name == "plots"]
+        found.append({path: path.read_bytes() for path in paths})
+        shutil.rmtree(tmp_path / "plots")
+    assert len(found[0]) == 3 * MANY_TABLES and found[0] == found[1]
 
 
 def test_code_that_draws_makes_pictures_due(

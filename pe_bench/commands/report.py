@@ -1,6 +1,7 @@
 """`pe-bench report`: leaderboard and plots."""
 
 import argparse
+import os
 from pathlib import Path
 
 from pe_bench.errors import InputError, SavingError
@@ -12,7 +13,7 @@ def main(args: argparse.Namespace) -> int:
     from pe_bench.reporting.report import write_report
 
     try:
-        paths = write_report(_folders(args), args.reference, args.export)
+        paths = write_report(_folders(args), args.reference, args.export, jobs=os.cpu_count() or 1)
     except SavingError as error:
         raise InputError(str(error)) from None
     for path in paths:

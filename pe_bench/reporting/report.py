@@ -4,12 +4,16 @@ Runs are compared only under equal settings: one table for each combination of t
 protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.errors import InputError, InputErrors
+from pe_bench.errors import InputError, InputErrors, SavingError
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.across import Block, describe_block, find_blocks
 from pe_bench.reporting.frames import finished_runs
@@ -25,12 +29,17 @@ from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import write_atomic
 
+Drawing = Callable[[], Pictures]
+MANY_TABLES = 4  # a process takes a second to start
+
 
 def write_report(
     results: Path | Sequence[Path],
     reference: str | None = None,
     export: Path | None = None,
     ran: Collection[Path] | None = None,
+    *,
+    jobs: int = 1,
 ) -> list[Path]:
     """Write leaderboard.csv, comparisons.csv, leaderboard.md, index.html and plots/.
 
@@ -41,12 +50,14 @@ def write_report(
             reported on again; None: the results folder, and no such files.
         ran: folders of runs; only what shows one of them is drawn. None: all pictures are, but for
             those that would look the same. Those of an export are always drawn.
+        jobs: processes that draw, where there are several tables.
 
     Returns:
         The files written.
 
     Raises:
         InputError: there is nothing to report, or something cannot be written.
+        SavingError: something could not be saved.
         InputErrors: runs that cannot be read; the report of all others is written.
     """
     folders = [results] if isinstance(results, Path) else list(results)
@@ -67,12 +78,14 @@ def write_report(
     is_export = export is not None or any(
         record.exported and record.folder == target for record in records
     )
-    pictures = []
+    drawings: list[Drawing] = []
     for table in tables:
         redraw: Redraw = "everything" if is_export else "changes"
         if ran is not None and not is_among(table, ran):
             redraw = "nothing"
-        pictures.append(save_pictures(table, plots, tables, compared_with, redraw=redraw))
+        beside = tables if table.about.measures_time else ()
+        drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
+    pictures = _draw(drawings, jobs)
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     blocks = find_blocks(tables)
     leaderboard_csv = target / "leaderboard.csv"
@@ -114,6 +127,21 @@ def compose(
             sections.append(published.markdown(table.task_name))
     sections.append(unfinished_runs(records))
     return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
+    """Draw tables, in processes side by side where that is worth their start."""
+    if jobs == 1 or len(drawings) < MANY_TABLES:
+        return [drawing() for drawing in drawings]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        begun = [pool.submit(drawing) for drawing in drawings]
+        try:
+            return [one.result() for one in begun]
+        except BrokenProcessPool:
+            raise SavingError(
+                f"one of {jobs} processes that draw was killed, as the kernel does where memory "
+                "runs out: report on fewer folders at once"
+            ) from None
 
 
 def _embed(table: Table, drawn: Pictures, overview: Path) -> str:

@@ -128,6 +128,11 @@ class Table:
         """Return title, unit and arrow of a metric."""
         return f"{self.title_of(name)} {self.arrow(name)}".strip()
 
+    @cached_property
+    def has_seeds(self) -> bool:
+        """Whether an encoding has more than one seed."""
+        return bool(self.scores["seeds"].max() > 1)
+
     def numbers(self, subset: str, metric: str) -> pd.DataFrame:
         """Return the scores of one metric of one subset."""
         found = self._by_number.get((subset, metric))

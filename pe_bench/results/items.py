@@ -252,23 +252,25 @@ def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
 
     try:
         # Not `read_table`, which takes the folders of a path for columns.
-        table = parquet.ParquetFile(path).read()
-        arrays = {name: table.column(name) for name in ("values", "weights", "clusters")}
-        rest = table.drop_columns([*arrays]).to_pylist()
+        table = parquet.ParquetFile(path).read(use_threads=False)
+        names = ("values", "weights", "clusters")
+        values, weights, clusters = (_arrays(table.column(name)) for name in names)
+        rest = table.drop_columns([*names]).to_pylist()
     except (OSError, KeyError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
     found = []
     for index, labels in enumerate(rest):
-        values = arrays["values"][index].values.to_numpy()
         scores = labels.pop("scores")
+        own = values[index]
+        assert own is not None
         items = Items(
             labels.pop("subset"),
             labels.pop("metric"),
-            values if scores == 1 else values.reshape(-1, scores),
-            _optional(arrays["weights"][index]),
+            own if scores == 1 else own.reshape(-1, scores),
+            weights[index],
             labels.pop("length"),
             labels.pop("second_axis"),
-            _optional(arrays["clusters"][index]),
+            clusters[index],
             tuple(Place(**place) for place in labels.pop("groups")),
             labels.pop("combine"),
         )
@@ -276,9 +278,16 @@ def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
     return found
 
 
-def _optional(numbers: Any) -> Any:
-    """Return a list of a Parquet file as an array; None where there is none."""
-    return None if numbers.values is None else numbers.values.to_numpy()
+def _arrays(column: Any) -> list[npt.NDArray[Any] | None]:
+    """Return a column of lists as arrays; None where a row has no list."""
+    found: list[npt.NDArray[Any] | None] = []
+    for chunk in column.chunks:
+        flat = chunk.values.to_numpy()
+        ends = chunk.offsets.to_numpy()
+        absent = chunk.is_null().to_numpy(zero_copy_only=False)
+        pairs = zip(ends[:-1], ends[1:], absent, strict=True)
+        found += [None if null else flat[start:end] for start, end, null in pairs]
+    return found
 
 
 def _labels(items: Items) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -140,11 +141,17 @@ class RunRecord:
         given["metrics"] = {name: Metric(**metric) for name, metric in metrics.items()}
         given["subsets"] = tuple(given.get("subsets", ()))
         given["notes"] = tuple(given.get("notes", ()))
-        hints = get_type_hints(cls)
+        hints = _types()
         wrong = [name for name, value in given.items() if not _fits(value, hints[name])]
         if wrong:
             raise ValueError(f"its {', '.join(wrong)} cannot be what they say")
         return cls(**given, folder=folder, name=folder.name if folder else "")
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """Return the types of the fields, which Python works out anew each time it is asked."""
+    return get_type_hints(RunRecord)
 
 
 def _fits(value: Any, hint: Any) -> bool:

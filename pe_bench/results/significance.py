@@ -14,6 +14,7 @@ from pe_bench.results.statistics import BOOTSTRAP_SEED
 
 LEVEL = 0.05
 POWER = 0.8
+NORMAL = 1.96  # the same quantile of the normal distribution, which no Student's is below
 
 
 def smallest_p(seeds: int) -> float:
@@ -76,12 +77,15 @@ def _half(degrees: float) -> float:
 
 def student_quantile(degrees: float) -> float:
     """Return the t beyond which 5 % lie, on both sides together."""
-    low, high = 1.0, 1e4
-    while high - low > 1e-6 * high:
-        middle = math.sqrt(low * high)
-        above = student_tail(middle, degrees) > LEVEL
-        low, high = (middle, high) if above else (low, middle)
-    return high
+    degrees = min(degrees, 1000.0)
+    root = math.sqrt(degrees)
+    angle = math.atan(NORMAL / root)
+    step = 1.0
+    while abs(step) > 1e-9:  # Newton's method: the tail is convex in the angle
+        slope = math.cos(angle) ** (degrees - 1) / _half(degrees)
+        step = (student_tail(root * math.tan(angle), degrees) - LEVEL) / slope
+        angle += step
+    return root * math.tan(angle)
 
 
 def permutation_p(one: Floats, other: Floats) -> float:

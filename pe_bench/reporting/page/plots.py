@@ -196,7 +196,7 @@ def _point(table: Table, x: float, row: Mapping[Any, Any]) -> list[Any]:
     """Return place, mean, ends of the error bar, number of seeds."""
     mean = float(row["mean"])
     low, high = float(row["ci_low"]), float(row["ci_high"])
-    if table.scores["seeds"].max() > 1:
+    if table.has_seeds:
         low, high = mean - float(row["sd"]), mean + float(row["sd"])
         if table.metric(row["metric"]).unit == "%":
             low, high = max(low, min(mean, 0.0)), min(high, max(mean, 100.0))

@@ -118,7 +118,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "reference": section.comparison.reference,
         "solved": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
         "measuresTime": about.measures_time,
-        "spread": "seeds" if table.scores["seeds"].max() > 1 else "items",
+        "spread": "seeds" if table.has_seeds else "items",
         "charts": list_charts(table, tables),
     }
 
@@ -133,14 +133,13 @@ def _values(table: Table, columns: Sequence[NumberColumn]) -> dict[str, list[Any
         found.setdefault(key, []).append([_plain(number) for number in value])
     values: dict[str, list[Any]] = {name: [] for name in table.encodings}
     for column in columns:
-        own = column.numbers.set_index("encoding")
         for name, entries in values.items():
-            entry = None
-            if name in own.index:
-                row = own.loc[[name]].iloc[0]
-                length = None if row["length"] != row["length"] else row["length"]
-                entry = found.get((name, row["subset"], row["metric"], length))
-            entries.append(entry)
+            row = column.of.get(name)
+            if row is None:
+                entries.append(None)
+                continue
+            length = None if row["length"] != row["length"] else row["length"]
+            entries.append(found.get((name, row["subset"], row["metric"], length)))
     return values
 
 

@@ -1,0 +1,112 @@
+"""What a report costs: of a folder with many runs, of the same once more, of one more run.
+
+    python benchmarks/report.py                         # 25 encodings x 10 tables x 5 seeds
+
+The runs are those of `results/` written again under other names, their numbers moved a little so
+that no two are equal. They are timed, not to be looked at. Times are of a process that does nothing
+else, in CPU seconds of it and of the processes that it starts, and on the clock.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from pe_bench.reporting.markdown import markdown_table
+from pe_bench.results.items import write_items
+from pe_bench.results.reading import (
+    place_of,
+    read_records,
+    read_run_items,
+    read_run_rows,
+    write_rows,
+)
+from pe_bench.results.record import RunRecord
+from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.system.files import slug
+from pe_bench.system.sealed import write_sealed
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("quick", "scrolls")  # of results/
+
+
+def main() -> None:
+    """Write the runs, report on them three times and print what that took."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--encodings", type=int, default=25)
+    arguments.add_argument("--tables", type=int, default=10)
+    arguments.add_argument("--keep", type=Path, help="folder for the runs, which is not removed")
+    args = arguments.parse_args()
+    folder = args.keep or Path(tempfile.mkdtemp())
+    made = make_runs(folder, args.encodings, args.tables)
+    last = made.pop()
+    aside = folder / "aside"
+    last.rename(aside)
+    rows = [["first report", *_report(folder)], ["nothing new", *_report(folder)]]
+    aside.rename(last)
+    rows.append(["one more run", *_report(folder)])
+    page = (folder / "index.html").stat().st_size / 2**20
+    print(f"{len(made) + 1} runs; the page has {page:.1f} MiB\n")
+    print(markdown_table(["", "CPU seconds", "seconds", "MiB at most"], rows, "lrrr"))
+    if not args.keep:
+        shutil.rmtree(folder)
+
+
+def make_runs(folder: Path, encodings: int, tables: int) -> list[Path]:
+    """Write runs of so many encodings in so many tables, and return their folders."""
+    found = defaultdict(list)
+    for name in FOLDERS:
+        for record in read_records(ROOT / "results" / name):
+            if record.status == "done":
+                found[record.task, record.seed].append(record)
+    tasks = sorted({task for task, _ in found})
+    written = []
+    for table in range(tables):
+        task = tasks[table % len(tasks)]
+        digest = f"{table:08x}"  # a task's second table has settings of its own
+        for (_, seed), models in sorted((key, of) for key, of in found.items() if key[0] == task):
+            for number in range(encodings):
+                model = models[number % len(models)]
+                base = 10_000 + number
+                label = model.encoding if number < len(models) else f"rope:base={base}"
+                changed = replace(model, encoding=label, settings_digest=digest, seed=seed)
+                written.append(_write_run(folder, model, changed, move=1 - number / 1000))
+    return written
+
+
+def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) -> Path:
+    """Write a run with the numbers of another one, times `move`."""
+    name = f"seed{changed.seed}-{changed.settings_digest}"
+    target = folder / "runs" / changed.task / slug(changed.encoding) / name
+    rows = [
+        {**row, "encoding": changed.encoding, "run": name, "value": float(row["value"]) * move}
+        for row in read_run_rows(model)
+    ]
+    write_rows(target / "rows.csv", rows, CSV_COLUMNS)
+    write_items(target / "items.parquet", read_run_items(model))
+    write_sealed(target / "run.json", changed.to_json(), of=place_of(target))
+    return target
+
+
+def _report(folder: Path) -> list[str]:
+    """Report on a folder and return CPU seconds, seconds and MiB at most."""
+    before = os.times()
+    begin = time.perf_counter()
+    command = ["-m", "pe_bench", "report", "--results", str(folder)]
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - begin
+    after = os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])  # of processes that have ended
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return [f"{cpu:.1f}", f"{seconds:.1f}", f"{peak:,.0f}"]
+
+
+if __name__ == "__main__":
+    main()

@@ -91,6 +91,7 @@ def test_rows_of_training_ask_for_several_stories_and_items_for_one(tmp_path: Pa
             assert (cell.split == ID) == (cell.length <= 64)
 
 
+@pytest.mark.slow
 def test_references_know_the_places_of_a_prompt(tmp_path: Path) -> None:
     task = make(tmp_path, hops=3, stories=2, moves=2, samples=200, train={"length": 96})
     found = task.references()

@@ -448,6 +448,7 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     assert find_unlike_layers(make, replace(CONFIG, layers=4)) == unlike
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("four_layers")
 def test_the_printed_table(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None

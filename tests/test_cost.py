@@ -69,6 +69,7 @@ def test_recomputing_keeps_less_and_does_more() -> None:
     assert cost("tape", narrow=True).kept < kept.kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", some_slow(["rope", "tape", "fire"], ["tape"]))
 def test_short_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = cost(spec)
@@ -134,6 +135,7 @@ def test_memory_grows_with_the_rows_at_once() -> None:
     assert memory(8) < memory(16) < 2 * memory(8)
 
 
+@pytest.mark.slow
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "--encoding", "rope", "nope", "--task", "mqar", "properties"]) == 0
     text = capsys.readouterr().out

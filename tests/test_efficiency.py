@@ -163,6 +163,7 @@ def test_the_attention_of_a_layer_has_gradients_everywhere(name: str) -> None:
     assert all(parameter.grad is None for parameter in parameters.values())
 
 
+@pytest.mark.slow
 def test_flex_attention_is_timed_and_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +358,7 @@ def table(report: Path) -> Table:
     return next(table for table in read_tables(report) if table.about.measures_time)
 
 
+@pytest.mark.slow
 def test_a_report_of_times_says_what_they_are(report: Path) -> None:
     text = (report / "leaderboard.md").read_text(encoding="utf-8")
     timed, quality = text.split("\n## ")[1:]

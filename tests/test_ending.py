@@ -72,6 +72,7 @@ def test_tuned_baselines_stand_below(capsys: pytest.CaptureFixture[str]) -> None
     assert "rope" in below.partition("took")[0] and "alibi" not in own + below.partition("took")[0]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_one_run() -> None:
     """A large one before does not count, where the system can tell."""
     large = bytearray(600 * 2**20)
@@ -113,6 +114,7 @@ def test_a_failure_of_the_report_costs_nothing(
     assert len(list(Path("results/runs").glob("*/nope/*/run.json"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     first = put(tmp_path, "rope", [SCORE, *CURVE])
@@ -132,6 +134,7 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     assert picture.stat().st_ino != shown
 
 
+@pytest.mark.slow
 def test_a_damaged_run_beside_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
     write_json(Path("results/runs/flipflop/rope/seed0-1/run.json"), {"status": 1})
     assert run("--encoding", "nope") == 0

@@ -72,6 +72,7 @@ def scores(frame: pd.DataFrame) -> dict[str, float]:
     return dict(zip(frame["encoding"], frame["value"], strict=True))
 
 
+@pytest.mark.slow
 def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     found = scores(run("rope", "tape", "rope:base=300", "rope:base=10000", "nope"))
     name = "tiny-of-ours"
@@ -103,6 +104,7 @@ def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) ->
     assert open_checkpoint(checkpoint).fingerprint.startswith(origin.version)
 
 
+@pytest.mark.slow
 def test_scrolls_are_read_with_its_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
     for split, n in (("train", 8), ("validation", 4)):
         rows = miniature.rows(SUBSETS["qasper"].miniature, split, n, 40, questions=2)
@@ -236,6 +238,7 @@ def test_a_phase_keeps_what_it_trains_alone(
     assert changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", some_slow([0, 1], everyday=[1]))
 def test_its_model_is_loaded_once_and_kept(
     steps: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

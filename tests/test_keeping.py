@@ -53,6 +53,7 @@ def test_a_run_that_is_done_keeps_its_model_later(monkeypatch: pytest.MonkeyPatc
     assert main(["checkpoint", str(run_folder()), "saved"]) == 0
 
 
+@pytest.mark.slow
 def test_a_model_for_each_subset(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", "--encoding", "rope", "--task", "copying:samples=5", *TINY]
     assert main([*command, "--subsets", "copy", "reverse"]) == 0

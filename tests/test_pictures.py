@@ -51,6 +51,7 @@ def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
     return read_table(root)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_figures_for_papers_are_the_same_each_time(tmp_path: Path) -> None:
     put(tmp_path, "rope", CURVE, views=TEST)
@@ -211,6 +212,7 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
         assert path.name in drawn()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -319,6 +321,7 @@ def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
     assert len({tuple(row[1:]) for row in rows}) == len(rows)
 
 
+@pytest.mark.slow
 def test_maps_that_share_a_background_are_those_drawn_alone(tmp_path: Path) -> None:
     view = Heatmap("cells", "em", "A map", (2, None))
     for factor, encoding in enumerate(("rope", "nope", "pope")):

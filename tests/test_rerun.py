@@ -109,6 +109,7 @@ def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_tuned_run_keeps_its_learning_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

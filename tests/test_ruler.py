@@ -191,6 +191,7 @@ def test_cells(tmp_path: Path) -> None:
             assert {len(prompt) for prompt, _ in rows_of(task.items(kind, cell))} == {cell.length}
 
 
+@pytest.mark.slow
 def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", train={"length": 96})
     seen = set()

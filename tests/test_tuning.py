@@ -172,6 +172,7 @@ def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture
     assert records(tmp_path)[0]["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_encodings_share_a_table_and_tuned_ones_none_with_others(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -328,6 +329,7 @@ def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
     assert answers([plain.batch("qasper", 0, step) for step in range(10)]) == all_of(100)
 
 
+@pytest.mark.slow
 def test_what_a_task_starts_from_is_tuned_first(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """README's picture and main table are those of the committed results."""
 
+import gzip
 import importlib.util
 import re
 import shutil
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from pe_bench.reporting.tables import read_tables
+from pe_bench.results.reading import PACKED_ROWS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,14 +57,14 @@ def test_another_number_is_noticed(
     text, digest = measured
     shutil.copytree(page.RESULTS, tmp_path / "results")
     records = tmp_path / "results" / "records.json"
-    rows = records.with_name("rows.csv")
-    kept = rows.read_text(encoding="utf-8")
+    rows = records.with_name(PACKED_ROWS)
+    kept = gzip.decompress(rows.read_bytes()).decode()
     changed = re.sub(r"(mqar,fire,1,.*,64,accuracy,)[\d.]+", r"\g<1>1.5", kept, count=1)
     changed = re.sub(
         r"(mqar,fire,1,.*,out-of-distribution,,,accuracy,)[\d.]+", r"\g<1>1.5", changed, count=1
     )
     assert changed != kept
-    rows.write_text(changed, encoding="utf-8")
+    rows.write_bytes(gzip.compress(changed.encode()))
     records.write_text(re.sub(r' "sha256": "\w+"\n', ' "sealed": false\n', records.read_text()))
     after = read_tables(tmp_path / "results")
     assert page.compose(after) != text

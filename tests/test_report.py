@@ -37,7 +37,12 @@ from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.metrics import Metric
-from pe_bench.results.reading import references_path
+from pe_bench.results.reading import (
+    PACKED_ROWS,
+    read_records,
+    read_run_items,
+    references_path,
+)
 from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.views import Column, Headline
 
@@ -322,7 +327,7 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     write_rows(path, [SCORE], task="lm", encoding="guessing")
     export = tmp_path / "results" / "quick"
     written = write_report(runs, export=export)
-    assert {export / "rows.csv", export / "items.parquet", export / "records.json"} < {*written}
+    assert {export / PACKED_ROWS, export / "items.parquet", export / "records.json"} < {*written}
     assert references_path(export, "lm", "5e77").read_text() == path.read_text()
     write_report(runs)
     for name in ("leaderboard.csv", "comparisons.csv"):
@@ -330,7 +335,7 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     text = (export / "leaderboard.md").read_text(encoding="utf-8")
     write_report(export)  # from these files alone
     again = (export / "leaderboard.md").read_text(encoding="utf-8")
-    assert again.replace("\n\n\n", "\n\n") == text.partition("Not in a table:")[0].rstrip() + "\n"
+    assert again == text
     # A new run appears beside what was exported into a folder of its results folder.
     put_seeds(tmp_path / "results", "mine", [60, 62, 61, 60.5, 59])
     text, _ = report(tmp_path / "results")
@@ -345,6 +350,20 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     (export / "records.json").write_text('{"tables": [{}]}')
     with pytest.raises(InputError, match="is not an export of runs"):
         write_report(export)
+
+
+def test_an_export_has_losses_in_few_digits_and_all_else_as_it_is(tmp_path: Path) -> None:
+    folder = put(tmp_path / "runs", "rope", [SCORE])
+    losses = np.random.default_rng(0).gamma(2, 3, 1000)
+    shares = np.arange(101.0)
+    items = [Items("test", "bits_per_byte", losses), Items("test", "f1", shares)]
+    write_items(folder / "items.parquet", items)
+    write_report(tmp_path / "runs", export=tmp_path / "export")
+    (record,) = read_records(tmp_path / "export")
+    found, whole = (cell.values for cell in read_run_items(record))
+    np.testing.assert_allclose(found, losses, rtol=1 / 4000)
+    assert len(set(found)) < len(set(losses)) and found.mean() == pytest.approx(losses.mean(), 1e-5)
+    assert whole.tolist() == shares.tolist()
 
 
 @pytest.mark.parametrize("content", [b'{"status": "do', b"", b"\xff\xfe"])

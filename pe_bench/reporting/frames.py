@@ -9,7 +9,7 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.results.metrics import describe_metric
-from pe_bench.results.reading import key_of, read_records, references_path, results_of
+from pe_bench.results.reading import key_of, read_records, references_path, results_of, rows_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.results.significance import student_quantile
@@ -128,8 +128,7 @@ def read_rows(record: RunRecord) -> pd.DataFrame:
     Raises:
         InputError: the file is missing or not of this form.
     """
-    assert record.folder is not None
-    path = record.folder / "rows.csv"
+    path = rows_path(record)
     if not record.exported:
         return _read(path)
     rows = _read_once(path, path.stat().st_mtime_ns if path.exists() else 0)
@@ -145,7 +144,7 @@ def read_all_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
         InputError: a file is missing or not of this form.
     """
     if not any(record.exported for record in records):
-        rows = _read_at_once([record.folder / "rows.csv" for record in records if record.folder])
+        rows = _read_at_once([rows_path(record) for record in records])
         if rows is not None:
             return rows
     return pd.concat([read_rows(record) for record in records], ignore_index=True)

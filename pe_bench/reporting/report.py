@@ -69,15 +69,19 @@ def write_report(
                 f"there are no runs in {folder}: use pe-bench run first, or give another folder"
             )
         records += found
-    if export is not None and export.resolve() in [folder.resolve() for folder in folders]:
-        raise InputError(f"--export {export} is the results folder: give another folder")
-    target = folders[0] if export is None else export
+    damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
+    target = folders[0]
+    exported: list[Path] = []
+    if export is not None:
+        if export.resolve() in [folder.resolve() for folder in folders]:
+            raise InputError(f"--export {export} is the results folder: give another folder")
+        target = export
+        exported = write_export(export, finished_runs(records))
+        records = read_records(export)  # its report is what others will make of it
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
-    is_export = export is not None or any(
-        record.exported and record.folder == target for record in records
-    )
+    is_export = any(record.exported and record.folder == target for record in records)
     drawings: list[Drawing] = []
     for table in tables:
         redraw: Redraw = "everything" if is_export else "changes"
@@ -101,8 +105,6 @@ def write_report(
 
     page = write_page(target, tables, comparisons, records, blocks)
     drawn = [path for one in pictures for path in one.all_files()]
-    exported = [] if export is None else write_export(export, finished_runs(records))
-    damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
     if damaged:
         raise InputErrors(damaged)
     return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *exported]

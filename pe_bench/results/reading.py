@@ -1,6 +1,7 @@
 """Write rows of runs, read rows and records."""
 
 import csv
+import gzip
 import io
 import re
 from collections.abc import Iterable, Mapping
@@ -17,19 +18,32 @@ from pe_bench.system.files import slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
+PACKED_ROWS = "rows.csv.gz"  # beside it
 WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """What other JSON than a record raises."""
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Write a tidy CSV file, whole or not at all. None and nan become empty cells."""
+    """Write a tidy CSV file, whole or not at all. None and nan become empty cells.
+
+    It is compressed if its name ends in .gz.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         missing = {name: "" for name, value in row.items() if value is None or value != value}
         writer.writerow({**row, **missing})
-    write_atomic(path, text.getvalue())
+    content = text.getvalue().encode()
+    write_atomic(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def rows_path(record: RunRecord) -> Path:
+    """Return the file with the rows of a run; that of an export is compressed."""
+    assert record.folder is not None
+    if record.exported and not (record.folder / "rows.csv").exists():  # as earlier versions wrote
+        return record.folder / PACKED_ROWS
+    return record.folder / "rows.csv"
 
 
 def references_path(results: Path, task: str, settings_digest: str) -> Path:
@@ -193,8 +207,9 @@ def _names_of(record: RunRecord) -> list[str]:
 
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     """Return the rows of a run as its file has them, cell by cell."""
-    assert record.folder is not None
-    with (record.folder / "rows.csv").open(encoding="utf-8", newline="") as file:
+    path = rows_path(record)
+    unpack = gzip.open if path.suffix == ".gz" else open
+    with unpack(path, "rt", encoding="utf-8", newline="") as file:
         rows = [
             row
             for row in csv.DictReader(file)

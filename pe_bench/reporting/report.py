@@ -4,6 +4,7 @@ Runs are compared only under equal settings: one table for each combination of t
 protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
 """
 
+import signal
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -135,15 +136,19 @@ def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
     """Draw tables, in processes side by side where that is worth their start."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
         return [drawing() for drawing in drawings]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    # Ctrl-C is for this process alone, which then draws no more tables.
+    ignoring = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, ignoring)
+    try:
         begun = [pool.submit(drawing) for drawing in drawings]
-        try:
-            return [one.result() for one in begun]
-        except BrokenProcessPool:
-            raise SavingError(
-                f"one of {jobs} processes that draw was killed, as the kernel does where memory "
-                "runs out: report on fewer folders at once"
-            ) from None
+        return [one.result() for one in begun]
+    except BrokenProcessPool:
+        raise SavingError(
+            f"one of {jobs} processes that draw was killed, as the kernel does where memory "
+            "runs out: report on fewer folders at once"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _embed(table: Table, drawn: Pictures, overview: Path) -> str:

@@ -201,3 +201,28 @@ def test_out_of_memory_has_a_remedy(toy: Toy, tmp_path: Path) -> None:
     toy(encodings=("./large.py",))
     reason = record(tmp_path, "large.py")[0]["reason"]
     assert reason.startswith("MemoryError") and "a smaller --train.micro_batch" in reason
+
+
+WORKER = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from os import getpid
+from pe_bench.system.stopping import follow_parent
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, get_context("spawn"), follow_parent)
+    print(pool.submit(getpid).result(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WORKER)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        os.kill(worker, signal.SIGINT)  # this is its parent's to answer
+        parent.kill()
+        parent.communicate(timeout=60)  # the worker shares its output, which ends with both

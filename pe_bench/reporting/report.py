@@ -4,7 +4,6 @@ Runs are compared only under equal settings: one table for each combination of t
 protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
 """
 
-import signal
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +28,7 @@ from pe_bench.results.export import write_export
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import write_atomic
+from pe_bench.system.stopping import follow_parent
 
 Drawing = Callable[[], Pictures]
 MANY_TABLES = 4  # a process takes a second to start
@@ -136,9 +136,7 @@ def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
     """Draw tables, in processes side by side where that is worth their start."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
         return [drawing() for drawing in drawings]
-    # Ctrl-C is for this process alone, which then draws no more tables.
-    ignoring = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, ignoring)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), follow_parent)
     try:
         begun = [pool.submit(drawing) for drawing in drawings]
         return [one.result() for one in begun]

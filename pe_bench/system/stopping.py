@@ -1,6 +1,7 @@
 """Stop on a signal: cleanly on the first one, at once on a second."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
@@ -42,3 +43,19 @@ def stopping_cleanly() -> Iterator[list[signal.Signals]]:
         if not received:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def follow_parent() -> None:
+    """Let a process that `multiprocessing` has started leave Ctrl-C to its parent, and end with it.
+
+    A worker whose parent is gone would wait for its next task for ever.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        parent.join()
+        os._exit(LOST)
+
+    threading.Thread(target=watch, daemon=True).start()

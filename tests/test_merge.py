@@ -200,7 +200,7 @@ def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     references = {path.name for path in tmp_path.glob("references/*.csv")}
     assert references == {path.name for path in COMMITTED.glob("references/*.csv")}
     chosen = {path.stem for path in tmp_path.glob("tuning/flipflop/*.json")}
-    assert len(chosen) == len({run.encoding for run in merged})
+    assert len(chosen) == len({run.encoding for run in merged if run.task == "flipflop"})
     assert merge(COMMITTED, to=tmp_path) == 0
 
 

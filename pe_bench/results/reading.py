@@ -208,16 +208,26 @@ def _names_of(record: RunRecord) -> list[str]:
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     """Return the rows of a run as its file has them, cell by cell."""
     path = rows_path(record)
+    if record.exported:
+        own = _rows_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
+    else:
+        own = _read_lines(path)
+    return [{**row, "run": record.name} for row in own]
+
+
+@lru_cache(maxsize=8)
+def _rows_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[dict[str, str]]]:
+    """Return the rows of an export by run; `changed` is as in `_items_by_run`."""
+    found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in _read_lines(path):
+        found.setdefault((row["task"], row["encoding"], row["run"]), []).append(row)
+    return found
+
+
+def _read_lines(path: Path) -> list[dict[str, str]]:
     unpack = gzip.open if path.suffix == ".gz" else open
     with unpack(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if not record.exported or (row["task"], row["encoding"], row["run"]) == key_of(record)
-        ]
-    for row in rows:
-        row["run"] = record.name
-    return rows
+        return list(csv.DictReader(file))
 
 
 def read_run_items(record: RunRecord) -> list[Items]:

@@ -106,6 +106,7 @@ def show_learned_mean(column: NumberColumn, encoding: str) -> str:
 
 
 def show_share(learned: int, seeds: int) -> str:
+    """Return how many seeds have learned, with Wilson's interval of the share."""
     low, high = wilson(learned / seeds, seeds)
     return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
 

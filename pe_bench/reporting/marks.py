@@ -43,7 +43,7 @@ def error_bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.Data
     They are standard deviations over seeds, or, where no encoding has two, 95 % intervals over
     items, quartiles over repetitions where times are measured: one meaning in a picture.
     """
-    if _has_seeds(table):
+    if table.has_seeds:
         down = numbers["sd"]
         up = numbers["sd"]
         if percent:
@@ -53,10 +53,6 @@ def error_bars(table: Table, numbers: pd.DataFrame, *, percent: bool) -> pd.Data
         down = numbers["mean"] - numbers["ci_low"]
         up = numbers["ci_high"] - numbers["mean"]
     return pd.DataFrame([down, up])
-
-
-def _has_seeds(table: Table) -> bool:
-    return bool(table.scores["seeds"].max() > 1)
 
 
 def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
@@ -120,7 +116,7 @@ def legend_width(table: Table) -> float:
 
 def describe_bars(table: Table) -> str:
     """Return what error bars are."""
-    if _has_seeds(table):
+    if table.has_seeds:
         return "± sd over seeds"
     if table.about.measures_time:
         return "± quartiles"

@@ -102,7 +102,7 @@ def _describe_sizes(table: Table) -> list[str]:
 
 def _describe_spread(table: Table) -> str:
     """Return what stands behind a number."""
-    if (table.scores["seeds"] > 1).any():
+    if table.has_seeds:
         return "±: standard deviation over seeds."
     if table.about.measures_time:
         return "(a to b): quartiles over repetitions, beside their median."

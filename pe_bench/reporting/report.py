@@ -83,12 +83,11 @@ def write_report(
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
     is_export = any(record.exported and record.folder == target for record in records)
+    due: Redraw = "everything" if is_export else "changes"
     drawings: list[Drawing] = []
     for table in tables:
-        redraw: Redraw = "everything" if is_export else "changes"
-        if ran is not None and not is_among(table, ran):
-            redraw = "nothing"
-        beside = tables if table.about.measures_time else ()
+        redraw = due if ran is None or is_among(table, ran) else "nothing"
+        beside = tables if table.about.measures_time else ()  # others need not be sent along
         drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
     pictures = _draw(drawings, jobs)
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
@@ -136,6 +135,7 @@ def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
     """Draw tables, in processes side by side where that is worth their start."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
         return [drawing() for drawing in drawings]
+    jobs = min(jobs, len(drawings))  # all are started, used or not
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), follow_parent)
     try:
         begun = [pool.submit(drawing) for drawing in drawings]

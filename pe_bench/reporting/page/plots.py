@@ -8,13 +8,12 @@ from typing import Any
 import pandas as pd
 
 from pe_bench.reporting.maps import cells_of
-from pe_bench.reporting.marks import best_reference, trained_lengths
+from pe_bench.reporting.marks import LEAST_RANGE, best_reference, trained_lengths
 from pe_bench.reporting.scores import length_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
-LEAST_RANGE = 40.0  # of percentages
 DIGITS = 5  # of a number in a chart
 
 Chart = dict[str, Any]

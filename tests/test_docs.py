@@ -73,12 +73,19 @@ def commands(block: str) -> list[list[str]]:
     return [words[1:] for words in lines if words[:1] == ["pe-bench"]]
 
 
-def test_the_commands_of_the_readme_exist() -> None:
-    found = [words for block in blocks("README.md", "sh") for words in commands(block)]
-    assert len(found) > 15
+def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
+    pages = ["README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+    found = [words for page in pages for block in blocks(page, "sh") for words in commands(block)]
+    assert len(found) > 25
     for words in found:
         if "grid.toml" not in words:  # a file of the reader's own
             make_parser().parse(words)  # exits where one does not
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def decoder(spec: str, seed: int = 0) -> Decoder:
     return Decoder(SHAPE, plugins.load("encoding", spec).make)
 
 
+@pytest.mark.slow
 def test_one_training_serves_all(run: Any, tmp_path: Path) -> None:
     alone = scores(run("rope", "nope"))
     assert trained(tmp_path) == 2 * ["8x2@0", "8x2@1", "8x2@2"]

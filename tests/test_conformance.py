@@ -340,6 +340,7 @@ def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPat
 SOME = ("repeatable", "causal", "cache", "ragged", "backends")
 
 
+@pytest.mark.slow
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))

@@ -37,6 +37,7 @@ def cost(spec: str = "nope", **options: Any) -> training_cost.TrainingCost:
     return measure_training(plugins.load("encoding", spec).make, SHAPE, 96, **options)
 
 
+@pytest.mark.slow
 def test_products_and_parameters_are_those_of_the_formula() -> None:
     found = cost()
     norms = (2 * SHAPE.layers + 1) * SHAPE.width

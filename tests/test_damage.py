@@ -157,6 +157,7 @@ def test_rows_of_another_run_are_not_taken(toy: Toy, tmp_path: Path) -> None:
     assert (one / "a.csv").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_an_edit_taken_back_shows_the_first_numbers_again(toy: Toy, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     source = "from pe_bench.api import Encoding\n\nclass Mine(Encoding):\n    max_position = 100\n"

@@ -370,6 +370,7 @@ def test_a_report_of_times_says_what_they_are(report: Path) -> None:
     assert "attention (memory, × reference ↓)" in header
 
 
+@pytest.mark.slow
 def test_a_report_says_what_was_left_out(table: Table) -> None:
     first, second = (replace(record, notes=("eager: too slow",)) for record in table.records)
     lines = write_notes(replace(table, records=(first, second))).splitlines()

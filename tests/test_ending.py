@@ -49,6 +49,7 @@ def test_a_run_ends_with_its_report_and_what_comes_next(
     assert "\nnext: pe-bench compare alibi nope\n" in out
 
 
+@pytest.mark.slow
 def test_baselines_that_were_exported_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--encoding", "rope", "--no-report") == 0
     assert main(["export", "results/baselines"]) == 0
@@ -91,6 +92,7 @@ def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert "for tables and pictures: pe-bench report --results here\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "says"),
     [

@@ -34,6 +34,7 @@ def measured(page: ModuleType) -> tuple[str, str]:
     return page.compose(tables), page.draw(tables)[1]
 
 
+@pytest.mark.slow
 def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, str]) -> None:
     text, digest = measured
     found = re.findall(page.BETWEEN, README, re.DOTALL)

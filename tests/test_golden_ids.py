@@ -91,6 +91,7 @@ def test_published_draws_obey_the_same_rules_as_ours(golden: Any, key: str) -> N
     assert not torch.allclose(ours, decoder("rope")(tokens))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_draws_are_uniform_over_subsets(training: bool) -> None:
     pool, length, many = 6, 3, 6000

@@ -320,6 +320,7 @@ def gpu_first() -> Any:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of training without workers, of flex attention
 def test_the_first_minutes_on_a_gpu(
     gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -76,6 +76,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert "(3 seeds)" in out
 
 
+@pytest.mark.slow
 def test_the_time_is_that_of_earlier_runs(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "second.py").write_text(TASK)
     toy(encodings=("nope", "rope"))
@@ -183,6 +184,7 @@ def test_cells_that_share_a_training_stay_together() -> None:
         assert cell.skip or encoding == "e" or partner in titles
 
 
+@pytest.mark.slow
 def test_shares_run_what_they_are(toy: Toy, tmp_path: Path) -> None:
     assert toy("--shard", "1/2", "--seeds", "0-1", encodings=("nope", "rope"))[1].count("a") == 2
     done = set(rows(tmp_path / "results"))

@@ -27,6 +27,7 @@ def run_folder() -> Path:
     return record.folder
 
 
+@pytest.mark.slow
 def test_a_model_that_serves_all_subsets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(FLIPFLOP) == 0
     assert main(["checkpoint", "tape/flipflop:samples=5/0", "saved"]) == 0

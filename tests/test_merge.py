@@ -53,6 +53,7 @@ def test_two_folders_become_one(
     assert contents(Path("both")) == before
 
 
+@pytest.mark.slow
 def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     assert main(["export", "sent"]) == 0

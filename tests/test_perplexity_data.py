@@ -111,6 +111,7 @@ def test_ids_without_text(
     assert named.fingerprint == task.fingerprint and named.data_label.startswith("pg19-")
 
 
+@pytest.mark.slow
 def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_path: Path) -> None:
     """Each as if it were the test part of what is trained on; the headline is their mean."""
     root = tmp_path / "corpora"

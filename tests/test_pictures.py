@@ -145,6 +145,7 @@ def test_scores_of_parts(tmp_path: Path) -> None:
     assert set(legend_of(figure)) == {*LONG, "partly"}
 
 
+@pytest.mark.slow
 def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Path) -> None:
     names = [f"part{i}" for i in range(6)]
     rows = [Measurement(n, "bits", 1.0, 9, 0.1, length) for n in names for length in range(4, 41)]

@@ -60,6 +60,7 @@ def test_a_decoder_without_positions_sees_no_distance(
     assert level > 0.1 and all(value == pytest.approx(level, abs=1e-5) for value in found.values())
 
 
+@pytest.mark.slow
 def test_linear_biases_are_lines(
     task: Properties, without_positions: dict[tuple[int | None, int], float]
 ) -> None:
@@ -69,6 +70,7 @@ def test_linear_biases_are_lines(
         assert value == pytest.approx(flat - slope * distance, rel=1e-5, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_pairs_that_cannot_be_seen_do_not_count(
     task: Properties, without_positions: dict[tuple[int | None, int], float]
 ) -> None:

@@ -316,6 +316,7 @@ def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     runs = tmp_path / "elsewhere"
     put_seeds(runs, "rope", [50, 51, 49, 50.5, 52])

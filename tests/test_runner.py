@@ -141,6 +141,7 @@ class Drawing(Encoding):
 '''
 
 
+@pytest.mark.slow
 def test_evaluation_is_averaged_over_the_draws_of_an_encoding(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -433,6 +433,7 @@ def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) ->
     assert guessing[OOD, None].value < 15 > rows["constant answer"][OOD, None].value
 
 
+@pytest.mark.slow
 def test_real_data_have_references_too(stage: Stage, given: Path) -> None:
     references = stage(data={"": given}).task.references()
     for rows in references.values():

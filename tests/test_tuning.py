@@ -138,6 +138,7 @@ def test_held_out_draws_are_of_a_seed_of_their_own(toy: Toy, tmp_path: Path) -> 
     assert {*seeds} == {"0", "1000", str(HELD_OUT_SEED)}
 
 
+@pytest.mark.slow
 def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
     toy("--tune")
     assert toy("--tune") == (0, [])

@@ -13,7 +13,7 @@ from helpers import KINDS, some_slow
 from torch import Tensor
 
 from pe_bench.checks import encodings as module
-from pe_bench.checks.depth import describe_missing_layers, find_unlike_layers
+from pe_bench.checks.depth import Depths, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.kernels import compare_kernels
@@ -419,7 +419,7 @@ def test_growing_logits_are_told_how_to_declare_it(write: Any) -> None:
 def test_layers_that_a_small_model_lacks(write: Any, every: int, first: int) -> None:
     plugin = plugins.load("encoding", f"{write(LOG_TEMPERATURE)}:every={every}")
     for layers in {1, first, first + 1, 13}:
-        note = describe_missing_layers(plugin.make, replace(CONFIG, layers=layers))
+        note = Depths().describe_missing_layers(plugin, replace(CONFIG, layers=layers))
         assert (note is not None) == (layers <= first)
         if note:
             assert f"this model has {layers}" in note and f"--model.layers to {first + 1}" in note
@@ -443,10 +443,10 @@ def test_a_run_says_which_layers_its_model_lacks(
 
 @pytest.mark.parametrize("name", some_slow(plugins.names("encoding"), [*KINDS, "repo"]))
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
-    make = plugins.load("encoding", name).make
-    assert describe_missing_layers(make, replace(CONFIG, layers=2)) is None
+    plugin = plugins.load("encoding", name)
+    assert Depths().describe_missing_layers(plugin, replace(CONFIG, layers=2)) is None
     unlike = [1, 2, 3] if name == "repo" else []  # a share of the layers, the lowest, is RoPE's
-    assert find_unlike_layers(make, replace(CONFIG, layers=4)) == unlike
+    assert find_unlike_layers(plugin.make, replace(CONFIG, layers=4)) == unlike
 
 
 @pytest.mark.slow

@@ -12,30 +12,45 @@ from pe_bench.decoder.block import Block, Context
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
+from pe_bench.registry.plugins import Plugin
 
 DEEP = 16  # layers of the model whose layers are compared
 TOKENS = 12
 TOLERANCE = 1e-9  # relative, in float64
 
 
-def describe_missing_layers(make_encoding: MakeEncoding, config: ModelConfig) -> str | None:
-    """Return a sentence if an encoding treats layers differently, but in deeper models only.
+class Depths:
+    """Finds encodings that treat layers differently, but in deeper models only.
 
-    An encoding of every fourth layer does nothing to a model of three.
-
-    Args:
-        make_encoding: makes one for a layer.
-        config: the model's shape.
+    An encoding of every fourth layer does nothing to a model of three. Models of one width share
+    what was tried: which layers differ depends neither on the vocabulary nor on lengths.
     """
-    if config.layers >= DEEP:
-        return None
-    deep = find_unlike_layers(make_encoding, replace(config, layers=DEEP))
-    if not deep or find_unlike_layers(make_encoding, config):
-        return None
-    return (
-        f"{describe_unlike(deep)}, but this model has {config.layers} and its layers are alike: "
-        f"set --model.layers to {deep[0] + 1} or more"
-    )
+
+    def __init__(self) -> None:
+        self._unlike: dict[tuple[str, int, int, int], list[int]] = {}
+
+    def describe_missing_layers(self, encoding: Plugin, config: ModelConfig) -> str | None:
+        """Return a sentence if layers that differ in a deep model are alike in this one.
+
+        Args:
+            encoding: the encoding.
+            config: the model's shape.
+        """
+        if config.layers >= DEEP:
+            return None
+        deep = self._find_unlike_deep(encoding, config)
+        if not deep or find_unlike_layers(encoding.make, config):
+            return None
+        return (
+            f"{describe_unlike(deep)}, but this model has {config.layers} and its layers are "
+            f"alike: set --model.layers to {deep[0] + 1} or more"
+        )
+
+    def _find_unlike_deep(self, encoding: Plugin, config: ModelConfig) -> list[int]:
+        key = (encoding.label, config.heads, config.kv_heads, config.width)
+        if key not in self._unlike:
+            self._unlike[key] = find_unlike_layers(encoding.make, replace(config, layers=DEEP))
+        return self._unlike[key]
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -75,6 +76,7 @@ def _bytes_per_parameter(task: ResolvedTask, precision: str, shards: int) -> flo
     return 2 if precision == "bf16" else 4
 
 
+@cache
 def decoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters of a decoder without positions."""
     with torch.device("meta"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pe_bench.checks.depth import describe_missing_layers
+from pe_bench.checks.depth import Depths
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
@@ -119,13 +119,15 @@ def make_plan(
     loaded = _load(encodings, problems, complete)
     conditions = find_conditions(device)
     resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan, shape)]
+    depths = Depths()
     if origin:
         resolved = _go_on(resolved, origin, options, problems)
     for task in resolved:
         fitting = [adapt(e, origin, task) for e in loaded] if origin else loaded
         pairs = _pair(task, fitting, device, options.precision, shards, problems)
         if not problems.titles:
-            plan.notes += _depth_notes(task, [encoding for encoding, skip in pairs if not skip])
+            fit = [encoding for encoding, skip in pairs if not skip]
+            plan.notes += _depth_notes(task, fit, depths)
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
                 run = make_run(options, task, encoding, seed, results, device)
@@ -335,12 +337,12 @@ def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | N
         return None  # a crash: the run itself records it, and the others go on
 
 
-def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
+def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin], depths: Depths) -> list[str]:
     """Return a sentence for each encoding that differs by layer in deeper models only."""
     notes = []
     for encoding in encodings:
         try:
-            note = describe_missing_layers(encoding.make, task.model)
+            note = depths.describe_missing_layers(encoding, task.model)
         except CRASHES:  # a crash: the run itself records it
             continue
         if note:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.decoder.logits import LogitTerms, unmasked_logits
+from pe_bench.positions import Positions, at_queries
 
 LOGITS = 2**22
 """Logits of a block, about. Fewer keep the matrix units waiting, more leave the caches."""
@@ -154,11 +155,29 @@ class QueryBlock:
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
             own = replace(own, by_distance=None, bias=lambda _: by_distance[None, :, distance])
-        return unmasked_logits(q, k, own, falling=True)
+        if separable is None or terms.rewrite is not None:
+            return unmasked_logits(q, k, own, falling=True)
+        scores = unmasked_logits(q, k, replace(own, separable=None), falling=True)
+        return self._add_difference_(scores, separable, positions)
+
+    def _add_difference_(self, scores: Tensor, c: Tensor, positions: Positions | None) -> Tensor:
+        """Add c_i - c_j, (B or 1, H, s), to logits, (B, H, t, s), in place.
+
+        Both are counted from the block's last query on, so that float32 holds them where they
+        matter, and no matrix of them is made.
+        """
+        index = self.queries[None] if positions is None else positions.index  # (B or 1, t)
+        at_query = at_queries(c[..., None], index)  # (B or 1, H, t, 1)
+        last = at_query[..., :1, :].detach()  # (B or 1, H, 1, 1)
+        scores += (at_query - last).to(scores.dtype)
+        scores += (last - c[..., None, :]).to(scores.dtype)
+        return scores
 
     def mask_(self, scores: Tensor) -> Tensor:
         """Change logits without a graph, (B, H, t, s), to -inf where no query may look."""
-        scores[..., self.seen :].masked_fill_(self.hidden, -torch.inf)
+        # All heads share the mask, and this takes a seventh of masked_fill_'s time.
+        most = torch.where(self.hidden, -torch.inf, torch.inf)  # (B or 1, 1, t, s - seen)
+        scores[..., self.seen :].clamp_max_(most)
         return scores
 
 

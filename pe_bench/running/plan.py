@@ -4,18 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
-
 from pe_bench.checks.depth import Depths
 from pe_bench.config import ModelConfig
-from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.running.adaptation import adapt, go_on
 from pe_bench.running.conditions import find_conditions
-from pe_bench.running.memory import check_encoding_fits, check_task_fits
-from pe_bench.running.methods import check_method
+from pe_bench.running.fitting import describe_depths, reason_to_skip
+from pe_bench.running.memory import check_task_fits
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import Pretrained, load_origin, options_from
 from pe_bench.running.resolve import ResolvedTask, check_used, resolve
@@ -119,15 +116,15 @@ def make_plan(
     loaded = _load(encodings, problems, complete)
     conditions = find_conditions(device)
     resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan, shape)]
-    depths = Depths()
     if origin:
         resolved = _go_on(resolved, origin, options, problems)
+    depths = Depths()
     for task in resolved:
         fitting = [adapt(e, origin, task) for e in loaded] if origin else loaded
         pairs = _pair(task, fitting, device, options.precision, shards, problems)
         if not problems.titles:
             fit = [encoding for encoding, skip in pairs if not skip]
-            plan.notes += _depth_notes(task, fit, depths)
+            plan.notes += describe_depths(task, fit, depths)
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
                 run = make_run(options, task, encoding, seed, results, device)
@@ -209,7 +206,7 @@ def _go_on(
     found = []
     for task in tasks:
         try:
-            reason = _reason_to_skip(origin, task, fits=True)
+            reason = reason_to_skip(origin, task, fits=True)
             if reason and not isinstance(origin, Pretrained):
                 raise InputError(f"{origin.label} cannot be trained there: {reason}")
             found.append(go_on(task, origin, options))
@@ -285,7 +282,7 @@ def _pair(
     pairs = []
     for encoding in encodings:
         try:
-            pairs.append((encoding, _reason_to_skip(encoding, task, fits)))
+            pairs.append((encoding, reason_to_skip(encoding, task, fits)))
         except InputError as error:
             problems.add(f"{encoding.label} on {task.label}", error)
     return pairs
@@ -313,63 +310,3 @@ def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
                 f"{other.file} and {plugin.file} have the same name '{name}' in tables: rename one"
                 + (", or give its class another `name`" if plugin.kind == "encoding" else "")
             )
-
-
-def _reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | None:
-    """Return why the task cannot be run with the encoding, None if it can.
-
-    An encoding that refuses a task under its default options is made for other tasks; where the
-    defaults would do, an option is wrong.
-
-    Raises:
-        InputError: an option is wrong.
-    """
-    try:
-        instance = _instance(encoding, task, fits)
-        check_encoding_fits(instance, encoding, task)
-        check_method(instance, task.train)
-        return task.task.skip(instance)
-    except InputError as error:
-        if encoding.options and _builds(encoding.without_options(), task, fits):
-            raise
-        return str(error)
-    except CRASHES:
-        return None  # a crash: the run itself records it, and the others go on
-
-
-def _depth_notes(task: ResolvedTask, encodings: Sequence[Plugin], depths: Depths) -> list[str]:
-    """Return a sentence for each encoding that differs by layer in deeper models only."""
-    notes = []
-    for encoding in encodings:
-        try:
-            note = depths.describe_missing_layers(encoding, task.model)
-        except CRASHES:  # a crash: the run itself records it
-            continue
-        if note:
-            notes.append(f"{encoding.label} on {task.label}: {note}")
-    return notes
-
-
-def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
-    """Return the encoding without memory for its weights, where it can be built like that.
-
-    Args:
-        fits: whether the task's model fits into memory; else nothing is built with memory.
-    """
-    try:
-        with torch.device("meta"):
-            return task.make_encoding(encoding)
-    except InputError:
-        raise
-    except CRASHES:
-        if not fits:
-            raise
-        return task.make_encoding(encoding)
-
-
-def _builds(encoding: Plugin, task: ResolvedTask, fits: bool) -> bool:
-    try:
-        _instance(encoding, task, fits)
-    except CRASHES:
-        return False
-    return True

@@ -108,6 +108,7 @@ def test_one_training_serves_all(run: Any, tmp_path: Path) -> None:
     assert found["rope -> rope:scaling=pi,factor=4"] != alone["rope"]
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_other_batches(run: Any, tmp_path: Path) -> None:
     zero = scores(run("rope", origin="rope"))
     longer = run("rope", origin="rope", adapt={"steps": 2, "length": 16, "batch_size": 3})
@@ -120,6 +121,7 @@ def test_training_goes_on_with_other_batches(run: Any, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_rows_of_another_origin_are_in_another_table(run: Any) -> None:
     tables = {
         run("rope")["settings"].item(),
@@ -195,6 +197,7 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", some_slow(BEGIN, ["longlora"]))
 def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     if "lora" in method:
@@ -204,6 +207,7 @@ def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     assert list(still.values()) == pytest.approx([found["rope -> rope"]], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", some_slow(["full", "lora", "longlora"], ["lora"]))
 def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str

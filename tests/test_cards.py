@@ -45,6 +45,7 @@ def test_every_encoding_has_a_line() -> None:
     assert [line[0] for line in lines] == NAMES
 
 
+@pytest.mark.slow
 def test_the_brief_table_fits_a_terminal() -> None:
     longest = max(NAMES, key=len)
     head, *lines = table(["abacus", "kerple", "tape", longest], wide=False).splitlines()

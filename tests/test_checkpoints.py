@@ -93,6 +93,7 @@ class Attack:
         return os.mkdir, (str(self.folder),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", some_slow(["resume.ckpt", "resume.safetensors", "final.pt"], ["resume.ckpt"])
 )
@@ -129,6 +130,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", some_slow(DAMAGE, everyday=("half", "one byte")))
 @pytest.mark.parametrize("name", ["resume", "final"])
 def test_what_is_damaged_is_set_aside_and_trained_again(

@@ -239,6 +239,7 @@ def test_standings_and_correlations() -> None:
     assert smallest_correlation(3) == np.inf and 0.7 < smallest_correlation(7) < 0.8
 
 
+@pytest.mark.slow
 def test_intervals_of_standings_hold_the_truth() -> None:
     rng = np.random.default_rng(0)
     truth = np.linspace(0.3, 0.7, 5)
@@ -286,6 +287,7 @@ def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[s
     assert low < min(ends) and max(ends) < high
 
 
+@pytest.mark.slow
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "picture.png"
     command = ["compare", "good", "plain", "--results", str(small)]

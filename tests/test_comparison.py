@@ -171,6 +171,7 @@ def test_ranks_and_groups() -> None:
     assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
 
 
+@pytest.mark.slow
 def test_a_large_table_takes_seconds() -> None:
     rng = RNG(0)
     runs = []

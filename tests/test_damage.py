@@ -115,6 +115,7 @@ def test_a_damaged_run_hurts_no_other(
 TYPES = ['"seed": "zero"', '"costs": 5', '"environment": []', '"subsets": 3', '"headline": "x"']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", some_slow(TYPES, everyday=TYPES[:1]))
 def test_a_record_of_wrong_types_is_damaged(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str
@@ -175,6 +176,7 @@ def _started(folder: Path) -> float:
     return (folder / "subsets" / "a.csv").stat().st_mtime
 
 
+@pytest.mark.slow
 def test_time_and_memory_are_those_of_all_calls(toy: Toy, tmp_path: Path) -> None:
     toy("--subsets", "a")
     first, folder = record(tmp_path)

@@ -392,6 +392,7 @@ def test_a_report_of_times_has_pictures(report: Path) -> None:
     assert len(pictures) == 2 and pictures[0].stem.endswith("-quality")
 
 
+@pytest.mark.slow
 def test_lines_are_logarithmic_and_that_of_the_reference_is_bold(table: Table) -> None:
     widths = {}
     figure = draw_curves(table, "alibi")

@@ -31,6 +31,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_report_and_what_comes_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -123,6 +123,7 @@ def test_scrolls_are_read_with_its_tokenizer(checkpoint: Path, tmp_path: Path) -
     assert row["metric"] == "f1" and row["encoding"].startswith("tiny-of-ours -> rope [1 step")
 
 
+@pytest.mark.slow
 def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_low_rank_goes_on_from_it(run: Any) -> None:
     assert scores(run("tape", adapt=adapt)) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -178,6 +180,7 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
         run("rope", origin=str(copy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", some_slow(METHODS, everyday=["lora"]))
 @pytest.mark.parametrize("interrupted", some_slow([False, True], everyday=[True]))
 def test_a_phase_keeps_what_it_trains_alone(

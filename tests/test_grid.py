@@ -56,6 +56,7 @@ def rows(folder: Path) -> dict[str, bytes]:
 # The plan.
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_plan_and_does_nothing(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,6 +359,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
 # Two commands.
 
 
+@pytest.mark.slow
 def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

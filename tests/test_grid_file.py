@@ -101,6 +101,7 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "absent.toml cannot be read (No such file or directory)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_file_is_run(toy: Toy, tmp_path: Path) -> None:
     grid = "encoding = 'nope'\ntask = './toy.py'\nseeds = [0, 1]\n[train]\nsteps = 1\n"
     toy("--train.steps", "1")

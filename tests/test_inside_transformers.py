@@ -110,6 +110,7 @@ def test_parameters_are_shared() -> None:
     assert own == theirs and model.training
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("beams", [1, 3])

@@ -35,6 +35,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {f"{path.relative_to(folder)}": path.read_bytes() for path in files if path.suffix}
 
 
+@pytest.mark.slow
 def test_two_folders_become_one(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_what_is_damaged_is_left_out(
     assert len(read_records(Path("there"))) == 1
 
 
+@pytest.mark.slow
 def test_what_has_failed_comes_along_until_it_is_done(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

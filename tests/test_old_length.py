@@ -89,6 +89,7 @@ def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
     assert sorted(shown) == ["+0.500", "–"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "subset", "metric"),
     [

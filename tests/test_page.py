@@ -134,6 +134,7 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert page.tags.count("script") == read_page(tmp_path / "plain").tags.count("script") == 6
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
     put_tasks(tmp_path)
     first = make_page(tmp_path).read_bytes()

@@ -219,6 +219,7 @@ def test_the_two_definitions_and_the_curves_agree_where_they_must(
     assert found["test", "bits_per_byte", 64][1] == pytest.approx(mean, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "stride"), [("strict", 3), ("paper", 3), ("paper", 1), ("paper", None)]
 )

@@ -75,6 +75,7 @@ def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: 
     assert legend_of(draw_curves(table)) == ["alibi", "t5"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
@@ -160,6 +161,7 @@ def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Pa
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_heatmaps(tmp_path: Path) -> None:
     """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
@@ -260,6 +262,7 @@ def test_code_that_draws_makes_pictures_due(
     pictures._code.cache_clear()
 
 
+@pytest.mark.slow
 def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
     """By rank, all others in grey behind each; lengths and marks as with few."""
     names = [f"rope:base={base}" for base in range(1, 11)]

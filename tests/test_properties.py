@@ -49,6 +49,7 @@ def logits(task: Properties, encoding: type[Encoding]) -> dict[tuple[int | None,
     return {(row.length, int(row.second_axis)): row.value for row in rows}
 
 
+@pytest.mark.slow
 def test_a_decoder_without_positions_sees_no_distance(
     without_positions: dict[tuple[int | None, int], float],
 ) -> None:

@@ -167,6 +167,7 @@ def put(root: Path, task: str, encoding: str, settings: str = "5e77") -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_report_keeps_published_and_measured_apart(tmp_path: Path) -> None:
     folders = [
         put(tmp_path, "scrolls", "rope"),

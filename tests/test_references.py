@@ -46,6 +46,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
     return row.subset, row.metric, row.length, row.second_axis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_slow(TASKS, ("addition", "copying", "mqar", "ruler")))
 def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
     task = make_task(TASKS[name], tmp_path, samples=2)

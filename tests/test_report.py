@@ -251,6 +251,7 @@ def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
     assert f"Differs from other tables of this title in: source={'a' * 80}.\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
@@ -393,6 +394,7 @@ def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
     assert r"TypeError: \<class 'x'\> \| \<b\>" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_a_report_that_cannot_be_saved_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -77,6 +77,7 @@ def test_a_row_that_is_missing(
     assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
 
 
+@pytest.mark.slow
 def test_an_edited_encoding_is_named(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_tuned_run_keeps_its_learning_rate(
     assert "tune: lr" not in out and "are the same, digit by digit" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--adapt.steps", "2", "--adapt.lr", "0.01"]])
 def test_a_run_that_went_on_from_another(
     toy: Toy, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -365,6 +365,7 @@ def test_parts_can_be_chosen_and_added_later(toy: Toy) -> None:
     assert toy()[1] == ["a"]
 
 
+@pytest.mark.slow
 def test_an_edited_encoding_is_a_new_run(toy: Toy, tmp_path: Path) -> None:
     mine = tmp_path / "short.py"
     mine.write_text(TABLE.replace("= 10", "= 100"))
@@ -377,6 +378,7 @@ def test_an_edited_encoding_is_a_new_run(toy: Toy, tmp_path: Path) -> None:
     assert len({record["encoding_version"] for record in records}) == 2
 
 
+@pytest.mark.slow
 def test_an_override_is_another_run(toy: Toy, tmp_path: Path) -> None:
     toy()
     assert toy("--train.lr", "0.5")[1] == ["batch", "batch", "a", "b"]

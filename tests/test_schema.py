@@ -32,6 +32,7 @@ def test_every_record_says_its_schema(toy: Toy, tmp_path: Path) -> None:
     assert record(tmp_path)[0]["schema"] == SCHEMA
 
 
+@pytest.mark.slow
 def test_a_later_run_is_refused_and_stays_as_it_is(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_later_run_is_refused_and_stays_as_it_is(
     assert path.read_bytes() == before and not list(path.parent.glob("*.damaged*"))
 
 
+@pytest.mark.slow
 def test_a_later_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path / "here", "rope", [SCORE, *CURVE])
     there = tmp_path / "there"

@@ -197,6 +197,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
     check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
 
 
+@pytest.mark.slow
 def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) -> None:
     made = stage("scrolls:items=6,summary_tokens=4", data={"": given})
     found = made.task.evaluate(untrained(made), "qmsum", 0, Journal(tmp_path / "j"))
@@ -280,6 +281,7 @@ def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         stage(preset="small")
 
 
+@pytest.mark.slow
 def test_the_start_has_options_of_its_own(stage: Stage, given: Path, tmp_path: Path) -> None:
     """A label for each start, whatever the order of its options; what is measured is the same."""
     (tmp_path / "texts").mkdir()
@@ -316,6 +318,7 @@ def test_real_documents(stage: Stage, real_documents: Path) -> None:
     assert set(cases) == set(task.subsets)
 
 
+@pytest.mark.slow
 def test_other_presets_read_the_archives_of_the_hub(
     stage: Stage, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,6 +444,7 @@ def test_real_data_have_references_too(stage: Stage, given: Path) -> None:
         assert {row.subset for row in rows} == {*SUBSETS, "all"}
 
 
+@pytest.mark.slow
 def test_titles_say_how_much_is_read_and_what_can_be_scored(stage: Stage, given: Path) -> None:
     whole = stage(data={"": given}, train={"length": 2000}).task
     assert {view.title for view in whole.views} == {""}

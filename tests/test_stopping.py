@@ -114,6 +114,7 @@ def closed_pipe() -> int:
     return writing
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_demotes_no_result(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,12 +196,14 @@ def test_shipped_tasks(name: str, cache_folder: Path) -> None:
     assert findings(name, cache_folder) == {}
 
 
+@pytest.mark.slow
 def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
     """Copying a list of one symbol is trained and measured: there are but few such lists."""
     subject = TaskSubject(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
     assert examine(subject)["apart"].status == "ok"
 
 
+@pytest.mark.slow
 def test_the_command_tells_kinds_apart(
     write: Any,
     tmp_path: Path,

@@ -91,6 +91,7 @@ def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
     assert set(ids[:, 0].tolist()) == {0, 1, 2, 3}  # 3 puts the last id at 6
 
 
+@pytest.mark.slow
 def test_random_ids_ascend_below_the_limit() -> None:
     ids = noted(200, train_positions="random", max_train_position=6)
     assert (ids.diff(dim=1) > 0).all() and ids.min() == 0 and ids.max() == 5

@@ -160,6 +160,7 @@ def test_an_interrupted_search_goes_on(
     assert [*before[:-1], *after] == ["1e-3 1000", "3e-3 1000", "1e-2 1000", "1e-2 0"]
 
 
+@pytest.mark.slow
 def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
     code, trained = toy("--tune", "--tune.lr", "1e30", "1e-4", "--train.steps", "9")
     assert code == 0 and trained == ["1e-4 1000", "1e30 1000", "1e-4 0"]
@@ -194,6 +195,7 @@ def test_encodings_share_a_table_and_tuned_ones_none_with_others(
         assert f"{name} {rate}" in printed  # the run's own table says it too
 
 
+@pytest.mark.slow
 def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(EACH)
     code, trained = toy("--tune", "--tune.lr", "1e-3", "1e-2")
@@ -230,6 +232,7 @@ def test_bad_input(
     assert says in errors and len(errors.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_from_python(toy: Toy, tmp_path: Path) -> None:
     frame = pe_bench.run("nope", "./toy.py", tune=True)
     assert len(frame) and kept(tmp_path)["rates"] == RATES
@@ -243,6 +246,7 @@ FEW_ROWS = ("multi-addition", "multiplication", "posgen")
 TUNED = ("addition", "copying", "mqar", "passkey", "perplexity", "scrolls")  # every day
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_slow(plugins.names("task"), TUNED))
 def test_held_out_batches_are_like_training_and_no_part_of_it(
     name: str, tmp_path: Path, cache_folder: Path

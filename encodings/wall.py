@@ -72,7 +72,7 @@ class Wall(Encoding):
             return None
         return positions.features[..., -1]  # (B, H, S)
 
-    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+    def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         assert positions.features is not None  # `token_features` made them
         assert positions.query_features is not None
         dim = q.shape[-1]
@@ -93,9 +93,7 @@ class Wall(Encoding):
         near = _pick(k, number) * between.clamp(max=0).exp() @ q[..., None]  # (B, H, T, chunk, 1)
         own = torch.arange(k.shape[2], device=q.device) == number[..., None]  # (B or 1, T, N)
         logits = torch.where(own[:, None, ..., None], near.mT, far)  # (B, H, T, N, chunk)
-        logits = logits.flatten(3)[..., :keys]  # (B, H, T, S)
-        bias = self.bias_matrix(positions)
-        return logits if bias is None else logits + bias.to(logits.dtype)
+        return logits.flatten(3)[..., :keys]  # (B, H, T, S)
 
 
 def _chunks(per_key: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ return the same; the engine casts to the model's type last. Parameters stay floa
 `model.bfloat16()`. Published runs have lost most of their positions to bfloat16; here they cannot.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -160,11 +161,21 @@ class Encoding(nn.Module):
         """
         return None
 
-    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        """Return other logits (B, H, T, S). Overriding it rules out fused kernels.
+    def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        """Return what takes the place of q k^T / sqrt(D), (B, H, T, S).
 
-        Where T x S is large, it is called for some of the queries and the keys that they may look
-        at, and again for the gradient. It may read parameters, `positions` and nothing else.
+        Overriding it rules out fused kernels. Biases are added to it. Where T x S is large, it is
+        called for some of the queries and the keys that they may look at, and again for the
+        gradient. It may read parameters, `positions` and nothing else.
+
+        Args:
+            q: (B, H, T, D), after `transform_qk`.
+            k: (B, H, S, D), after `transform_qk`.
+        """
+        return q @ k.mT / math.sqrt(q.shape[-1])
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        """Return other logits (B, H, T, S). Called as `product`, which it follows.
 
         Args:
             scores: (B, H, T, S), divided, with both biases added, before the causal mask.

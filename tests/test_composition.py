@@ -145,6 +145,10 @@ class Noting(StatefulEncoding):
     def bias(self, positions: Positions) -> None:
         self.note("bias", positions)
 
+    def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        self.note("product", positions)
+        return q @ k.mT
+
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         self.note("rewrite_logits", positions)
         return scores
@@ -172,7 +176,7 @@ def test_the_base_sees_one_id_per_token(given: bool) -> None:
     model(tokens[:, 4:], cache, positions=ids)
     assert isinstance(model.encoding, Adding) and isinstance(model.encoding.base, Noting)
     seen = model.encoding.base.seen
-    assert len(seen) == 2 * 7
+    assert len(seen) == 2 * 8
     for where, positions in seen.items():
         whole = where.endswith("key")
         assert torch.equal(positions, everything if whole else everything[:, 4:]), where

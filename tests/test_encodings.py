@@ -72,6 +72,7 @@ def test_what_shipped_encodings_claim() -> None:
         "sinusoidal",
     }
     assert {n for n, e in loaded.items() if e.max_position} == {"learned", "randpe", "xpos"}
+    assert {n for n, e in loaded.items() if e.overrides("product")} == {"path", "wall"}
     assert {n for n, e in loaded.items() if e.overrides("rewrite_logits")} == {
         "cope",
         "dape",
@@ -80,13 +81,11 @@ def test_what_shipped_encodings_claim() -> None:
         "grape-a",
         "grape-ap",
         "lm-infinite",
-        "path",
         "rerope",
         "self-extend",
         "stick-breaking",
         "streaming-llm",
         "string-rope",
-        "wall",
     }
     stateful = {n: e for n, e in loaded.items() if e.overrides("prepare")}
     assert stateful.keys() == {"tape", "tape-ablations"}

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.logits import LogitTerms, attention_logits
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -23,6 +25,7 @@ from pe_bench.encodings.fox import FoX
 from pe_bench.encodings.path import PaTH
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.visibility import Visibility
 
 Open = Callable[[str], Any]
 SHAPE = ModelConfig(heads=2, width=16, init_std=0.5)
@@ -39,13 +42,21 @@ def at(
 def rewriting(
     encoding: Encoding, features: Tensor | None = None, index: Tensor | None = None
 ) -> LogitTerms:
-    """The `rewrite_logits` hook as attention takes it."""
+    """The hook `product` or `rewrite_logits` as attention takes it."""
 
-    def hook(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        given = at(q.shape[2], k.shape[2], features, index)
-        return encoding.rewrite_logits(scores, q, k, given)
+    def given(q: Tensor, k: Tensor) -> Positions:
+        return at(q.shape[2], k.shape[2], features, index)
 
-    return LogitTerms(at(0, 0, features, index), rewrite=hook)
+    def product(q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        return encoding.product(q, k, given(q, k))
+
+    def rewrite(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        return encoding.rewrite_logits(scores, q, k, given(q, k))
+
+    terms = LogitTerms(at(0, 0, features, index))
+    if encoding.overrides("product"):
+        return replace(terms, product=product)
+    return replace(terms, rewrite=rewrite)
 
 
 def features_of(encoding: Encoding, x: Tensor) -> Tensor | None:
@@ -178,7 +189,10 @@ def path_by_definition(encoding: PaTH, x: Tensor, q: Tensor, k: Tensor) -> Tenso
     return logits.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
 
 
-def test_path_is_its_definition_with_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_path_is_its_definition_with_gradients(
+    consecutive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(path, "CHUNK", 8)  # three chunks, the last one in part
     torch.manual_seed(0)
     encoding = PaTH(SHAPE, rank=3).double()
@@ -186,8 +200,9 @@ def test_path_is_its_definition_with_gradients(monkeypatch: pytest.MonkeyPatch) 
     q, k = random(1, 2, 20, 8, seed=1), random(1, 2, 20, 8, seed=2)
     inputs = [t.requires_grad_() for t in (x, q, k)] + list(encoding.parameters())
     features = scanned(encoding, x)
+    index = None if consecutive else torch.arange(20)[None]
     results = (
-        attention_logits(q, k, rewriting(encoding, features)),
+        attention_logits(q, k, rewriting(encoding, features, index)),
         path_by_definition(encoding, x, q, k),
     )
     torch.testing.assert_close(*results, rtol=0, atol=1e-12)
@@ -197,26 +212,48 @@ def test_path_is_its_definition_with_gradients(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("window", [None, 30])
+@pytest.mark.parametrize("tokens", [45, 50])
+def test_path_in_blocks_is_the_same(
+    tokens: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries of a block are consecutive; a chunk begins with the first, wherever that is."""
+    monkeypatch.setattr(path, "CHUNK", 8)
+    monkeypatch.setattr(blocked, "MAX_QUERIES", 20)
+    torch.manual_seed(0)
+    layer = AttentionLayer(SHAPE, PaTH).double()
+    layer.encoding.visible = Visibility(window)
+    results = []
+    for backend in ("eager", "blocked"):
+        x = random(1, tokens, 16).requires_grad_()
+        out, _ = layer.attend(x, backend=backend)
+        inputs = [x, *layer.parameters()]
+        results.append([out, *torch.autograd.grad((out * random(*out.shape)).sum(), inputs)])
+    torch.testing.assert_close(*results, rtol=0, atol=1e-12)
+
+
 @torch.no_grad()
+@pytest.mark.parametrize("consecutive", [True, False])
 @pytest.mark.parametrize(("spread", "tolerance"), [(1.0, 2e-6), (0.05, 3e-5)])
-def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float) -> None:
+def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float, consecutive: bool) -> None:
     """Measured: 6e-7 for random w; 5e-6 (Xeon) or 1.2e-5 (EPYC) if they nearly coincide."""
     encoding, length = PaTH(ModelConfig(heads=1, width=64)), 2048
     common = 0 if spread == 1 else random(1, 1, 1, 64)
     w = F.normalize(common + spread * random(1, 1, length, 64, seed=1), dim=-1)
     beta = 2 * random(1, 1, length, 1, seed=2).sigmoid() if spread == 1 else 1.99
     beta = torch.zeros_like(w[..., :1]) + beta
-    last = torch.arange(length - 200, length)[None]  # the longest ways
+    places = range(length - 200, length)  # the longest ways
     q, k = (random(1, 1, n, 64, seed=n).float() for n in (200, length))
     logits = []
     for dtype in (torch.float32, torch.float64):
         rounded = w.float().to(dtype)
         features = torch.cat([rounded, beta.float().to(dtype)], dim=-1)
-        terms = rewriting(encoding, features, last)
-        logits.append(attention_logits(q.to(dtype), k.to(dtype), terms))
+        positions = at(200, length, features, torch.tensor([*places])[None])
+        positions = replace(positions, places=places if consecutive else None)
+        logits.append(encoding.product(q.to(dtype), k.to(dtype), positions))
     single, double = logits
-    seen = double.isfinite()
-    error = (single - double)[seen].abs().max() / double[seen].abs().max()
+    seen = torch.ones(200, length, dtype=torch.bool).tril(length - 200)
+    error = (single - double)[..., seen].abs().max() / double[..., seen].abs().max()
     assert 1e-8 < error < tolerance
 
 

@@ -219,7 +219,7 @@ def test_wall_is_its_definition_with_gradients(
     fade = fade.masked_fill(torch.ones(15, 15).triu(1).bool()[..., None], -torch.inf)
     products = q[:, :, :, None] * k[:, :, None] * fade[..., :4].exp()
     expected = visible(products.sum(-1) / 2 + fade[..., 4])
-    made = encoding.rewrite_logits(q @ k.mT, q, k, at(15, encoding.scan_features(gates)))
+    made = attention_logits(q, k, terms_of(encoding, 15, encoding.scan_features(gates)))
     gradients_agree((visible(made), expected), [q, k, gates])
 
 
@@ -247,7 +247,7 @@ def test_wall_tells_neighbours_apart_after_100000_tokens() -> None:
     ids = torch.arange(length)[None]
     positions = Positions(ids[:, -1:], ids, end, features=features)
     ones = torch.ones(1, 1, length, 2)
-    logits = encoding.rewrite_logits(torch.empty(0), ones[:, :, -1:], ones, positions)
+    logits = encoding.product(ones[:, :, -1:], ones, positions)
     expected = (1 + gates[0, 0, -1].double().exp().sum() - 1) / math.sqrt(2)
     torch.testing.assert_close(float(logits[0, 0, 0, -2]), float(expected), rtol=1e-6, atol=0)
 

@@ -100,6 +100,10 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
         {"bias": lambda self, positions: torch.zeros(2, 1, 1, 7), "shared": False},
         "bias returned (2, 1, 1, 7), expected (2 or 1, 1, 7, 7)",
     ),
+    "products of one head": (
+        {"product": lambda self, q, k, positions: (q @ k.mT)[:, :1]},
+        "product returned (2, 1, 7, 7), expected (2, 4, 7, 7)",
+    ),
     "logits of one head": (
         {"rewrite_logits": lambda self, scores, q, k, positions: scores[:, :1]},
         "rewrite_logits returned (2, 1, 7, 7), expected (2, 4, 7, 7)",

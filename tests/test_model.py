@@ -169,6 +169,10 @@ class Watching(StatefulEncoding):
         self.note("extra_values", state)
         return state
 
+    def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        self.note("product", q, k, positions)
+        return q @ k.mT
+
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         self.note("rewrite_logits", scores, q, k, positions)
         return scores

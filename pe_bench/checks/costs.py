@@ -92,7 +92,7 @@ def _tokens(shape: ModelConfig, length: int) -> Tensor:
 def _flops(model: Decoder, tokens: Tensor) -> float:
     products = FlopCounterMode(display=False, custom_mapping=_EXTRA)
     # Blocks, and nothing else, leave out the products with later keys.
-    formula = any(map(model.encoding.overrides, ("rewrite_logits", "normalise")))
+    formula = any(map(model.encoding.overrides, ("product", "rewrite_logits", "normalise")))
     with products, _Elementwise() as others:
         model(tokens, backend="eager" if formula else "sdpa")
     return float(products.get_total_flops() + others.count)

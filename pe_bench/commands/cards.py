@@ -24,6 +24,7 @@ PLACES = {
     "separable_bias": "bias",
     "bias": "bias",
     "distance_bias": "bias",
+    "product": "logits",
     "rewrite_logits": "logits",
     "sink": "softmax",
     "normalise": "softmax",

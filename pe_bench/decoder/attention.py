@@ -3,11 +3,11 @@
 | backend | what it is | memory | serves |
 |---|---|---|---|
 | eager | the formula as it stands: the reference | T x S | everything |
-| sdpa | torch's fused attention; a bias is a mask | T; of a mask T x S | all but two hooks |
+| sdpa | torch's fused attention; a bias is a mask | T; of a mask T x S | all but three hooks |
 | blocked | blocks of queries; hooks are called for each | T | everything |
 | flex | torch's flex attention, compiled on CUDA | T | as sdpa, but no `bias` |
 
-The two hooks are `rewrite_logits` and `normalise`.
+The three hooks are `product`, `rewrite_logits` and `normalise`.
 """
 
 from typing import Literal, get_args
@@ -97,7 +97,7 @@ def reason_against(
         return _reason_against_sdpa(q, terms)
     if backend == "blocked":
         of_state = terms.positions is not None and terms.positions.state is not None
-        if of_state and (terms.bias is not None or terms.rewrite is not None):
+        if of_state and (terms.bias is not None or terms.calls_hooks):
             return "the encoding makes logits of a state, which cannot be divided into blocks"
     if backend == "flex":
         device = device or q.device.type
@@ -112,10 +112,8 @@ def reason_against(
 
 
 def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
-    if terms.rewrite is not None:
-        return "the encoding rewrites logits"
-    if terms.normalise is not None:
-        return "the encoding replaces the softmax"
+    if reason := _reason_against_fusing(terms):
+        return reason
     if terms.sink is not None and terms.separable is not None:
         return "the encoding adds both c_i - c_j and a sink"
     narrow = q.dtype.itemsize < 4
@@ -129,14 +127,22 @@ def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
 
 
 def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
-    if terms.rewrite is not None:
-        return "the encoding rewrites logits"
-    if terms.normalise is not None:
-        return "the encoding replaces the softmax"
+    if reason := _reason_against_fusing(terms):
+        return reason
     if terms.bias is not None:
         return "the encoding's bias is no function of the distance alone"
     if terms.index is not None or q.shape[2] != v.shape[2]:
         return "some of the tokens are cached"
+    return None
+
+
+def _reason_against_fusing(terms: LogitTerms) -> str | None:
+    if terms.product is not None:
+        return "the encoding has a product of queries and keys of its own"
+    if terms.rewrite is not None:
+        return "the encoding rewrites logits"
+    if terms.normalise is not None:
+        return "the encoding replaces the softmax"
     return None
 
 

@@ -67,8 +67,9 @@ class _Blocked(torch.autograd.Function):
             parts = block.parts(inputs, needed)
             with torch.enable_grad():
                 scores = block.logits(ctx.terms, parts)  # (B, H, t, s)
-                # A hook that rewrites logits may need its own result for its gradient.
-                masked = scores.detach() if ctx.terms.rewrite is None else scores.detach().clone()
+                masked = scores.detach()
+                if ctx.terms.calls_hooks:  # they may need their own result for its gradient
+                    masked = masked.clone()
                 masked = block.mask_(masked).requires_grad_()
                 shares = replace(ctx.terms, sink=parts[SINK]).shares(masked)  # (B, H, t, s)
             grad = grad_out[:, :, block.rows]  # (B, H, t, E)
@@ -119,6 +120,7 @@ class QueryBlock:
         keys: places of the keys in rising order: from where to where, or (s,).
         seen: number of leading keys that every query may look at.
         hidden: True where a query may not look at one of the other keys, (B or 1, 1, t, s - seen).
+        places: of the queries among the keys, see `Positions.places`.
     """
 
     rows: slice
@@ -126,6 +128,7 @@ class QueryBlock:
     keys: slice | Tensor
     seen: int
     hidden: Tensor
+    places: range | None = None
 
     def part(self, i: int) -> tuple[Any, ...]:
         """Return where the block's part of the i-th input is."""
@@ -150,12 +153,13 @@ class QueryBlock:
         q, k, _, separable, by_distance, features = parts[: len(TOKEN_AXIS)]
         positions = terms.positions
         if positions is not None:
-            positions = replace(positions.part(self.queries, self.keys), features=features)
+            part = positions.part(self.queries, self.keys)
+            positions = replace(part, features=features, places=self.places)
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
             own = replace(own, by_distance=None, bias=lambda _: by_distance[None, :, distance])
-        if separable is None or terms.rewrite is not None:
+        if separable is None or terms.calls_hooks:
             return unmasked_logits(q, k, own, falling=True)
         scores = unmasked_logits(q, k, replace(own, separable=None), falling=True)
         return self._add_difference_(scores, separable, positions)
@@ -209,15 +213,18 @@ def _block(
     if not visible.hides(highest + 1):
         later = torch.arange(lowest, highest + 1, device=queries.device)
         hidden = later > column[:, None, :, None]  # (B or 1, 1, t, s - seen)
-        return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden)
+        places = range(highest, lowest - 1, -1) if terms.index is None else None
+        return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden, places)
     start = int(visible.start(torch.tensor(lowest)))
-    places = torch.arange(start, highest + 1, device=queries.device)  # (s,)
+    columns = torch.arange(start, highest + 1, device=queries.device)  # (s,)
     keys: slice | Tensor = slice(start, highest + 1)
+    places = range(highest - start, lowest - start - 1, -1) if terms.index is None else None
     if visible.first and start:
         first = torch.arange(min(visible.first, start), device=queries.device)
-        places = keys = torch.cat([first, places])
-    hidden = ~visible.mask(column, places[None])  # (B or 1, 1, t, s)
-    return QueryBlock(rows, queries, keys, 0, hidden)
+        columns = keys = torch.cat([first, columns])
+        places = None
+    hidden = ~visible.mask(column, columns[None])  # (B or 1, 1, t, s)
+    return QueryBlock(rows, queries, keys, 0, hidden, places)
 
 
 def _block_of_all_keys(rows: slice, queries: Tensor, keys: int, terms: LogitTerms) -> QueryBlock:

@@ -22,7 +22,7 @@ GRAPHS = 128
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return what `attend` does, given keys and values of as many heads as queries.
 
-    Serves T == S queries in order, without `bias`, `rewrite` and `normalise`.
+    Serves T == S queries in order, without `bias`, `product`, `rewrite` and `normalise`.
     """
     attention = _compiled() if q.is_cuda else _uncompiled()
     attend = functools.partial(

@@ -40,8 +40,8 @@ def grouped_attention(
     Raises:
         InputError: logits that depend on pairs of tokens by more than their distance.
     """
-    others = (terms.bias, terms.rewrite, terms.sink, terms.normalise)
-    if others != (None,) * 4 or terms.hides(k.shape[2]):
+    others = (terms.bias, terms.product, terms.rewrite, terms.sink, terms.normalise)
+    if others != (None,) * 5 or terms.hides(k.shape[2]):
         raise InputError(NO_GROUPS)
     heads = q.shape[1]
     k = repeat_heads(k, heads)  # (B, H, T, D)

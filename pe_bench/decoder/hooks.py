@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.logits import Bias, LogitTerms, Normalise, RewriteLogits
+from pe_bench.decoder.logits import Bias, LogitTerms, Normalise, Product, RewriteLogits
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -139,12 +139,14 @@ def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTer
         by_distance = positions.once(_by_distance, encoding, positions)
     else:
         by_distance = _by_distance(encoding, positions)
+    product = _product_hook(encoding) if encoding.overrides("product") else None
     rewrite = _rewrite_hook(encoding) if encoding.overrides("rewrite_logits") else None
     return LogitTerms(
         positions,
         separable,
         by_distance,
         bias,
+        product,
         rewrite,
         divide=encoding.divide_scores,
         sink=sink(encoding),
@@ -174,6 +176,15 @@ def _bias_hook(encoding: Encoding, positions: Positions, rows: int) -> Bias | No
         return _bias(encoding, asked, rows)
 
     return bias
+
+
+def _product_hook(encoding: Encoding) -> Product:
+    def product(q: Tensor, k: Tensor, asked: Positions) -> Tensor:
+        products = in_float32(encoding.product, q, k, asked)
+        _check(encoding, "product", products, (*q.shape[:3], k.shape[2]))
+        return products
+
+    return product
 
 
 def _rewrite_hook(encoding: Encoding) -> RewriteLogits:

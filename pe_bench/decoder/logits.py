@@ -12,6 +12,7 @@ from pe_bench.positions import Positions, in_order, separable_matrix
 from pe_bench.visibility import EVERYTHING, Visibility
 
 Bias = Callable[[Positions], Tensor | None]
+Product = Callable[[Tensor, Tensor, Positions], Tensor]
 RewriteLogits = Callable[[Tensor, Tensor, Tensor, Positions], Tensor]
 Normalise = Callable[[Tensor], Tensor]
 
@@ -25,17 +26,19 @@ class LogitTerms:
         separable: c, (B or 1, H, S), float32 or wider; c_i - c_j is added.
         by_distance: bias at distances 0, 1, ..., (H, S), where T == S and ids count tokens.
         bias: positions -> (B or 1, H or 1, T, S), is added.
+        product: (q, k, positions) -> (B, H, T, S) in place of q k^T / sqrt(D).
         rewrite: (scores, q, k, positions) -> scores, see `Encoding.rewrite_logits`.
         divide: the product of queries and keys is divided by sqrt(D).
         sink: a logit per head, (H,), which takes part in the softmax and has no value.
         normalise: logits (B, H, T, S), -inf where no query may look -> shares of the values.
-        learned: parameters that `bias` and `rewrite` read.
+        learned: parameters that `bias`, `product` and `rewrite` read.
     """
 
     positions: Positions | None = None
     separable: Tensor | None = None
     by_distance: Tensor | None = None
     bias: Bias | None = None
+    product: Product | None = None
     rewrite: RewriteLogits | None = None
     divide: bool = True
     sink: Tensor | None = None
@@ -60,7 +63,12 @@ class LogitTerms:
     @property
     def of_pairs(self) -> bool:
         """Logits depend on pairs of tokens otherwise than by c_i - c_j."""
-        return not (self.by_distance is None and self.bias is None and self.rewrite is None)
+        return self.calls_hooks or not (self.by_distance is None and self.bias is None)
+
+    @property
+    def calls_hooks(self) -> bool:
+        """Products or logits are the encoding's own, which no fused kernel can make."""
+        return not (self.product is None and self.rewrite is None)
 
     def hides(self, keys: int) -> bool:
         """Return whether some query may not look at all of `keys` keys up to its own."""
@@ -108,7 +116,10 @@ def unmasked_logits(q: Tensor, k: Tensor, terms: LogitTerms, *, falling: bool = 
         falling: queries are in falling order, for `by_distance`.
     """
     positions = terms.positions or in_order(q.shape[2], q.device)
-    scores = scaled_product(q, k, terms.divisor(q.shape[-1]))
+    if terms.product is not None:
+        scores = terms.product(q, k, positions)
+    else:
+        scores = scaled_product(q, k, terms.divisor(q.shape[-1]))
     if terms.separable is not None:
         scores = scores + separable_matrix(terms.separable, positions.index).to(scores.dtype)
     if terms.by_distance is not None:

@@ -43,7 +43,7 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
         raise InputError(
             "it has no parameters, so that --adapt.method encoding would train nothing: use lora"
         )
-    pairs = encoding.overrides("bias") or encoding.overrides("rewrite_logits")
+    pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
     if config.method == "longlora" and pairs:
         raise InputError(NO_GROUPS)
 

@@ -106,8 +106,8 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
     """Return the products of queries at any places: all of them walk through every chunk."""
     dim = q.shape[-1]
     first_query = 0
-    if positions.place.is_cpu:  # a GPU would have to be waited for: it masks all, which changes
-        first_query = int(positions.place.min())  # nothing
+    if positions.index is not None and positions.index.is_cpu:  # a GPU would have to be waited
+        first_query = int(positions.index.min())  # for: it masks all, which changes nothing
     chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
     causal = positions.causal.split(CHUNK, dim=-1)
     walked = q  # every query, changed by all tokens from its own down to the chunk's end

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
 from llamas import KINDS, reference, tokens
 from torch import Tensor
 
@@ -19,6 +18,8 @@ from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.registry import plugins
 from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer
+
+pytestmark = pytest.mark.slow
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -93,7 +94,7 @@ def decoder(spec: str, **shape: Any) -> Decoder:
 
 
 @pytest.mark.parametrize("spec", ["rope", "tape"])
-@pytest.mark.parametrize("kind", some_slow(WITH_CACHE, ["llama 3.1", "qwen 2"]))
+@pytest.mark.parametrize("kind", WITH_CACHE)
 @torch.no_grad()
 def test_a_new_encoding_leaves_a_llama_as_it_is(kind: str, spec: str) -> None:
     llama = reference(kind)
@@ -110,7 +111,6 @@ def test_parameters_are_shared() -> None:
     assert own == theirs and model.training
 
 
-@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("beams", [1, 3])
@@ -189,7 +189,7 @@ def load(folder: Path, **options: Any) -> Any:
     ).eval()
 
 
-@pytest.mark.parametrize("spec", some_slow(PLAIN + OTHERS, ["rope", PLAIN[3], "tape"]))
+@pytest.mark.parametrize("spec", PLAIN + OTHERS)
 @torch.no_grad()
 def test_a_saved_model(spec: str, tmp_path: Path) -> None:
     """transformers gives its logits, and what is read again has its bits."""

@@ -21,6 +21,8 @@ from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "results" / "quick"
 
@@ -35,7 +37,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {f"{path.relative_to(folder)}": path.read_bytes() for path in files if path.suffix}
 
 
-@pytest.mark.slow
 def test_two_folders_become_one(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +55,6 @@ def test_two_folders_become_one(
     assert contents(Path("both")) == before
 
 
-@pytest.mark.slow
 def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     assert main(["export", "sent"]) == 0
@@ -120,7 +120,6 @@ def test_what_is_damaged_is_left_out(
     assert len(read_records(Path("there"))) == 1
 
 
-@pytest.mark.slow
 def test_what_has_failed_comes_along_until_it_is_done(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,7 +187,6 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
 
 
-@pytest.mark.slow
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0
     exported = {run.name: run for run in read_records(COMMITTED)}

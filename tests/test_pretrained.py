@@ -18,6 +18,8 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.llama_config import parse_config
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 LENGTH = 60
@@ -119,7 +121,6 @@ def test_another_encoding_has_the_rotation_of_the_checkpoint(
     assert open_checkpoint(folder(kind)).spec(spec) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_CACHE])
 @torch.no_grad()
 def test_a_new_tape_is_the_model(kind: str, folder: Folder) -> None:

@@ -14,6 +14,8 @@ from pe_bench.results.reading import place_of, read_record, read_records
 from pe_bench.running import rerun
 from pe_bench.system.sealed import read_sealed, write_sealed
 
+pytestmark = pytest.mark.slow
+
 COMMITTED = Path(__file__).parents[1] / "results" / "quick"
 MINE = """
 from pe_bench.api import Encoding
@@ -77,7 +79,6 @@ def test_a_row_that_is_missing(
     assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
 
 
-@pytest.mark.slow
 def test_an_edited_encoding_is_named(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +111,6 @@ def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_tuned_run_keeps_its_learning_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +124,6 @@ def test_a_tuned_run_keeps_its_learning_rate(
     assert "tune: lr" not in out and "are the same, digit by digit" in out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--adapt.steps", "2", "--adapt.lr", "0.01"]])
 def test_a_run_that_went_on_from_another(
     toy: Toy, capsys: pytest.CaptureFixture[str], more: list[str]
@@ -135,7 +134,6 @@ def test_a_run_that_went_on_from_another(
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_data_and_a_phase_before(
     real_documents: Path,
     tmp_path: Path,

@@ -16,6 +16,8 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.system.console import progress
 from pe_bench.system.files import locked
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = {signal.SIGINT: "stopped; ", signal.SIGTERM: "stopped by SIGTERM; "}
 SIGNALS[signal.SIGHUP] = "stopped by SIGHUP; "
 SUM = "sum(r.value for r in rows)"
@@ -54,10 +56,10 @@ def sending(number: signal.Signals, method: str) -> str:
     [
         (signal.SIGTERM, "batch"),
         (signal.SIGHUP, "evaluate"),
-        pytest.param(signal.SIGTERM, "evaluate", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, "batch", marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "batch", marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "evaluate", marks=pytest.mark.slow),
+        (signal.SIGTERM, "evaluate"),
+        (signal.SIGHUP, "batch"),
+        (signal.SIGINT, "batch"),
+        (signal.SIGINT, "evaluate"),
     ],
 )
 def test_a_signal_is_answered_with_a_sentence(
@@ -89,7 +91,6 @@ with stopping_cleanly():
 """
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_at_once_without_a_traceback() -> None:
     command = [sys.executable, "-c", SLEEP]
     with subprocess.Popen(
@@ -114,7 +115,6 @@ def closed_pipe() -> int:
     return writing
 
 
-@pytest.mark.slow
 def test_a_closed_pipe_demotes_no_result(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +159,6 @@ with FileLock(sys.argv[1]):
 """
 
 
-@pytest.mark.slow
 def test_waiting_for_a_lock_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -217,7 +216,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(WORKER)

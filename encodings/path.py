@@ -94,12 +94,12 @@ class PaTH(Encoding):
         dim = k.shape[-1]
         w, beta, _ = positions.features.tensor_split([dim, dim + 1], dim=-1)
         q = q / math.sqrt(dim)
-        places = positions.run
-        if places is None or len(places) < 2 * CHUNK:  # too few to prepare the chunks for
-            return _of_any_queries(q, k, w, beta, positions)
-        if places.step > 0:
+        few = q.shape[2] < 2 * CHUNK  # too few to prepare chunks for
+        if not few and positions.falling:
+            return _of_last_queries(q, k, w, beta)
+        if not few and positions.index is None:
             return _of_last_queries(q.flip(2), k, w, beta).flip(2)
-        return _of_last_queries(q, k, w, beta)
+        return _of_any_queries(q, k, w, beta, positions)
 
 
 def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Positions) -> Tensor:
@@ -135,9 +135,8 @@ def _of_last_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     """
     tokens = q.shape[2]
     keys, dim = k.shape[2:]
-    first = keys - tokens  # place of the first query, with which a chunk begins
-    size = CHUNK if first else -(-keys // -(-keys // CHUNK))  # few tokens share evenly
-    fill = (-first % size, -tokens % size)
+    size = CHUNK
+    fill = ((tokens - keys) % size, -tokens % size)  # a chunk begins with the first query
     k, w, beta = (F.pad(t, (0, 0, *fill)).unflatten(2, (-1, size)) for t in (k, w, beta))
     q = F.pad(q, (0, 0, fill[1], 0)).unflatten(2, (-1, size)).flip(2)  # (B, H, N', size, D)
     chunks = [k.shape[2] - q.shape[2], q.shape[2]]  # without queries and with, N in all

@@ -172,7 +172,8 @@ class Encoding(nn.Module):
             q: (B, H, T, D), after `transform_qk`.
             k: (B, H, S, D), after `transform_qk`.
         """
-        return q @ k.mT / math.sqrt(q.shape[-1])
+        products = q @ k.mT
+        return products / math.sqrt(q.shape[-1]) if self.divide_scores else products
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         """Return other logits (B, H, T, S). Called as `product`, which it follows.

@@ -31,7 +31,7 @@ class Positions:
         features: what `scan_features` returned, (B, H, S, F), or None.
         state: what the layer before handed on, see `StatefulEncoding`.
         counted: ids of queries and keys are 0, 1, 2, ... in every row.
-        places: `index` as a range, where it is one, the same in every row.
+        falling: queries are the last keys, the last first, as attention in blocks has them.
     """
 
     query: Tensor
@@ -43,7 +43,7 @@ class Positions:
     features: Tensor | None = None
     state: State = None
     counted: bool = False
-    places: range | None = None
+    falling: bool = False
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -57,11 +57,6 @@ class Positions:
         if self.index is not None:
             return self.index
         return torch.arange(self.query.shape[1], device=self.query.device)[None]
-
-    @property
-    def run(self) -> range | None:
-        """`place` as a range, known without asking a GPU; None where it is none, or not known."""
-        return range(self.query.shape[1]) if self.index is None else self.places
 
     @property
     def column(self) -> Tensor:

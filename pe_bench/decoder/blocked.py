@@ -120,7 +120,6 @@ class QueryBlock:
         keys: places of the keys in rising order: from where to where, or (s,).
         seen: number of leading keys that every query may look at.
         hidden: True where a query may not look at one of the other keys, (B or 1, 1, t, s - seen).
-        places: of the queries among the keys, see `Positions.places`.
     """
 
     rows: slice
@@ -128,7 +127,6 @@ class QueryBlock:
     keys: slice | Tensor
     seen: int
     hidden: Tensor
-    places: range | None = None
 
     def part(self, i: int) -> tuple[Any, ...]:
         """Return where the block's part of the i-th input is."""
@@ -153,8 +151,9 @@ class QueryBlock:
         q, k, _, separable, by_distance, features = parts[: len(TOKEN_AXIS)]
         positions = terms.positions
         if positions is not None:
+            in_order = terms.index is None and isinstance(self.keys, slice)
             part = positions.part(self.queries, self.keys)
-            positions = replace(part, features=features, places=self.places)
+            positions = replace(part, features=features, falling=in_order)
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
@@ -213,18 +212,15 @@ def _block(
     if not visible.hides(highest + 1):
         later = torch.arange(lowest, highest + 1, device=queries.device)
         hidden = later > column[:, None, :, None]  # (B or 1, 1, t, s - seen)
-        places = range(highest, lowest - 1, -1) if terms.index is None else None
-        return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden, places)
+        return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden)
     start = int(visible.start(torch.tensor(lowest)))
-    columns = torch.arange(start, highest + 1, device=queries.device)  # (s,)
+    places = torch.arange(start, highest + 1, device=queries.device)  # (s,)
     keys: slice | Tensor = slice(start, highest + 1)
-    places = range(highest - start, lowest - start - 1, -1) if terms.index is None else None
     if visible.first and start:
         first = torch.arange(min(visible.first, start), device=queries.device)
-        columns = keys = torch.cat([first, columns])
-        places = None
-    hidden = ~visible.mask(column, columns[None])  # (B or 1, 1, t, s)
-    return QueryBlock(rows, queries, keys, 0, hidden, places)
+        places = keys = torch.cat([first, places])
+    hidden = ~visible.mask(column, places[None])  # (B or 1, 1, t, s)
+    return QueryBlock(rows, queries, keys, 0, hidden)
 
 
 def _block_of_all_keys(rows: slice, queries: Tensor, keys: int, terms: LogitTerms) -> QueryBlock:

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,12 @@ def find_sources(files: Iterable[Path], package: Path) -> Sources:
     found = dict.fromkeys(files)
     waiting = list(found)
     while waiting:
-        more = [file for file in _imported(waiting.pop(), package) if file not in found]
+        file = waiting.pop()
+        # Shipped files stay as they are while a process runs; a user's own are edited.
+        imported: Callable[[Path, Path], list[Path]] = _imported
+        if file.is_relative_to(package):
+            imported = _imported_once
+        more = [other for other in imported(file, package) if other not in found]
         found |= dict.fromkeys(more)
         waiting += more
     own: list[Path] = []
@@ -84,6 +89,9 @@ def _imported(file: Path, package: Path) -> list[Path]:
     for place in places:
         files += [place.with_suffix(".py"), place / "__init__.py"]
     return [file for file in files if file.is_file()]  # the others are names in a module
+
+
+_imported_once = cache(_imported)
 
 
 def _roots(file: Path, module: str) -> list[Path]:

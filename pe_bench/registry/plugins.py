@@ -12,6 +12,7 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,11 @@ class Plugin:
 
 def names(kind: Kind) -> list[str]:
     """Return the names of all shipped plugins of a kind, in alphabetical order."""
-    folder = PACKAGE / f"{kind}s"
+    return list(_names(PACKAGE / f"{kind}s", kind))
+
+
+@cache  # a package has the same files while a process runs
+def _names(folder: Path, kind: Kind) -> list[str]:
     files = [path.stem for path in folder.glob("*.py")]
     folders = [path.parent.name for path in folder.glob(f"*/{kind}.py")]
     return sorted(stem.replace("_", "-") for stem in files + folders)

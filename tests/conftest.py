@@ -27,10 +27,6 @@ from pe_bench.system import environment
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
-LONG = ("test_devices", "test_grid", "test_kills", "test_resume")
-"""Files of tests that start many processes."""
-
-
 @pytest.fixture(autouse=True, scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Nothing is read from the user's cache or written to it."""
@@ -159,12 +155,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests of a file in one process: they share fixtures."""
     if config.getoption("dist", "no") == "load":  # pytest -n 2
         config.option.dist = "loadfile"
-        config.option.loadscopereorder = False  # by the number of tests, the longest file last
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take minutes, so that no process ends long before the others."""
-    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from helpers import some_slow
 from torch import Tensor
 
 import pe_bench
@@ -133,6 +132,7 @@ def test_rows_of_another_origin_are_in_another_table(run: Any) -> None:
     assert budget in tables  # how long it goes on is said by the label
 
 
+@pytest.mark.slow
 def test_the_model_as_it_was_is_what_others_are_compared_with(run: Any, tmp_path: Path) -> None:
     run("rope", "nope", origin="rope", seeds=[0, 1])
     write_report(tmp_path / "results")
@@ -141,6 +141,7 @@ def test_the_model_as_it_was_is_what_others_are_compared_with(run: Any, tmp_path
     assert "minus rope -> rope" in text.replace("\\", "").replace("&gt;", ">")
 
 
+@pytest.mark.slow
 def test_a_finished_adaptation_is_not_repeated(run: Any, tmp_path: Path) -> None:
     first = scores(run("tape", origin="rope", adapt={"steps": 2}))
     assert scores(run("tape", origin="rope", adapt={"steps": 2})) == first
@@ -163,7 +164,8 @@ def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
     assert torch.equal(taken["lm_head.weight"], old.lm_head.weight)
 
 
-@pytest.mark.parametrize("method", some_slow(METHODS, ["encoding", "longlora"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains_what_it_says(method: Any) -> None:
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
@@ -198,7 +200,7 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", some_slow(BEGIN, ["longlora"]))
+@pytest.mark.parametrize("method", BEGIN)
 def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
@@ -208,7 +210,7 @@ def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", some_slow(["full", "lora", "longlora"], ["lora"]))
+@pytest.mark.parametrize("method", ["full", "lora", "longlora"])
 def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -317,6 +319,7 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "method", "sentence"),
     [

@@ -108,6 +108,7 @@ def adder(digits: int) -> Oracle:
     return Oracle(answer)
 
 
+@pytest.mark.slow
 def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
     task = make(tmp_path, digits=2, samples=10, gate=70.0)
     rows = task.summarize(measure(task, adder(2), tmp_path / "a"))
@@ -126,6 +127,7 @@ def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
     assert values["both-longer"] == pytest.approx(100 * 1 / 4)
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_paper_costs_a_fortieth(tmp_path: Path) -> None:
     task = make(tmp_path, preset="paper", samples=2)
     assert (task.digits, task.max_eval_tokens, task.train_length) == (40, 244, 124)

@@ -86,6 +86,7 @@ def test_no_circle_within_a_package() -> None:
         assert not waiting, f"{package.name}: {', '.join(waiting)} import each other"
 
 
+@pytest.mark.slow
 def test_reporting_never_imports_torch() -> None:
     units = ("reporting", "results", "system")
     light = [path for path in engine() if path.relative_to(PACKAGE).parts[0] in units]
@@ -104,6 +105,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 def test_quick_commands_import_neither_torch_nor_datasets(tmp_path: Path) -> None:
     arguments = [command.format(tmp_path).split() for command in QUICK]
     program = (

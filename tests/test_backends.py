@@ -142,7 +142,8 @@ def test_backends_in_float32(case: str) -> None:
             assert size < max(least, 3 * of_formula[name]), (backend, name)
 
 
-@pytest.mark.parametrize("case", some_slow(CASES, EVERYDAY[1:2]))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_backends_in_bfloat16(case: str) -> None:
     """The mean error of a tensor is no more than half as large again as that of the formula."""
     spec, tokens, channels = parts(case)
@@ -200,6 +201,7 @@ def test_toeplitz_is_a_view_in_falling_order() -> None:
     assert bias.untyped_storage().nbytes() < 4 * bias.numel()
 
 
+@pytest.mark.slow
 def test_auto_takes_blocks_where_pairs_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
     for name in ("_sdpa", "blocked_attention"):

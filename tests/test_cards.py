@@ -5,7 +5,6 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from helpers import some_slow
 
 from pe_bench.commands.cards import FACTS, table
 from pe_bench.config import ModelConfig
@@ -28,7 +27,6 @@ ACTING = {
     "path": "logits, bias by option (gate=fox)",
     "abacus": "ids, embeddings, q and k by option (base=rope)",
 }
-EVERYDAY = ("nope", "alibi", "kerple", "randpe", "tape")
 
 
 @cache
@@ -56,7 +54,8 @@ def test_the_brief_table_fits_a_terminal() -> None:
     assert max(map(len, [head, *lines])) <= 80
 
 
-@pytest.mark.parametrize("name", some_slow(NAMES, EVERYDAY))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_card_has_a_source(name: str) -> None:
     card = card_of(name)
     assert card["what it does"] and card["paper"] and 2016 < int(card["year"]) < 2027
@@ -66,11 +65,13 @@ def test_a_card_has_a_source(name: str) -> None:
         assert card[fact.replace("_", "-")].split()[0] == declared
 
 
-@pytest.mark.parametrize("name", some_slow(ACTING, EVERYDAY))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ACTING)
 def test_where_an_encoding_acts(name: str) -> None:
     assert card_of(name)["acts on"] == ACTING[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backends"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow, weights
+from helpers import weights
 from safetensors.torch import load_file
 from test_training import batch, make_model, run
 from torch import Tensor
@@ -94,9 +94,7 @@ class Attack:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", some_slow(["resume.ckpt", "resume.safetensors", "final.pt"], ["resume.ckpt"])
-)
+@pytest.mark.parametrize("name", ["resume.ckpt", "resume.safetensors", "final.pt"])
 @pytest.mark.parametrize("save", [torch.save, dump])
 def test_a_pickle_is_never_run(
     tmp_path: Path,
@@ -131,7 +129,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", some_slow(DAMAGE, everyday=("half", "one byte")))
+@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["resume", "final"])
 def test_what_is_damaged_is_set_aside_and_trained_again(
     tmp_path: Path,
@@ -156,6 +154,7 @@ def test_what_is_damaged_is_set_aside_and_trained_again(
     run(make_model(), tmp_path, data=stopped_at(0))  # it has healed: nothing is trained
 
 
+@pytest.mark.slow
 def test_a_folder_in_its_place_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "resume.safetensors").mkdir()
     run(make_model(), tmp_path)
@@ -163,6 +162,7 @@ def test_a_folder_in_its_place_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "final.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_the_model_of_another_seed_is_not_taken(
     tmp_path: Path, whole: tuple[Tensor, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +174,7 @@ def test_the_model_of_another_seed_is_not_taken(
     assert "belongs to another seed, not to test" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resume", "final"])
 def test_a_model_of_another_shape_is_set_aside(
     tmp_path: Path,

@@ -42,6 +42,7 @@ def test_interrupting_says_how_to_go_on(
     assert "the same command goes on from here" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "has", "lacks"),
     [
@@ -114,6 +115,7 @@ def test_list_of_a_file(
     assert says in out
 
 
+@pytest.mark.slow
 def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = "from pe_bench.tasks.flipflop import Flipflop\nclass Mine(Flipflop): pass\n"
     (tmp_path / "task.py").write_text(source)
@@ -179,12 +181,14 @@ def without_torch() -> Callable[[str], str]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LIGHT)
 def test_what_needs_no_torch(without_torch: Callable[[str], str], command: str) -> None:
     out = without_torch(command)
     assert all(word in out for word in LIGHT[command])
 
 
+@pytest.mark.slow
 def test_module_is_the_command() -> None:
     env = os.environ | {"PYTHONPATH": str(Path(pe_bench.__file__).parents[1])}
     command = [sys.executable, "-m", "pe_bench", "repot"]

@@ -150,6 +150,7 @@ def test_lower_is_better_and_has_no_end(tables: list[Table]) -> None:
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
 
 
+@pytest.mark.slow
 def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "a", [90, 91, 92])
     put(tmp_path, "t", "b", [10, 11, 12.5])
@@ -172,6 +173,7 @@ def simulate(rng: np.random.Generator, effect: float) -> list[TaskScores]:
     return tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("effect", "low", "high"), [(0, 0.0, 0.1), (5, 0.9, 1.0)])
 def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, high: float) -> None:
     rng = np.random.default_rng(0)
@@ -208,6 +210,7 @@ def test_below_the_floor_a_score_counts_as_0_and_has_its_rank() -> None:
     assert average_over(tasks).values.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
+@pytest.mark.slow
 def test_seeds_to_show_an_effect_do_show_it() -> None:
     rng = np.random.default_rng(0)
     seeds = seeds_to_show(1.5, 2 * 2**0.5, 1)
@@ -251,6 +254,7 @@ def test_intervals_of_standings_hold_the_truth() -> None:
     assert 0.9 <= np.mean(held) <= 0.99
 
 
+@pytest.mark.slow
 def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
     (block,) = across.find_blocks(tables)
     section = across.describe_block(block)
@@ -267,6 +271,7 @@ def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
 LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("good", "plain"), LONG], ids=["short", "long"])
 def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
     chosen = verdicts.choose_tables(tables, ["near", "far", "none"])
@@ -332,6 +337,7 @@ def test_bad_input(
     assert says in line
 
 
+@pytest.mark.slow
 def test_tables_of_the_terminal(results: Path) -> None:
     long = "a:" + "x" * 90
     table = plain_table(
@@ -350,6 +356,7 @@ def test_tables_of_the_terminal(results: Path) -> None:
     assert "guessing" in brief
 
 
+@pytest.mark.slow
 def test_a_report_of_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path / "one", "t", "a", [1, 2])
     put(tmp_path / "two", "t", "b", [3, 4])

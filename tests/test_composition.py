@@ -50,7 +50,8 @@ def abacus_on(base: str) -> tuple[Decoder, Decoder]:
     return alone, both
 
 
-@pytest.mark.parametrize("base", some_slow(BASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("base", BASES)
 @torch.no_grad()
 def test_a_table_of_zeros_changes_nothing_about_the_base(base: str) -> None:
     (alone, both), tokens = abacus_on(base), subject(base).tokens()
@@ -68,7 +69,8 @@ def test_a_table_of_zeros_changes_nothing_about_the_base(base: str) -> None:
     torch.testing.assert_close(both(tokens, positions=ids), alone(tokens, positions=ids))
 
 
-@pytest.mark.parametrize("base", some_slow(base for base in BASES if make(base).prefix_consistent))
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [base for base in BASES if make(base).prefix_consistent])
 @torch.no_grad()
 def test_any_base_still_decodes_with_a_cache(base: str) -> None:
     model, tokens = subject(f"abacus:base={base}").model(), subject(base).tokens(24)

@@ -327,6 +327,7 @@ def test_honest_encodings(what: str, write: Any) -> None:
     assert findings(write(HONEST[what])) == {}
 
 
+@pytest.mark.slow
 def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = write(TABLE.replace("(positions.query)", "(positions.query.clamp(max=99))"))
     checks = ("repeatable", "max_position")
@@ -376,6 +377,7 @@ def test_a_crash_names_hook_file_and_line(write: Any) -> None:
     assert {"causal", "gradients", "finite"} < set(found) and set(found.values()) == {reason}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "check", "sentence"),
     [
@@ -406,6 +408,7 @@ def test_an_inherited_claim_is_named(write: Any, code: str, check: str, sentence
     assert "is inherited" not in findings(write(stated, "stated.py"), checks)[check]
 
 
+@pytest.mark.slow
 def test_growing_logits_are_told_how_to_declare_it(write: Any) -> None:
     checks = ("repeatable", "bfloat16")
     reason = findings(write(EVERY_LAYER_GROWS), checks)["bfloat16"]
@@ -415,6 +418,7 @@ def test_growing_logits_are_told_how_to_declare_it(write: Any) -> None:
     assert "logits" not in reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "first"), [(4, 3), (3, 2), (2, 1), (12, 11)])
 def test_layers_that_a_small_model_lacks(write: Any, every: int, first: int) -> None:
     plugin = plugins.load("encoding", f"{write(LOG_TEMPERATURE)}:every={every}")
@@ -473,6 +477,7 @@ def test_the_printed_table(
     assert len(wrong) == 2
 
 
+@pytest.mark.slow
 def test_costs_that_cannot_be_measured_have_a_reason(
     write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
 ) -> None:
@@ -514,6 +519,7 @@ def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) 
     assert not capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["rope", "alibi", "tape", "sandwich"])
 def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU, whose fused kernel serves where there is no bias with a gradient."""

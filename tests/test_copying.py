@@ -145,6 +145,7 @@ def test_training_draws_lengths_and_symbols_evenly(
     assert abs(symbols / symbols.sum() - 1 / 5).max() < 0.08
 
 
+@pytest.mark.slow
 def test_protocol_paper_goes_through_its_sequences_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def id_of(word: str) -> int:
     return NAMES.index(word) + 1 if word in NAMES else FIRST_SYMBOL + int(word[1:])
 
 
+@pytest.mark.slow
 def test_means_of_variants(tmp_path: Path) -> None:
     task = make(tmp_path, ("copy", "reverse"), min_symbols=1, max_train_symbols=4, samples=5)
     rows = measure(task, {"copy": copier(6, but=0), "reverse": copier(5, but=2)}, tmp_path)

@@ -60,6 +60,7 @@ def test_stdlib_has_the_expected_size_on_any_python() -> None:
     assert not any({"test", "tests", "site-packages"} & parts for parts in inside)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.version_info[:3] != (3, 11, 7) or "pyenv" not in sysconfig.get_paths()["stdlib"],
     reason="the numbers are those of CPython 3.11.7 as built from source",

@@ -50,6 +50,7 @@ class Whole(Scaling):
     prefix_consistent = False
 
 
+@pytest.mark.slow
 def test_a_decoder_without_positions_costs_nothing_extra() -> None:
     costs = measure_costs(Encoding)
     assert (costs.parameters, costs.flops, costs.cache) == (0, 0, 0)
@@ -60,6 +61,7 @@ def test_a_decoder_without_positions_costs_nothing_extra() -> None:
     assert products < costs.bare_flops < 1.01 * products
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "parameters", "flops", "cache"),
     [
@@ -73,12 +75,14 @@ def test_costs(encoding: Any, parameters: int, flops: int, cache: int | None) ->
     assert (costs.parameters, costs.flops, costs.cache) == (parameters, flops, cache)
 
 
+@pytest.mark.slow
 def test_losing_the_fused_path_is_seen() -> None:
     costs = measure_costs(Rewriting)
     per_pair = costs.flops / (LAYERS * HEADS * LENGTH)
     assert 2 <= per_pair <= 5  # rewriting and softmax of a logit
 
 
+@pytest.mark.slow
 def test_counting_leaves_autograd_alone() -> None:
     before = torch.is_grad_enabled()
     measure_costs(Encoding)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import some_slow
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
@@ -55,10 +54,8 @@ def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -
         read_sealed(path, of="it")
 
 
-EVERYDAY = {("rows.csv", "short of a digit"), ("subsets/a.csv", "short of a line")}
-EVERYDAY |= {("run.json", "garbage")}
 CASES = [
-    pytest.param(file, how, marks=() if (file, how) in EVERYDAY else pytest.mark.slow)
+    (file, how)
     for file in FILES
     for how in [*DAMAGE, "missing", "folder"]
     if (how in OF_JSON) <= file.endswith(".json")
@@ -66,6 +63,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "how"), CASES)
 def test_a_damaged_file_is_named_and_made_again(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, how: str
@@ -116,7 +114,7 @@ TYPES = ['"seed": "zero"', '"costs": 5', '"environment": []', '"subsets": 3', '"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", some_slow(TYPES, everyday=TYPES[:1]))
+@pytest.mark.parametrize("change", TYPES)
 def test_a_record_of_wrong_types_is_damaged(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
@@ -133,6 +131,7 @@ def test_a_record_of_wrong_types_is_damaged(
     assert main(["report"]) == 0
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_a_run_is_set_aside(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +147,7 @@ def test_a_file_in_place_of_a_run_is_set_aside(
     assert "cannot save results/runs/toy.py" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_rows_of_another_run_are_not_taken(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", fail="b")
     one, other = (record(tmp_path, seed=seed)[1] / "subsets" for seed in (0, 1))

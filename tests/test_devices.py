@@ -186,6 +186,7 @@ def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
         run_grid(RunOptions(), ["nope"], ["mqar"], device="cuda", how=How(devices=2))
 
 
+@pytest.mark.slow
 def test_single_numbers_cannot_be_shared_out(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     assert toy("--devices", "2", "--strategy", "fsdp", encodings=("fire",)) == (2, [])
     assert "fire has weights that are single numbers" in capsys.readouterr().err

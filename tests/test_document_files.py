@@ -99,6 +99,7 @@ def test_damaged_files(read: Read, name: str, content: bytes, sentence: str) -> 
         read(name, content)
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_before_anything_is_kept(read: Read, tmp_path: Path) -> None:
     bomb = gzip.compress(bytes(ALWAYS_ALLOWED + 1), compresslevel=1)
     with pytest.raises(InputError, match=r"a\.json\.gz has \d{3},\d+ bytes and unpacks to 67,"):

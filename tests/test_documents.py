@@ -148,6 +148,7 @@ def test_unsafe_members_are_refused_by_name(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", ["qa/train.jsonl", "qa/other.jsonl"])
 def test_a_bomb_is_refused_before_anything_is_unpacked(tmp_path: Path, member: str) -> None:
     pack(tmp_path, {"qa/train.jsonl": THREE, member: bytes(ALWAYS_ALLOWED + 1)})

@@ -171,6 +171,7 @@ def test_no_network(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not hub.asked
 
 
+@pytest.mark.slow
 def test_a_silent_hub_is_given_up_on(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_it_is_relative_to_its_own_score_in_distribution() -> None:
     assert (nothing.value, nothing.status) == (0, "not_learned")
 
 
+@pytest.mark.slow
 def test_a_run_has_one_and_one_for_each_of_several_curves(tmp_path: Path) -> None:
     for cls in (Echo, EchoEach):
         task = make_task(cls, tmp_path, samples=5)

@@ -304,6 +304,7 @@ def evaluate(task: Efficiency, make: Any, folder: Path, subset: str) -> list[Mea
     return found.rows
 
 
+@pytest.mark.slow
 def test_every_backend_has_rows_or_a_reason(tmp_path: Path) -> None:
     rows = evaluate(small(tmp_path), encoding("cope"), tmp_path, "operator")
     entries = Journal(tmp_path / "operator.jsonl").items
@@ -379,6 +380,7 @@ def test_a_report_says_what_was_left_out(table: Table) -> None:
     assert not any(line.startswith("Left out") for line in lines)
 
 
+@pytest.mark.slow
 def test_seeds_of_times_are_repetitions_and_not_compared(table: Table) -> None:
     again = table.rows.assign(seed=1, value=table.rows["value"] * 1.01)
     several = replace(table, rows=pd.concat([table.rows, again]))
@@ -387,6 +389,7 @@ def test_seeds_of_times_are_repetitions_and_not_compared(table: Table) -> None:
     assert len(compare_table(replace(several, records=records)).pairs) == 1
 
 
+@pytest.mark.slow
 def test_a_report_of_times_has_pictures(report: Path) -> None:
     pictures = sorted((report / "plots").glob("efficiency*.png"))
     assert len(pictures) == 2 and pictures[0].stem.endswith("-quality")
@@ -408,6 +411,7 @@ def test_lines_are_logarithmic_and_that_of_the_reference_is_bold(table: Table) -
     assert len(titled) > 1 and len({axis.get_ylim() for axis in titled}) == 1  # of all backends
 
 
+@pytest.mark.slow
 def test_records_say_where_times_are_from(report: Path) -> None:
     paths = [*(report / "runs").glob("efficiency*/*/*/run.json")]
     records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]

@@ -54,6 +54,7 @@ def test_nine_layers_in_bfloat16(name: str) -> None:
     assert CHECKS["bfloat16"](Subject(plugins.load("encoding", name).make)) is None
 
 
+@pytest.mark.slow
 def test_what_shipped_encodings_claim() -> None:
     """Claiming nothing must not be a way past the checks."""
     loaded = {n: plugins.load("encoding", n).make(CONFIG, 0).eval() for n in NAMES}

@@ -87,6 +87,7 @@ def test_memory_is_that_of_one_run() -> None:
     assert environment.peak_memory("cpu") < before - 500 * 2**20
 
 
+@pytest.mark.slow
 def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--encoding", "nope", "--no-report", "--results", "here") == 0
     assert sorted(path.name for path in Path("here").iterdir()) == ["references", "runs"]

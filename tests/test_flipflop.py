@@ -96,6 +96,7 @@ def counted(task: Flipflop, subset: str, pairs: int, span: int) -> tuple[float, 
     return 100 * float(np.mean(right)), 100 * float(np.mean(whole))
 
 
+@pytest.mark.slow
 def test_reads_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=4, samples=40, gate=0.0)
     assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == (16, 16, 64)
@@ -125,6 +126,7 @@ def test_reads_and_means(tmp_path: Path) -> None:
     assert value[sparse, 64, "accuracy"] < value[usual, 64, "accuracy"] < 100
 
 
+@pytest.mark.slow
 def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=16, times=2, samples=200, gate=0.0)
     rows = measure(task, forgetful(3), tmp_path)
@@ -140,6 +142,7 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     assert row.stderr == pytest.approx(100 * spread, rel=0.1)  # the bootstrap's
 
 
+@pytest.mark.slow
 def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper")
     assert (task.train_length, task.max_eval_tokens) == (512, 2048)

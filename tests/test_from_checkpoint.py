@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
-from helpers import some_slow
 
 import pe_bench
 from pe_bench.cli import main
@@ -84,6 +83,7 @@ def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     assert found[f"{name} -> nope"] != found[f"{name} -> rope"]
 
 
+@pytest.mark.slow
 def test_an_encoding_inside_another_one_has_its_rotation_too(checkpoint: Path) -> None:
     complete = open_checkpoint(checkpoint).spec
     assert complete("abacus:base=rope") == "abacus:base=rope:base=300"
@@ -93,6 +93,7 @@ def test_an_encoding_inside_another_one_has_its_rotation_too(checkpoint: Path) -
     assert complete("abacus") == "abacus" and complete("rope") == "rope:base=300"
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) -> None:
     origin = load_origin(str(checkpoint))
     options = RunOptions(train={"length": 32}, cache=tmp_path)
@@ -181,8 +182,8 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", some_slow(METHODS, everyday=["lora"]))
-@pytest.mark.parametrize("interrupted", some_slow([False, True], everyday=[True]))
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("interrupted", [False, True])
 def test_a_phase_keeps_what_it_trains_alone(
     method: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -242,7 +243,7 @@ def test_a_phase_keeps_what_it_trains_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", some_slow([0, 1], everyday=[1]))
+@pytest.mark.parametrize("steps", [0, 1])
 def test_its_model_is_loaded_once_and_kept(
     steps: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +322,7 @@ def test_a_file_is_no_checkpoint(checkpoint: Path, run: Any) -> None:
         run("rope", origin=str(checkpoint / "config.json"))
 
 
+@pytest.mark.slow
 def test_prompts_are_trained_where_nothing_else_is_asked_for(
     checkpoint: Path, tmp_path: Path
 ) -> None:

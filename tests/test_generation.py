@@ -102,6 +102,7 @@ def test_ties_go_to_the_smallest_id() -> None:
     assert generate(model, PROMPTS, max_new_tokens=2, end=NO_END) == [[0, 0]] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [Counting, CountingUncached])
 def test_sampling(encoding: type[Counting]) -> None:
     model, _ = decoder(encoding)
@@ -115,6 +116,7 @@ def test_sampling(encoding: type[Counting]) -> None:
     assert sample() != greedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kept"), [({}, 50), ({"top_k": 4}, 4), ({"top_p": 0.6}, None), ({"top_k": 50}, 50)]
 )

@@ -359,6 +359,7 @@ def test_cope_counts_no_further_than_its_table() -> None:
     torch.testing.assert_close(last, torch.tensor([100.0, 100, 100, 10, 1]).double())
 
 
+@pytest.mark.slow
 def test_cope_gradient_through_the_fraction() -> None:
     encoding = CoPE(SHAPE, npos=4).double()
     nn.init.normal_(encoding.table)

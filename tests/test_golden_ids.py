@@ -111,6 +111,7 @@ def test_draws_are_uniform_over_subsets(training: bool) -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 43.8  # 0.1 % of chi-square, 19
 
 
+@pytest.mark.slow
 def test_the_mean_of_each_id() -> None:
     pool, length, many = 2048, 40, 1000
     encoding = RandPE(ModelConfig(train_length=length), max=pool)

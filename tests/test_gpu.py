@@ -65,9 +65,10 @@ def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logits, "scaled_product", lambda q, k, divisor: (q / divisor) @ k.mT)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_autocast")
 @pytest.mark.parametrize("length", [32, 512])
-@pytest.mark.parametrize("name", some_slow(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> None:
     model = make_model(name, length).to("meta").train()  # numbers there cannot be read
     tokens = torch.zeros(2, length, dtype=torch.long, device="meta")
@@ -160,6 +161,7 @@ def three_steps(model: Decoder, folder: Path, micro_batch: int | None = None) ->
     return train_model(model, batch, config, folder)
 
 
+@pytest.mark.slow
 def test_training_without_memory_goes_on_with_smaller_slices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +175,7 @@ def test_training_without_memory_goes_on_with_smaller_slices(
     assert "memory does not suffice for 4 rows at once: going on with 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_gradients_of_a_step_that_ran_out_of_memory_do_not_count(tmp_path: Path) -> None:
     plenty = make_model("tape").double()
     three_steps(plenty, tmp_path / "plenty")

@@ -251,6 +251,7 @@ def test_threads_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads_of_run("quick", "cuda", alone=True) == 8
 
 
+@pytest.mark.slow
 def test_a_job_is_the_run_that_it_was_made_of(toy: Toy, tmp_path: Path) -> None:
     origins: list[dict[str, Any]] = [{}, {"origin": "rope", "adapt": {"steps": 2}}]
     for more in origins:

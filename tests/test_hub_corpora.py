@@ -91,6 +91,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_file_is_downloaded_when_it_is_read(name: str, asked: list[str], tmp_path: Path) -> None:
     source, cache = PUBLIC[name], tmp_path / "cache"
@@ -114,6 +115,7 @@ def test_a_file_is_downloaded_when_it_is_read(name: str, asked: list[str], tmp_p
     assert public_corpus(name, 4, cache).fingerprint != corpus.fingerprint
 
 
+@pytest.mark.slow
 def test_training_goes_from_piece_to_piece(asked: list[str], tmp_path: Path) -> None:
     """The first step needs one file; what a batch holds depends on seed and step alone."""
     train = TrainConfig(length=4, batch_size=2, steps=10)
@@ -136,6 +138,7 @@ def test_training_goes_from_piece_to_piece(asked: list[str], tmp_path: Path) -> 
     assert fetched() == ["00000", "00003", "00001", "00002"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 @pytest.mark.parametrize("flat", [False, True])
 def test_copies_of_the_files(name: str, flat: bool, tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_checks_catch(cls: type[Encoding], check: str, words: str) -> None:
     assert words in str(CHECKS[check](Subject(cls)))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_cache_keeps_what_can_be_seen() -> None:
     subject = Subject(Short)
@@ -179,10 +180,8 @@ def test_the_cache_keeps_what_can_be_seen() -> None:
     assert full == 2 * CONFIG.layers * CONFIG.width and short == full * 6 // 400
 
 
-EVERYDAY = ("alibi", "tape")
-
-
-@pytest.mark.parametrize("name", some_slow(NAMES, everyday=EVERYDAY))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("check", ["cache", "chunks", "ragged", "backends", "out_of_sight"])
 @pytest.mark.usefixtures("four_layers")
 def test_any_encoding_may_have_a_window(name: str, check: str) -> None:
@@ -195,6 +194,7 @@ def test_any_encoding_may_have_a_window(name: str, check: str) -> None:
         assert "prefix consistency" in str(claim)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_hybrid_of_one_encoding_is_that_encoding() -> None:
     for name in ("rope", "alibi", "sinusoidal"):
@@ -209,6 +209,7 @@ def test_a_hybrid_of_one_encoding_is_that_encoding() -> None:
             torch.testing.assert_close(one(tokens), two(tokens))
 
 
+@pytest.mark.slow
 def test_layers_of_a_hybrid() -> None:
     config = ModelConfig(layers=8, heads=2, width=16, mlp_width=16, vocab_size=9)
     made = plugins.load("encoding", "hybrid:local=fox,global=rope:base=5e5,window=4").make
@@ -224,6 +225,7 @@ def test_layers_of_a_hybrid() -> None:
     assert [type(shallow.encoding_of(i)).__name__ for i in range(3)] == ["FoX", "FoX", "RoPE"]
 
 
+@pytest.mark.slow
 def test_bad_hybrids() -> None:
     for spec, words in {
         "hybrid:every=0": "every must be at least 1",

@@ -101,6 +101,7 @@ def test_means_over_splits_and_groups(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_extrapolated_from_something_not_learned_is_not_ranked(tmp_path: Path) -> None:
     task = make_task(Echo, tmp_path, samples=5, gate=75)
     assert summary(task, tmp_path / "a", {0: 4, 1: 1})[OOD] == (50, "ranked")  # at the gate

@@ -128,6 +128,7 @@ def test_classes_balance() -> None:
     assert papers["Unanswerable"] == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_ids_are_unique_and_splits_share_no_document(style: str) -> None:
     documents: set[str] = set()

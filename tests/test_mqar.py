@@ -65,6 +65,7 @@ def test_one_query_at_a_gap(tmp_path: Path) -> None:
         assert np.bincount(which, minlength=4) / 400 == pytest.approx([0.25] * 4, abs=0.1)
 
 
+@pytest.mark.slow
 def test_training_mixes_five_kinds(tmp_path: Path) -> None:
     task = make(tmp_path)
     seen: Counter[tuple[int, int]] = Counter()
@@ -106,6 +107,7 @@ def test_draws_without_replacement(count: int, below: int) -> None:
     assert shares == pytest.approx([1] * len(outcomes), abs=0.12)
 
 
+@pytest.mark.slow
 def test_gaps_follow_a_power_law() -> None:
     found = _places(np.random.default_rng(0), 60_000, 2, 4)
     weights = np.arange(1, 5) ** -0.99
@@ -132,6 +134,7 @@ def recall(task: MQAR, span: int = 10**6) -> Oracle:
     return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
 
 
+@pytest.mark.slow
 def test_cells_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, samples=8, gate=10.0)
     rows = measure(task, recall(task, span=40), tmp_path)

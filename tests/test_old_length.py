@@ -32,6 +32,7 @@ def put_extended(root: Path, label: str, seed: int, loss: float, found: float, *
     put(root, label, rows, seed, **({"adaptation": adaptation, "views": OLD_LENGTH} | more))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("views", "heading", "expected"),
     [
@@ -71,6 +72,7 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
     assert expected[0] in shown_there and "worse a row is than the model itself" in shown_there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["rope -> rope [9 steps]", "rope -> nope", "tiny -> rope"])
 def test_there_is_no_damage_without_the_model_itself(label: str, tmp_path: Path) -> None:
     put_extended(tmp_path, label, 0, 1.0, 90.0)
@@ -79,6 +81,7 @@ def test_there_is_no_damage_without_the_model_itself(label: str, tmp_path: Path)
     assert "damage" not in text.lower() and "damage" not in set(csv["metric"])
 
 
+@pytest.mark.slow
 def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
     adaptation = {"from": "tiny", "config": {"steps": 0}}
     for spec, loss in (("rope", 1.0), ("alibi", 1.5)):

@@ -141,6 +141,7 @@ def test_the_folders_are_linked_into_the_package(name: str) -> None:
     assert listed.stdout.startswith("120000 ")  # git's mode of a link
 
 
+@pytest.mark.slow
 def test_python_starts_in_the_checkout_unless_a_folder_becomes_a_package(tmp_path: Path) -> None:
     program = "import encodings; print(encodings.__file__)"
     codecs = python("-c", program, path=ROOT)

@@ -92,6 +92,7 @@ def put_tasks(root: Path) -> None:
     put(root, "fire", [], task="one", status="failed", reason="ValueError: it <broke>")
 
 
+@pytest.mark.slow
 def test_everything_is_on_the_page(tmp_path: Path) -> None:
     put_tasks(tmp_path)
     page = read_page(tmp_path)
@@ -110,6 +111,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert table["runs"]["alibi"][0][3] == "cccccccccc with changes"
 
 
+@pytest.mark.slow
 def test_it_loads_nothing(tmp_path: Path) -> None:
     put_tasks(tmp_path)
     page = read_page(tmp_path)
@@ -121,6 +123,7 @@ def test_it_loads_nothing(tmp_path: Path) -> None:
     assert policy in (tmp_path / NAME).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_names_are_text(tmp_path: Path) -> None:
     changed: dict[str, Any] = {"described": {"encoding": {"summary": EVIL, "text": EVIL}}}
     views = (Column("test", "bits_per_byte", EVIL), Curve("test", "bits_per_byte", EVIL, EVIL))

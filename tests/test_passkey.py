@@ -97,6 +97,7 @@ def test_kinds_share_a_batch_and_take_turns_with_what_is_left_over(tmp_path: Pat
     assert counts == [(5, 5, 6), (5, 6, 5), (6, 5, 5)]
 
 
+@pytest.mark.slow
 def test_items_of_cells_do_not_depend_on_the_order_of_asking(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=2)
     cells = [(kind, cell) for kind in task.subsets for cell in task.cells(kind)]
@@ -107,6 +108,7 @@ def test_items_of_cells_do_not_depend_on_the_order_of_asking(tmp_path: Path) -> 
     assert len({ids.tobytes() for ids in forward}) == len(cells)
 
 
+@pytest.mark.slow
 def test_cells_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=2)
 
@@ -158,6 +160,7 @@ def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path)
     assert found[f"passkey-{ID}"] == found["passkey-length"] == 18.75
 
 
+@pytest.mark.slow
 def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: Path) -> None:
     words = make(tmp_path, "mid", "paper", vocabulary="words", kinds="all")
     assert words.subsets == ("passkey",) and words.max_train_axis == 1024
@@ -214,6 +217,7 @@ def zero_shot(tmp_path: Path) -> Callable[..., ResolvedTask]:
     return resolved
 
 
+@pytest.mark.slow
 def test_preset_paper_trains_on_text_and_never_on_a_prompt(
     zero_shot: Callable[..., ResolvedTask],
 ) -> None:
@@ -232,6 +236,7 @@ def test_preset_paper_trains_on_text_and_never_on_a_prompt(
     assert made.model == made.start.model and made.model.train_length == 64
 
 
+@pytest.mark.slow
 def test_preset_paper_says_that_it_is_zero_shot(zero_shot: Callable[..., ResolvedTask]) -> None:
     task = zero_shot().task
     assert isinstance(task, Passkey)
@@ -249,6 +254,7 @@ def test_preset_paper_says_that_it_is_zero_shot(zero_shot: Callable[..., Resolve
     assert isinstance(paper, Passkey) and paper.lengths == [1000]
 
 
+@pytest.mark.slow
 def test_what_a_language_model_has_is_not_given_again(
     zero_shot: Callable[..., ResolvedTask], tmp_path: Path
 ) -> None:
@@ -259,6 +265,7 @@ def test_what_a_language_model_has_is_not_given_again(
         zero_shot(data=data)
 
 
+@pytest.mark.slow
 def test_preset_paper_goes_on_from_the_language_model(
     zero_shot: Callable[..., ResolvedTask], tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_lengths_are_bounds(tokenizer: Tokenizer) -> None:
     assert prompts.max_number >= len(tokenizer.encode(" 99999"))
 
 
+@pytest.mark.slow
 def test_keys_are_five_digits_evenly_drawn() -> None:
     tokenizer = words()
     rng = np.random.default_rng(0)

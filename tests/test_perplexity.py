@@ -172,6 +172,7 @@ def slow_ratio(parts: list[tuple[int, int, float]]) -> tuple[float, float]:
     return rate, math.sqrt(squares * len(documents) / (len(documents) - 1)) / units
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokenizer", "encoding"), [("bytes", RoPE), ("bytes", Stretched), ("bpe:300", NoPE)]
 )
@@ -197,6 +198,7 @@ def test_numbers_are_those_of_windows_cut_by_hand(
             assert 2 <= n < sum(WINDOWS) and value > 2**bits
 
 
+@pytest.mark.slow
 def test_both_ends_of_an_interval_surround_the_number(context: TaskContext, tmp_path: Path) -> None:
     task = Perplexity(context)
     rows = evaluate(task, decoder(task), tmp_path / "journal")
@@ -205,6 +207,7 @@ def test_both_ends_of_an_interval_surround_the_number(context: TaskContext, tmp_
     assert row.ci_high - row.value != pytest.approx(row.value - row.ci_low)  # by resampling
 
 
+@pytest.mark.slow
 def test_the_two_definitions_and_the_curves_agree_where_they_must(
     context: TaskContext, tmp_path: Path
 ) -> None:
@@ -239,6 +242,7 @@ def test_stride_is_the_tail_and_in_protocol_paper_the_step(
         assert found[key] == pytest.approx(expected[key], rel=1e-9, nan_ok=True), key
 
 
+@pytest.mark.slow
 def test_one_forward_gives_every_shorter_length(
     context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +261,7 @@ def test_one_forward_gives_every_shorter_length(
         assert one[key] == pytest.approx(many[key], rel=1e-9, nan_ok=True), key
 
 
+@pytest.mark.slow
 def test_windows_are_spread_evenly(context: TaskContext, tmp_path: Path) -> None:
     task = Perplexity(context, windows=2)
     model = decoder(task)
@@ -292,6 +297,7 @@ def test_training_documents_are_joined_by_eos(context: TaskContext) -> None:
     assert {tuple(row) for row in rows} == {tuple(stream[:-1]), tuple(stream[1:])}
 
 
+@pytest.mark.slow
 def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     context: TaskContext, tmp_path: Path
 ) -> None:
@@ -324,6 +330,7 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     assert task.max_eval_tokens == 64
 
 
+@pytest.mark.slow
 def test_rows_and_summaries_follow_from_the_items(context: TaskContext, tmp_path: Path) -> None:
     task = Perplexity(context)
     with torch.inference_mode():
@@ -335,6 +342,7 @@ def test_rows_and_summaries_follow_from_the_items(context: TaskContext, tmp_path
     assert dict(zip(places, [row.value for row in every], strict=True)) == found
 
 
+@pytest.mark.slow
 def test_effective_length(context: TaskContext) -> None:
     task = Perplexity(context)
     for curve, expected in (
@@ -355,6 +363,7 @@ def test_effective_length(context: TaskContext) -> None:
         assert (headline.value, headline.status) == (curve[64], learned)
 
 
+@pytest.mark.slow
 def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_path: Path) -> None:
     task = Perplexity(context)
     rows = evaluate(task, decoder(task), tmp_path / "journal")
@@ -370,6 +379,7 @@ def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_p
     assert gains == [0, 0, 0]  # what has no context makes nothing of it
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on(
     context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

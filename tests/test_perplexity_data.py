@@ -41,6 +41,7 @@ def test_labels_tell_data_and_tokenizers_apart(context: TaskContext) -> None:
     assert changed.data_label != task.data_label and changed.fingerprint != task.fingerprint
 
 
+@pytest.mark.slow
 def test_builtin_text(context: TaskContext) -> None:
     task = Perplexity(replace(context, data=None))
     assert task.data_label == f"stdlib-v1-{task.fingerprint[:8]}"
@@ -69,6 +70,7 @@ def test_a_corpus_in_a_folder_of_corpora(context: TaskContext, tmp_path: Path) -
     assert inside.fingerprint == plain.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", ["pg19", "proofpile", "code"])
 def test_real_corpora(
     context: TaskContext, tmp_path: Path, real_documents: Path, corpus: Any
@@ -85,6 +87,7 @@ def test_real_corpora(
     assert all(row.n == 8 for row in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder_of_files", [False, True])
 def test_ids_without_text(
     context: TaskContext, tmp_path: Path, folder_of_files: bool, capsys: pytest.CaptureFixture[str]

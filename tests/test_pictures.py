@@ -98,6 +98,7 @@ def test_curves(tmp_path: Path) -> None:
     assert pixels.shape[0] > 300 and pixels.shape[1] > 400 and pixels[..., :3].std() > 0.01
 
 
+@pytest.mark.slow
 def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
     rows = [Measurement("s", "accuracy", 95.0, 9, 9.0, n, "", 75.0, 100.0) for n in (5, 7)]
     view = Curve("s", "accuracy", "The panel", "blanks", log_x=False)
@@ -124,6 +125,7 @@ def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
     assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
 
 
+@pytest.mark.slow
 def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
     mean = Measurement("test", "em", 5.0, 9)
     views = (Curve("test", "em"), Heatmap("test", "em", "A map"), Gallery("test", "em", "B", "y"))
@@ -133,6 +135,7 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
     assert list(draw(read_table(tmp_path))) == [""]
 
 
+@pytest.mark.slow
 def test_scores_of_parts(tmp_path: Path) -> None:
     figure = draw_scores(put_many(tmp_path, PARTS, PART_COLUMNS))
     (axis,) = figure.axes
@@ -285,6 +288,7 @@ def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.slow
 def test_scores_of_many_encodings_are_lines_of_a_picture(tmp_path: Path) -> None:
     for number in range(10):
         put(tmp_path, f"rope:base={number + 1}", PARTS, views=PART_COLUMNS)
@@ -310,6 +314,7 @@ def test_galleries(tmp_path: Path) -> None:
     assert high - low == pytest.approx(0.2)  # a constant looks constant
 
 
+@pytest.mark.slow
 def test_an_encoding_looks_the_same_in_every_picture() -> None:
     alone = {label: styles([label])[label] for label in [*LONG, "mine.py", "tape"]}
     together = styles([*alone])

@@ -80,6 +80,7 @@ def test_no_plugin_is_named_like_a_standard_module_and_no_folder_is_a_package() 
         assert not (folder / "__init__.py").exists()
 
 
+@pytest.mark.slow
 def test_describing_all_needs_no_torch() -> None:
     program = (
         "import sys; from pe_bench.registry import plugins\n"

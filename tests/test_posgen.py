@@ -95,6 +95,7 @@ def solver(task: Posgen, rule: str, most: int) -> Oracle:
     return Oracle(answer)
 
 
+@pytest.mark.slow
 def test_means_and_effective_length_of_each_rule(tmp_path: Path) -> None:
     task = make(tmp_path, samples=5)
     assert (task.train_length, task.max_eval_tokens) == (17, 65)
@@ -110,6 +111,7 @@ def test_means_and_effective_length_of_each_rule(tmp_path: Path) -> None:
     assert effective["semi-recurrent"].status == "not_learned"
 
 
+@pytest.mark.slow
 def test_tables_of_trigrams_know_a_rule_of_two_numbers_alone(tmp_path: Path) -> None:
     floors = []
     for near in (1, 2):

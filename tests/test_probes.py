@@ -128,6 +128,7 @@ def solvers(**most: int) -> dict[str, Oracle]:
     return {probe: solver(probe, most.get(probe, 10**6)) for probe in PROBES}
 
 
+@pytest.mark.slow
 def test_means_of_each_probe(tmp_path: Path) -> None:
     task = make(tmp_path, samples=5)
     rows = measure(task, solvers(index=16, after=32, before=8), tmp_path / "a")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Oracle, make_task, measure, some_slow
+from helpers import Oracle, make_task, measure
 
 from pe_bench.api import IGNORE, Batch, LengthGeneralizationTask
 from pe_bench.registry import plugins
@@ -47,7 +47,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some_slow(TASKS, ("addition", "copying", "mqar", "ruler")))
+@pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
     task = make_task(TASKS[name], tmp_path, samples=2)
     found = task.references()
@@ -119,6 +119,7 @@ def resolved(tmp_path: Path) -> ResolvedTask:
     return resolve(RunOptions(cache=tmp_path), "flipflop:samples=5")
 
 
+@pytest.mark.slow
 def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     task = resolved(tmp_path)
     write_references(task, tmp_path)

@@ -178,6 +178,7 @@ def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:
     assert "rank" not in cells(text)[0] and "nothing can be said about differences" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["bits_per_byte", "f1", "mine"])
 def test_best_comes_first(tmp_path: Path, metric: str) -> None:
     known = {"mine": Metric("my score", "points", higher_is_better=True)}
@@ -231,6 +232,7 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
     assert read_results(tmp_path / "nothing").empty
 
 
+@pytest.mark.slow
 def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
         settings = {"train": {"lr": lr, "steps": 5}, "start": None}
@@ -243,6 +245,7 @@ def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> No
     assert "steps=" not in text
 
 
+@pytest.mark.slow
 def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
     for digest, name in (("d1", "a" * 80), ("d2", "b")):
         put(tmp_path, "rope", [SCORE], settings_digest=digest, settings={"source": name})
@@ -266,6 +269,7 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     assert len(list((tmp_path / "plots").glob("*.png"))) == 2
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     rope = put(tmp_path, "rope", [SCORE])
     put(tmp_path, "nope", [SCORE])
@@ -282,6 +286,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert "learned" in brief and "fire" not in brief
 
 
+@pytest.mark.slow
 def test_parts_that_are_missing(tmp_path: Path) -> None:
     about: dict[str, Any] = {"unavailable": {"far": "no file far.jsonl"}, "views": PART_COLUMNS}
     put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
@@ -295,6 +300,7 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     assert "Missing: far (no file far.jsonl)." in text
 
 
+@pytest.mark.slow
 def test_columns_without_rows_are_left_out(tmp_path: Path) -> None:
     views = (Column("near", "f1"), Column("close", "em", "index ID"), Column("absent", "f1"))
     put(tmp_path, "rope", [*PARTS, SCORE], views=views)
@@ -304,6 +310,7 @@ def test_columns_without_rows_are_left_out(tmp_path: Path) -> None:
     assert [*line][:4] == expected and "absent" not in text
 
 
+@pytest.mark.slow
 def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: Path) -> None:
     put(tmp_path, "rope", [*CURVE, Measurement("test", "bits_per_byte", 42.0, 27)])
     (line,) = cells(report(tmp_path)[0])
@@ -379,6 +386,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
     assert str(caught.value).startswith(f"{path} cannot be read (")
 
 
+@pytest.mark.slow
 def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
     wild = "<img src=x onerror=alert(1)>|a\nb`[c](d)"
     put(tmp_path, wild, [*CURVE, SCORE])

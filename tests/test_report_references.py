@@ -31,6 +31,7 @@ def scaled(rows: list[Measurement], factor: float) -> list[Measurement]:
     return [replace(row, value=factor * row.value) for row in rows]
 
 
+@pytest.mark.slow
 def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_path: Path) -> None:
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     put(tmp_path, "alibi", [SCORE, *CURVE])
@@ -45,6 +46,7 @@ def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_p
     assert set(csv["encoding"]) == {"rope", "alibi"}
 
 
+@pytest.mark.slow
 def test_without_them_nothing_is_said(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *CURVE])
     put_references(tmp_path, {"guessing": scaled([SCORE], 20)})
@@ -78,6 +80,7 @@ def test_parts_have_a_line_each(tmp_path: Path) -> None:
     assert len(halves) == 3
 
 
+@pytest.mark.slow
 def test_a_column_called_like_its_metric_says_it_once(tmp_path: Path) -> None:
     metrics = {"span": Metric("effective length", "tokens", higher_is_better=True)}
     rows = [SCORE, Measurement("all", "span", 64.0, 9)]

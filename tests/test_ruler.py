@@ -150,6 +150,7 @@ def oracle(task: Ruler, change: Any, **options: Any) -> Oracle:
     return Oracle(write, vocab_size=size, prefix_consistent=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "recall", "exact"),
     [
@@ -180,6 +181,7 @@ def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path)
     assert task.max_eval_tokens == 384 + 4 and task.gate is None
 
 
+@pytest.mark.slow
 def test_cells(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", train={"length": 96})
     lengths = {kind: [cell.length for cell in task.cells(kind)] for kind in task.subsets}

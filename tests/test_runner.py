@@ -163,6 +163,7 @@ def test_evaluation_is_averaged_over_the_draws_of_an_encoding(
     assert averaged.n == 5 and averaged.stderr == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_seeds_and_encodings_make_a_grid(toy: Toy, tmp_path: Path) -> None:
     code, log = toy("--seeds", "1", "2", encodings=("nope", "rope"))
     assert (code, log.count("a")) == (0, 4)
@@ -176,6 +177,7 @@ def test_seeds_and_encodings_make_a_grid(toy: Toy, tmp_path: Path) -> None:
     assert len(set(values.values())) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", ["b", "b^C"])
 def test_a_failed_part_is_retried_and_nothing_else(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: str
@@ -202,6 +204,7 @@ def test_what_is_misspelt_is_refused_before_anything_is_trained(
     assert "broken.py does not import (ModuleNotFoundError" in second
 
 
+@pytest.mark.slow
 def test_a_failure_does_not_stop_the_grid(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,6 +275,7 @@ def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(
     assert first.startswith("a: OSError") and second.startswith("b: OSError")
 
 
+@pytest.mark.slow
 def test_an_encoding_that_all_stands_for_may_not_fit(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +316,7 @@ def test_a_run_of_another_process_is_left_for_the_end(
     assert "waiting for another process: nope · toy.py · seed 0" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_task_that_crashes_says_where_and_the_other_task_runs(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,6 +328,7 @@ def test_a_task_that_crashes_says_where_and_the_other_task_runs(
     assert re.search(r"bad\.py:\d+\)$", error)
 
 
+@pytest.mark.slow
 def test_a_task_without_its_data_does_not_stop_the_others(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,6 +346,7 @@ def test_a_task_without_its_data_does_not_stop_the_others(
     assert toy("./absent.py", "--data", "nowhere") == (2, [])  # misspelt, perhaps
 
 
+@pytest.mark.slow
 def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +355,7 @@ def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(
     assert toy() == (0, ["a"])
 
 
+@pytest.mark.slow
 def test_a_missing_part_is_said_once_however_many_encodings(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -360,6 +368,7 @@ def test_a_missing_part_is_said_once_however_many_encodings(
     assert record(tmp_path)[0]["status"] == "done"
 
 
+@pytest.mark.slow
 def test_parts_can_be_chosen_and_added_later(toy: Toy) -> None:
     assert toy("--subsets", "b")[1] == ["batch", "batch", "b"]
     assert toy()[1] == ["a"]

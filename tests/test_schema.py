@@ -24,6 +24,7 @@ def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
 
 
+@pytest.mark.slow
 def test_every_record_says_its_schema(toy: Toy, tmp_path: Path) -> None:
     toy()
     for path in [*tmp_path.glob("results/**/*.json"), *tmp_path.glob("cache/**/*.json")]:
@@ -61,6 +62,7 @@ def test_a_later_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert LATER in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_earlier_run_is_read(toy: Toy, tmp_path: Path) -> None:
     toy()
     path = record(tmp_path)[1] / "run.json"
@@ -71,6 +73,7 @@ def test_an_earlier_run_is_read(toy: Toy, tmp_path: Path) -> None:
     assert main(["report"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("absent", "says"),
     [

@@ -78,6 +78,7 @@ def untrained(stage: ResolvedTask) -> Decoder:
     return stage.make_model(plugins.load("encoding", "rope"), 0).eval()
 
 
+@pytest.mark.slow
 def test_damaged_builtin_documents_are_written_again(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +146,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
         assert torch.equal(tokens[first + 1 : last + 1], targets[first:last])  # next tokens
 
 
+@pytest.mark.slow
 def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, given: Path) -> None:
     task = stage(data={"": given}).task
     again = task.batch("qasper", 0, 7)
@@ -155,6 +157,7 @@ def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, g
     assert sorted(order) == sorted([*range(total)] * 2)
 
 
+@pytest.mark.slow
 def test_references_take_turns(stage: Stage, given: Path) -> None:
     task = stage(data={"": given}).task
     record = task.data["narrative_qa"]["train"][4]
@@ -209,6 +212,7 @@ def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) ->
         assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
     made = stage("scrolls:items=8", data={"": given})
@@ -226,6 +230,7 @@ def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
     assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
 
 
+@pytest.mark.slow
 def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage, given: Path) -> None:
     task = stage(data={"": given}).task
     rows = [Measurement(n, s.metric, 10.0 * i, 5, 3.0) for i, (n, s) in enumerate(SUBSETS.items())]
@@ -238,6 +243,7 @@ def test_the_score_is_the_mean_of_seven_and_partial_below_seven(stage: Stage, gi
     assert (score.status, partial.status) == ("ranked", "partial")
 
 
+@pytest.mark.slow
 def test_paper_protocol_samples_summaries_and_nothing_else(
     stage: Stage, given: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -258,6 +264,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
             assert (seen["sampling"] is not None) == sampled
 
 
+@pytest.mark.slow
 def test_a_broken_subset_is_named_and_the_others_stay(
     stage: Stage, given: Path, tmp_path: Path
 ) -> None:
@@ -305,6 +312,7 @@ def test_the_start_has_options_of_its_own(stage: Stage, given: Path, tmp_path: P
     assert first.settings["start"]["options"]["corpus"] == "pg19"
 
 
+@pytest.mark.slow
 def test_real_documents(stage: Stage, real_documents: Path) -> None:
     task = stage(data={"": real_documents / "scrolls"}).task
     assert set(task.unavailable) == {"summ_screen_fd"}
@@ -377,6 +385,7 @@ def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
     return kinds
 
 
+@pytest.mark.slow
 def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path: Path) -> None:
     made = stage("scrolls:items=3")
     task = made.task
@@ -403,6 +412,7 @@ def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage) -> None:
     task = stage("scrolls:gate=50").task
     for inside, status in ((49.0, "not_learned"), (50.0, "ranked")):
@@ -472,6 +482,7 @@ def test_what_built_in_documents_refuse(
         stage(spec, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "length"), [("scrolls:answer_tokens=80", 140), ("scrolls", 64)])
 def test_an_output_leaves_room_for_the_input(
     stage: Stage, given: Path, spec: str, length: int

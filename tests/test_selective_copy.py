@@ -44,6 +44,7 @@ def test_items_are_what_they_say(tmp_path: Path, blanks: int) -> None:
     assert (again.items("by-blanks", Cell(blanks)).ids == items.ids).all()
 
 
+@pytest.mark.slow
 def test_training_scatters_the_blanks_evenly(tmp_path: Path) -> None:
     task = make(tmp_path, blanks=6, tokens=4, symbols=5)
     where, seen = np.zeros(10), np.zeros(5)

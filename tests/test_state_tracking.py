@@ -96,6 +96,7 @@ def solver(task: StateTracking, kind: str, most: int) -> Oracle:
     return Oracle(answer)
 
 
+@pytest.mark.slow
 def test_means_of_each_kind(tmp_path: Path) -> None:
     task = make(tmp_path, samples=5)
     most = dict(zip(STATES, (99, 17, 16, 8), strict=True))
@@ -110,6 +111,7 @@ def test_means_of_each_kind(tmp_path: Path) -> None:
     assert [effective[kind].value for kind in STATES] == [64, 17, 16, 0]
 
 
+@pytest.mark.slow
 def test_the_last_bit_tells_much_of_a_majority_and_nothing_of_a_parity(tmp_path: Path) -> None:
     rows = make(tmp_path, samples=500).references()["bigram table"]
     floors = {row.subset: row.value for row in rows if row.metric == "exact_match"}

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import some_slow
 
 from pe_bench.checks import encodings
 from pe_bench.checks.tasks import CHECKS, TaskSubject, examine
@@ -174,6 +173,7 @@ def test_an_honest_task(write: Any, tmp_path: Path) -> None:
     assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 def test_broken_tasks(what: str, write: Any, tmp_path: Path) -> None:
     old, new, expected = BROKEN[what]
@@ -189,9 +189,8 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
     assert found["headline"].startswith("Sorting.evaluate: IndexError: ")
 
 
-@pytest.mark.parametrize(
-    "name", some_slow(plugins.names("task"), everyday=("copying", "flipflop", "probes"))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", plugins.names("task"))
 def test_shipped_tasks(name: str, cache_folder: Path) -> None:
     assert findings(name, cache_folder) == {}
 
@@ -230,6 +229,7 @@ def test_the_command_tells_kinds_apart(
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_finding_is_printed_on_demand(
     write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,7 @@ def test_batches_are_a_pure_function_of_seed_and_step(name: str, cache_folder: P
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(MEASURED, everyday={*TASKS} - {"efficiency", "properties"})
+    "name", some_slow(MEASURED, everyday={*TASKS} - {"efficiency", "perplexity", "properties"})
 )
 def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
     made = stage(name, tmp_path)

@@ -65,6 +65,7 @@ def test_the_best_reference_counts_and_the_mean_has_a_standard_error() -> None:
     assert score("em", predictions, references)["em"] == pytest.approx(100 / 3)
 
 
+@pytest.mark.slow
 def test_rouge_takes_the_best_reference_for_each_type_on_its_own() -> None:
     # R1, R2, RL of the first: 2/3, 0, 1/3 against one reference, 1/2, 1/3, 1/2 against the other.
     scores = score("rgm", ["a b", "p q"], [["b a x y", "a b c d e f"], ["p q"]])
@@ -77,6 +78,7 @@ def test_rouge_takes_the_best_reference_for_each_type_on_its_own() -> None:
     assert scores["rgm"] == pytest.approx(100 * (rouge1 * rouge2 * rouge_l) ** (1 / 3))
 
 
+@pytest.mark.slow
 def test_rgm_standard_error_is_the_delta_method_for_many_examples() -> None:
     texts = ["one two three four", "one two nine four", "four three two one", "one two three"]
     scores = score("rgm", texts * 100, [[texts[0]]] * 400)

@@ -63,6 +63,7 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
     assert documents(corpus_tokens(corpus, BYTES, cache).test()) == documents(tokens.test())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 and later
 @pytest.mark.parametrize("processes", [1, 2])
 def test_slices_go_across_the_chunks_of_a_column(

@@ -260,6 +260,7 @@ def test_real_text(tmp_path: Path) -> None:
         assert len(ids) < len(text) / 1.8
 
 
+@pytest.mark.slow
 def test_import_is_cheap() -> None:
     late = "{'tokenizers', 'torch', 'pandas'} & set(sys.modules)"
     code = f"import sys, pe_bench.text.tokenizer; sys.exit(bool({late}))"

@@ -85,6 +85,7 @@ def test_evaluation_has_frozen_random_ids_after_random_ones_in_training() -> Non
     assert len(torch.cat(seen).unique(dim=0)) == 4
 
 
+@pytest.mark.slow
 def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
     ids = noted(60, train_positions="offset", max_train_position=7)
     assert torch.equal(ids - ids[:, :1], torch.arange(4).expand(60, -1))

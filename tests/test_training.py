@@ -88,6 +88,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     assert trained.loss == pytest.approx(expected.loss, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
     def noisy() -> Decoder:
         model = make_model("nope")
@@ -107,6 +108,7 @@ def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
     assert torch.equal(weights(second), weights(whole))
 
 
+@pytest.mark.slow
 def test_a_finished_phase_is_loaded_not_trained(tmp_path: Path) -> None:
     model, again = make_model(), make_model("tape")
     trained = run(model, tmp_path)
@@ -119,6 +121,7 @@ def test_a_finished_phase_is_loaded_not_trained(tmp_path: Path) -> None:
     assert torch.equal(weights(again), weights(model))
 
 
+@pytest.mark.slow
 def test_slices_of_a_batch_weigh_every_target_alike(tmp_path: Path) -> None:
     whole, sliced = make_model().double(), make_model().double()
     config = TrainConfig(steps=3, batch_size=4, length=8, lr=1e-2)
@@ -137,7 +140,8 @@ def test_it_learns(tmp_path: Path) -> None:
     assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
 
 
-@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding"), everyday=("rope", "tape")))
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", plugins.names("encoding"))
 def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
     trained = train_model(model, batch, CONFIG, tmp_path, "bf16")
@@ -163,6 +167,7 @@ def test_zero_steps_leave_the_model_as_it_is(tmp_path: Path) -> None:
     assert torch.equal(weights(model), before)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
     model = make_model()
     with torch.no_grad():
@@ -245,6 +250,7 @@ def test_recomputed_activations_need_less_memory(tmp_path: Path) -> None:
     assert whole.digest() == again.digest()  # no number changes
 
 
+@pytest.mark.slow
 def test_training_with_recomputed_activations(tmp_path: Path) -> None:
     plain, again = make_model(), make_model()
     run(plain, tmp_path / "plain")

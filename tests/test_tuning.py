@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import some_slow
 
 import pe_bench
 from pe_bench.cli import main
@@ -130,6 +129,7 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
         assert record["settings"]["train"]["lr"] == 3e-3
 
 
+@pytest.mark.slow
 def test_held_out_draws_are_of_a_seed_of_their_own(toy: Toy, tmp_path: Path) -> None:
     toy("--tune")
     seeds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
@@ -147,7 +147,8 @@ def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
     assert toy()[1] == ["3e-3 0"]
 
 
-@pytest.mark.parametrize("stop", some_slow([1, 2, 3, 4], everyday=[2]))
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
 def test_an_interrupted_search_goes_on(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
     assert [each["loss"] is None for each in kept(tmp_path)["tried"]] == [False, True]
 
 
+@pytest.mark.slow
 def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = toy("--tune", "--tune.lr", "1e30", "1e31", "--train.steps", "9")
     assert code == 1
@@ -243,11 +245,10 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
 
 # So few different ones that some come twice.
 FEW_ROWS = ("multi-addition", "multiplication", "posgen")
-TUNED = ("addition", "copying", "mqar", "passkey", "perplexity", "scrolls")  # every day
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some_slow(plugins.names("task"), TUNED))
+@pytest.mark.parametrize("name", plugins.names("task"))
 def test_held_out_batches_are_like_training_and_no_part_of_it(
     name: str, tmp_path: Path, cache_folder: Path
 ) -> None:
@@ -274,6 +275,7 @@ def rows(batch: Any) -> list[tuple[int, ...]]:
     return [tuple(row) for row in batch.tokens.tolist()]
 
 
+@pytest.mark.slow
 def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
     letters = bytes(range(ord("0"), ord("z"))).decode()
     for part in ("train", "test"):
@@ -300,6 +302,7 @@ def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
         resolve(few, "perplexity").task.batch(None, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
     for split, n in (("train", 100), ("validation", 4)):
         lines = []

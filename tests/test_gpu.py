@@ -19,13 +19,13 @@ from torch.nn.attention import flex_attention as torch_flex
 
 import pe_bench
 from pe_bench.commands.device import find_device, find_precision
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder import flex, logits
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.cache import COLUMNS, Cache
 from pe_bench.decoder.generation import LOOK_EVERY
 from pe_bench.decoder.logits import LogitTerms
-from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.model import Decoder, scored_tokens
 from pe_bench.errors import InputError
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins
@@ -72,7 +72,9 @@ def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> None:
     model = make_model(name, length).to("meta").train()  # numbers there cannot be read
     tokens = torch.zeros(2, length, dtype=torch.long, device="meta")
-    model.token_losses(tokens, tokens).sum().backward()
+    targets = torch.full((2, length), IGNORE)  # on the CPU, as in training
+    targets[:, ::3] = 1
+    model.token_losses(tokens, targets, scored=scored_tokens(targets)).sum().backward()
 
 
 @pytest.mark.usefixtures("without_autocast")

@@ -12,7 +12,7 @@ from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms
-from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.model import Decoder, scored_tokens
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.sinusoidal import Sinusoidal
@@ -244,3 +244,17 @@ def test_a_full_cache_says_so() -> None:
     model(tokens(1, 2), cache)
     with pytest.raises(ValueError, match="the cache holds 3 tokens, not 4"):
         model(tokens(1, 2), cache)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_losses_of_tokens_with_a_target_alone(share: float) -> None:
+    model = decoder()
+    kept = torch.rand(3, 9, generator=torch.Generator().manual_seed(2)) < share
+    targets = torch.where(kept, tokens(3, 9), IGNORE)
+    found = []
+    for scored in (None, scored_tokens(targets)):
+        model.zero_grad()
+        losses = model.token_losses(tokens(3, 9), targets, scored=scored)
+        losses.sum().backward()
+        found.append([losses, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*found)

@@ -231,7 +231,7 @@ class Bigram(nn.Module):
     def extra_loss(self) -> None:
         return None
 
-    def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
+    def token_losses(self, tokens: Tensor, targets: Tensor, scored: Tensor) -> Tensor:
         logits = (self.table[tokens] + self.bias) * (5 + torch.rand(()))  # (B, T, 8)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
 

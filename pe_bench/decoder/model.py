@@ -223,21 +223,40 @@ class Decoder(nn.Module):
         backend: Backend = "auto",
         chunk: int | None = None,
         final_lengths: Tensor | None = None,
+        scored: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
         Zero where the target is IGNORE. The vocabulary's logits are made for `chunk` tokens at
         a time, None: about LOGITS numbers: all at once they would be the largest tensor by far.
+
+        Args:
+            tokens: ids.
+            targets: the next ids, or IGNORE.
+            backend: of attention.
+            chunk: how many tokens have their logits made at once.
+            final_lengths: as in `hidden`.
+            scored: (N,) the tokens with a target, `scored_tokens`: logits are made for them alone.
+                None: for all. (Asked of targets on a GPU, it would have to be waited for.)
         """
         chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
-        flat = targets.flatten()
+        ids = targets.flatten().to(hidden.device)  # (B T,)
+        if scored is not None and len(scored) == len(ids):
+            scored = None  # nothing to leave out
+        if scored is not None:
+            scored = scored.to(hidden.device)
+            hidden = hidden.index_select(0, scored)  # (N, width)
+            ids = ids.index_select(0, scored)  # (N,)
         losses = []
-        for some, ids in zip(hidden.split(chunk), flat.split(chunk), strict=True):
+        for some, of_some in zip(hidden.split(chunk), ids.split(chunk), strict=True):
             logits = self.logits(some)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            losses.append(F.cross_entropy(logits, ids, ignore_index=IGNORE, reduction="none"))
-        return torch.cat(losses).view_as(targets)
+            losses.append(F.cross_entropy(logits, of_some, ignore_index=IGNORE, reduction="none"))
+        found = torch.cat(losses)
+        if scored is not None:
+            found = found.new_zeros(targets.numel()).index_copy(0, scored, found)
+        return found.view_as(targets)
 
     def _positions(
         self,
@@ -305,3 +324,8 @@ def _replace_ids(own: Tensor, given: Tensor) -> Tensor:
     rest = own[..., 1:]  # (B or 1, S, K - 1)
     rows = max(len(first), len(rest))
     return torch.cat([first.expand(rows, -1, -1), rest.expand(rows, -1, -1)], dim=-1)
+
+
+def scored_tokens(targets: Tensor) -> Tensor:
+    """Return which tokens have a target, counted row after row: (B, T) -> (N,)."""
+    return (targets.flatten() != IGNORE).nonzero().flatten()

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.config import IGNORE
-from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.model import Decoder, scored_tokens
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
@@ -279,8 +278,9 @@ class Phases:
             size = task.train.micro_batch or len(batch.tokens)
             slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
             for tokens, targets in slices:  # (b, T) each
+                where = scored_tokens(targets)
                 with autocast:
-                    losses = model.token_losses(tokens.to(self.device), targets.to(self.device))
+                    losses = model.token_losses(tokens.to(self.device), targets, scored=where)
                 nats += float(losses.double().sum())
-                targets_seen += int((targets != IGNORE).sum())
+                targets_seen += len(where)
         return nats / max(1, targets_seen)

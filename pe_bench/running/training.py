@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
-from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.model import Decoder, scored_tokens
 from pe_bench.running import methods
 from pe_bench.running.checkpoints import (
     SUFFIX,
@@ -347,6 +347,12 @@ class _Module(L.LightningModule):
         self.tokens += batch.tokens.numel()
         self.losses[step] = loss
 
+    def transfer_batch_to_device(
+        self, batch: Batch, device: torch.device, dataloader_idx: int
+    ) -> Batch:
+        """Targets stay on the CPU, which knows at once how many there are."""
+        return batch._replace(tokens=batch.tokens.to(device, non_blocking=True))
+
     def _accumulate(self, batch: Batch, step: int) -> Tensor | None:
         """Add a step's gradients, slice by slice; return its loss, a scalar.
 
@@ -356,7 +362,7 @@ class _Module(L.LightningModule):
         # Random numbers depend on the seed and the step alone: a resumed run repeats them.
         # Torch keeps 32 bits of a seed on the CPU.
         torch.manual_seed((1_000_003 * self.seed + step) % 2**32)
-        scored = (batch.targets != IGNORE).sum().clamp(min=1)
+        count = (batch.targets != IGNORE).sum().clamp(min=1)
         total = torch.zeros((), device=self.device)
         lacked = False  # memory
         rows = min(self.slice or len(batch.tokens), len(batch.tokens))
@@ -364,7 +370,8 @@ class _Module(L.LightningModule):
         try:
             for rows_of_all in slices:  # (b, T) each
                 tokens, targets = self.group.share(*rows_of_all)
-                loss = self.model.token_losses(tokens, targets).sum() / scored
+                where = scored_tokens(targets)
+                loss = self.model.token_losses(tokens, targets, scored=where).sum() / count
                 total += loss.detach()
                 extra = self.model.extra_loss()
                 if extra is not None:

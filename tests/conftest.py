@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,9 @@ from pe_bench.reporting import charts, pictures
 from pe_bench.system import environment
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+LONG = ("test_devices", "test_grid", "test_kills", "test_resume")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -155,6 +159,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests of a file in one process: they share fixtures."""
     if config.getoption("dist", "no") == "load":  # pytest -n 2
         config.option.dist = "loadfile"
+        config.option.loadscopereorder = False  # see below
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with files of few, long tests: last, they would be left to one process alone."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.stem not in LONG, -tests[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -34,6 +34,7 @@ from pe_bench.sequences.rows import (
     Turn,
     collate,
     concatenate,
+    pad_rows,
     stack,
 )
 from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
@@ -127,6 +128,7 @@ __all__ = [
     "log_likelihoods",
     "make_base",
     "mean_of",
+    "pad_rows",
     "progress",
     "proportion",
     "random_ids",

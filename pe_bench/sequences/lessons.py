@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.rows import PAD, Turn
+from pe_bench.sequences.rows import PAD, Turn, pad_rows
 from pe_bench.task import Batch
 
 Word = TypeVar("Word")
@@ -75,8 +72,8 @@ def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Ba
     for _, *turns in samples:
         for turn in turns:
             answers[len(turn.answer)].append(turn.answer)
-    rows: list[Tensor] = []
-    targets: list[Tensor] = []
+    rows: list[list[int]] = []
+    targets: list[list[int]] = []
     for context, *others, last in samples:
         ids = [*context.prompt]
         wanted = [IGNORE] * len(ids)
@@ -90,9 +87,6 @@ def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Ba
         ids += [*last.prompt, *last.answer[:-1]]
         wanted += [IGNORE] * (len(last.prompt) - 1)
         wanted += last.answer
-        rows.append(torch.tensor(ids))
-        targets.append(torch.tensor(wanted))
-    return Batch(
-        pad_sequence(rows, batch_first=True, padding_value=PAD),
-        pad_sequence(targets, batch_first=True, padding_value=IGNORE),
-    )
+        rows.append(ids)
+        targets.append(wanted)
+    return Batch(pad_rows(rows, PAD), pad_rows(targets, IGNORE))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.task import Batch
@@ -128,3 +129,11 @@ def stack(parts: Sequence[Sequences]) -> Sequences:
         np.concatenate([part.lengths for part in parts]),
         np.concatenate(targets).astype(np.int64) if targets else None,
     )
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Return rows of ids as one tensor, padded on the right: N rows -> (N, T)."""
+    padded = np.full((len(rows), max(map(len, rows))), value)  # (N, T)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(padded)

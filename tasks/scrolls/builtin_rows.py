@@ -2,11 +2,7 @@
 
 import random
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-
-from pe_bench.api import IGNORE, Batch
+from pe_bench.api import IGNORE, Batch, pad_rows
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -54,19 +50,16 @@ def draw_batch(
     if done >= FIRST_SHARE:
         turns = SUBSET_TURNS
         facts = FACTS[step % len(FACTS)]
-    inputs: list[Tensor] = []
-    targets: list[Tensor] = []
+    inputs: list[list[int]] = []
+    targets: list[list[int]] = []
     used = 0
     while used < tokens:
         subset = SUBSETS[turns[(step + len(inputs)) % len(turns)]]
         ids, wanted = _row(layout, subset.miniature, length, rng, facts, words)
-        inputs.append(torch.tensor(ids))
-        targets.append(torch.tensor(wanted))
+        inputs.append(ids)
+        targets.append(wanted)
         used += len(ids)
-    return Batch(
-        pad_sequence(inputs, batch_first=True, padding_value=layout.tokenizer.pad),
-        pad_sequence(targets, batch_first=True, padding_value=IGNORE),
-    )
+    return Batch(pad_rows(inputs, layout.tokenizer.pad), pad_rows(targets, IGNORE))
 
 
 def _row(

@@ -25,7 +25,8 @@ from pe_bench.decoder.attention import attend
 from pe_bench.decoder.cache import COLUMNS, Cache
 from pe_bench.decoder.generation import LOOK_EVERY
 from pe_bench.decoder.logits import LogitTerms
-from pe_bench.decoder.model import Decoder, scored_tokens
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins

@@ -395,7 +395,6 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 @pytest.fixture
 def display(toy: Toy, tmp_path: Path) -> Any:
     """A live display of a terminal of 80 columns with a cell of long names, and the cell's run."""
-    pytest.importorskip("rich", reason="rich is not installed")
     from pe_bench.running.live import LiveDisplay
 
     options = RunOptions(cache=tmp_path / "cache")
@@ -442,7 +441,6 @@ def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Path) -> None:
-    pytest.importorskip("rich", reason="rich is not installed")
     import pty
 
     path = str(Path(grid.__file__).parents[2])

@@ -12,7 +12,8 @@ from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms
-from pe_bench.decoder.model import Decoder, scored_tokens
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE
 from pe_bench.encodings.sinusoidal import Sinusoidal

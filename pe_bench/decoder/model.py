@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.config import IGNORE, ModelConfig
+from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_again, run_once
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.halves import in_halves
+from pe_bench.decoder.losses import next_token_losses
+from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
-from pe_bench.positions import Positions
 
 LOGITS = 2**24
 """Logits of the vocabulary that are made at a time, about; small ones in few large steps."""
@@ -176,7 +176,7 @@ class Decoder(nn.Module):
         group = self.group_length if self.training else None
         contexts = []
         for lead in self.encoding.leads:
-            where = self._positions(lead, tokens_so_far, length, positions, index, final_lengths)
+            where = find_positions(lead, tokens_so_far, length, positions, index, final_lengths)
             contexts.append(Context(where, cache, backend, trace, group))
             x = hooks.embed(lead, x, where)  # (B, T, C)
         pairs = zip(self.encoding.leads, contexts, strict=True)
@@ -242,90 +242,9 @@ class Decoder(nn.Module):
         chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
         ids = targets.flatten().to(hidden.device)  # (B T,)
-        if scored is not None and len(scored) == len(ids):
-            scored = None  # nothing to leave out
-        if scored is not None:
-            scored = scored.to(hidden.device)
-            hidden = hidden.index_select(0, scored)  # (N, width)
-            ids = ids.index_select(0, scored)  # (N,)
-        losses = []
-        for some, of_some in zip(hidden.split(chunk), ids.split(chunk), strict=True):
-            logits = self.logits(some)
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            losses.append(F.cross_entropy(logits, of_some, ignore_index=IGNORE, reduction="none"))
-        found = torch.cat(losses)
-        if scored is not None:
-            found = found.new_zeros(targets.numel()).index_copy(0, scored, found)
-        return found.view_as(targets)
-
-    def _positions(
-        self,
-        encoding: Encoding,
-        tokens: Tensor,
-        length: int,
-        given: Tensor | None,
-        index: Tensor | None,
-        final_lengths: Tensor | None,
-    ) -> Positions:
-        """Return the positions of tokens so far (B, S): those given, or an encoding's own.
-
-        `length` is that of the longest row.
-        """
-        ids = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
-        drawn = ids
-        if given is not None:
-            ids = _replace_ids(ids, given)
-        else:
-            if final_lengths is None:
-                final_lengths = torch.full((len(tokens),), tokens.shape[1])
-            drawn = hooks.draw_positions(encoding, ids, final_lengths)
-        counted = given is None and drawn is ids and not encoding.overrides("positions")
-        trusted = drawn is not ids and not drawn.is_cpu  # a GPU would have to be waited for
-        ids = ids if given is not None else drawn
-        query = ids
-        if index is not None:
-            rows = torch.arange(len(index), device=index.device)[:, None]
-            query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
-        if not trusted:
-            _refuse_past_table(encoding.max_position, query, length - 1 if counted else None)
-        counted = counted and index is None
-        # Given here too, as torch.compile cannot follow a dataclass to a default of its own kind.
-        return Positions(query, ids, index, visible=encoding.visible, counted=counted)
-
-
-def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -> None:
-    """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
-
-    Args:
-        limit: number of positions that an encoding has.
-        positions: the ids.
-        last: the largest, None where it is not known without reading them.
-
-    Raises:
-        InputError: one is past the encoding's table.
-    """
-    if limit is None:
-        return
-    if last is None:
-        ids = positions if positions.dim() == 2 else positions[..., 0]
-        last = int(ids.max())
-    if last >= limit:
-        raise InputError(
-            f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
-            "use shorter sequences or a larger table"
-        )
-
-
-def _replace_ids(own: Tensor, given: Tensor) -> Tensor:
-    """Return given ids (B or 1, S) in place of an encoding's, of the first of several."""
-    if own.dim() == 2:
-        return given
-    first = given[..., None]  # (B or 1, S, 1)
-    rest = own[..., 1:]  # (B or 1, S, K - 1)
-    rows = max(len(first), len(rest))
-    return torch.cat([first.expand(rows, -1, -1), rest.expand(rows, -1, -1)], dim=-1)
-
-
-def scored_tokens(targets: Tensor) -> Tensor:
-    """Return which tokens have a target, counted row after row: (B, T) -> (N,)."""
-    return (targets.flatten() != IGNORE).nonzero().flatten()
+        if scored is None or len(scored) == len(ids):
+            return next_token_losses(hidden, ids, self.logits, chunk).view_as(targets)
+        scored = scored.to(hidden.device)
+        hidden, ids = hidden.index_select(0, scored), ids.index_select(0, scored)  # (N, C), (N,)
+        losses = next_token_losses(hidden, ids, self.logits, chunk)  # (N,)
+        return losses.new_zeros(targets.numel()).index_copy(0, scored, losses).view_as(targets)

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -37,9 +37,7 @@ def find_sources(files: Iterable[Path], package: Path) -> Sources:
     while waiting:
         file = waiting.pop()
         # Shipped files stay as they are while a process runs; a user's own are edited.
-        imported: Callable[[Path, Path], list[Path]] = _imported
-        if file.is_relative_to(package):
-            imported = _imported_once
+        imported = _imported_once if file.is_relative_to(package) else _imported
         more = [other for other in imported(file, package) if other not in found]
         found |= dict.fromkeys(more)
         waiting += more

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.model import Decoder, scored_tokens
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path

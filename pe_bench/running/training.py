@@ -21,7 +21,8 @@ from lightning.pytorch.callbacks import Callback, ProgressBar
 from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
-from pe_bench.decoder.model import Decoder, scored_tokens
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
 from pe_bench.running import methods
 from pe_bench.running.checkpoints import (
     SUFFIX,

@@ -43,7 +43,7 @@ def find_positions(
     if index is not None:
         rows = torch.arange(len(index), device=index.device)[:, None]
         query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
-    if not drawn or ids.is_cpu:  # drawn ids are inside it, and a GPU would have to be waited for
+    if not drawn or ids.is_cpu:  # to read drawn ids of a GPU would be to wait for it
         _refuse_past_table(encoding.max_position, query, length - 1 if counted else None)
     # Given here too, as torch.compile cannot follow a dataclass to a default of its own kind.
     all_counted = counted and index is None

@@ -19,7 +19,7 @@ from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
-from pe_bench.decoder import attention, blocked, model
+from pe_bench.decoder import attention, blocked, token_positions
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -332,7 +332,7 @@ def test_a_table_is_checked_at_its_end(write: Any, monkeypatch: pytest.MonkeyPat
     spec = write(TABLE.replace("(positions.query)", "(positions.query.clamp(max=99))"))
     checks = ("repeatable", "max_position")
     assert findings(spec, checks) == {}
-    monkeypatch.setattr(model, "_refuse_past_table", lambda *_: None)
+    monkeypatch.setattr(token_positions, "_refuse_past_table", lambda *_: None)
     assert findings(spec, checks) == {
         "max_position": "position 100 is accepted although there are 100"
     }

@@ -53,7 +53,7 @@ BAD_INPUT = [
         "no protocol 'strickt' (did you mean 'strict'?); there is",
     ),
     ([*NOPE, "--tokenizer", "bpee"], "no tokenizer 'bpee'; give bytes, bpe:SIZE"),
-    ([*NOPE, "--results", "file"], "cannot write to file (File exists): give another folder"),
+    ([*NOPE, "--results", "file"], "cannot write to file (Not a directory): give another folder"),
     ([*NOPE, "--results", "/proc/new"], "cannot write to /proc/new"),
     ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}; give a folder of"),
     ([*NOPE, "--data", "file"], "no folder file; give a folder of"),
@@ -203,6 +203,7 @@ def test_bad_input(
     assert line.startswith("pe-bench")
     assert says in line
     assert "Traceback" not in line
+    assert not (folder / "results").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -133,7 +133,9 @@ def cache_folder() -> Path:
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Check that files can be made in a folder; make the folder if it is not there.
+    """Check that files can be made in a folder, or that the folder can be made.
+
+    Nothing is left behind: a command that is refused later has made no folder.
 
     Args:
         folder: the folder.
@@ -142,9 +144,9 @@ def check_writable(folder: Path, option: str) -> None:
     Raises:
         InputError: it cannot be written to.
     """
-    probe = folder / f".writable-{os.getpid()}"
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    probe = there / f".writable-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as error:

@@ -12,6 +12,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.results.reading import place_of, read_record, read_records
 from pe_bench.running import rerun
+from pe_bench.running.rebuild import Places, rebuild
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 pytestmark = pytest.mark.slow
@@ -160,7 +161,7 @@ def test_data_and_a_phase_before(
 def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
     tables = {run.settings_digest: run for run in read_records(COMMITTED)}
     for run in tables.values():
-        task, encoding = rerun._rebuild(run, tmp_path, rerun.Places())
+        task, encoding = rebuild(run, tmp_path, Places())
         assert task.digest() == run.settings_digest
         rerun._write_choices(run, task, encoding, tmp_path)
         identity = task.digest(encoding.label, encoding.version)

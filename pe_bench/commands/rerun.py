@@ -29,7 +29,8 @@ def main(args: argparse.Namespace) -> int:
     device = find_device(args.device or record.environment.get("device_type", "cpu"))
     import torch
 
-    from pe_bench.running.rerun import Places, repeat
+    from pe_bench.running.rebuild import Places
+    from pe_bench.running.rerun import repeat
 
     torch.set_flush_denormal(True)  # as in run
     places = Places(args.encoding, args.task, dict(parse_data(entry) for entry in args.data))

@@ -44,6 +44,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.running.training_module import scale
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 
@@ -266,7 +267,7 @@ def training_record() -> Record:
         "defaults": asdict(TrainConfig()),
     }
     for schedule in ("cosine", "linear", "constant"):
-        rates = [training.scale(step, replace(config, schedule=schedule)) for step in (0, 7, 19)]
+        rates = [scale(step, replace(config, schedule=schedule)) for step in (0, 7, 19)]
         record[schedule] = sum(rates)
     return record
 

@@ -93,6 +93,9 @@ class Group:
             dist.broadcast(tensor, 0)
 
 
+ALONE = Group()
+
+
 class Team(Protocol):
     """The other processes that train with this one, the first.
 

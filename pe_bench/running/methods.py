@@ -1,9 +1,10 @@
 """What is trained of a model that goes on under another encoding: everything, or little."""
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pe_bench.config import AdaptConfig, TrainConfig
 from pe_bench.decoder.block import Block
@@ -29,6 +30,12 @@ def trained_names(model: nn.Module) -> set[str]:
         if not parameter.requires_grad:
             found.discard(name)
     return found
+
+
+def saved_part(weights: Mapping[str, Tensor], module: nn.Module, partly: bool) -> dict[str, Tensor]:
+    """Return those of a module's weights that a checkpoint has."""
+    names = trained_names(module) if partly else set(weights)
+    return {name: tensor for name, tensor in weights.items() if name in names}
 
 
 def check_method(encoding: Encoding, config: TrainConfig) -> None:

@@ -19,11 +19,12 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import tuning_path
 from pe_bench.running.adaptation import take_over
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
-from pe_bench.running.group import Group, Phase, Team
+from pe_bench.running.group import ALONE, Group, Phase, Team
 from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
-from pe_bench.running.training import ALONE, Trained, follow, train
+from pe_bench.running.training import follow, train
+from pe_bench.running.training_module import Trained
 from pe_bench.system.files import locked, saving, slug
 from pe_bench.task import Batch
 

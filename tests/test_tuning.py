@@ -143,7 +143,8 @@ def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
     toy("--tune")
     assert toy("--tune") == (0, [])
     assert toy("--tune", "--seeds", "0", "5") == (0, ["1e-2 5"])
-    assert toy("--tune", "--tune.seeds", "7")[1] == ["1e-3 7", "3e-3 7", "1e-2 7", "1e-2 0"]
+    assert toy("--tune", "--tune.seeds", "7")[1] == ["1e-3 7", "3e-3 7", "1e-2 7"]  # 1e-2 again
+    assert toy("--train.lr", "1e-2") == (0, [])  # the same model, however its rate was chosen
     assert toy()[1] == ["3e-3 0"]
 
 

@@ -16,7 +16,7 @@ from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import tuning_path
+from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.running.adaptation import take_over
 from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.group import ALONE, Group, Phase, Team
@@ -201,11 +201,18 @@ class Phases:
     def identity(
         self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
     ) -> str:
-        """Return a digest of all that decides the weights after a phase, and its subset if any."""
-        parts: list[Any] = [self.encoding.label, self.encoding.version, seed]
+        """Return a digest of all that decides the weights after a phase, and its subset if any.
+
+        A learning rate decides them, however it was chosen: another search finds them trained.
+        Those of a phase that starts from another one depend on the search for that one's rate too.
+        """
+        settings = dict(task.settings)
         if task.tuning:
-            parts.append(self.rate(task, subset) if lr is None else lr)
-        digest = task.digest(*parts)
+            lr = self.rate(task, subset) if lr is None else lr
+            settings["train"] = {**settings["train"], "lr": lr}
+            if task.start is None:
+                del settings["tune"]
+        digest = digest_settings(settings, self.encoding.label, self.encoding.version, seed)
         return digest if subset is None else f"{digest}/{slug(subset)}"
 
     def rate(self, task: ResolvedTask, subset: str | None) -> float:

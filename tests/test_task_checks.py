@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pe_bench.checks import encodings
-from pe_bench.checks.tasks import CHECKS, TaskSubject, examine
+from pe_bench.checks.task_subject import TaskSubject
+from pe_bench.checks.tasks import CHECKS, examine
 from pe_bench.cli import main
 from pe_bench.registry import plugins
 

@@ -11,6 +11,7 @@ from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
 from pe_bench.checks.subject import CONFIG, Subject
+from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.system.files import cache_folder
@@ -90,7 +91,7 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
     """
     cache = cache_folder()
     loaded = [plugins.load("task", spec, "quick") for spec in specs]
-    subjects = {p.label: task_checks.TaskSubject(p, cache) for p in loaded}
+    subjects = {p.label: TaskSubject(p, cache) for p in loaded}
     for label, subject in subjects.items():
         _build(label, subject.make)
     checks = task_checks.CHECKS

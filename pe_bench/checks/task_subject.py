@@ -1,0 +1,152 @@
+"""The tiny model on which every task is checked, and what can be seen of an evaluation."""
+
+import random
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, replace
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.items import Items
+from pe_bench.results.journal import Journal
+from pe_bench.results.schema import Measurement
+from pe_bench.task import Task, TaskContext
+
+TINY = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, init_std=0.2)
+
+
+class Recorder(Decoder):
+    """An untrained model that remembers what it is asked."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, Encoding)
+        self.inputs: list[Tensor] = []
+        self.longest = 0
+
+    def hidden(self, tokens: Tensor, cache: Cache | None = None, *args: Any, **more: Any) -> Tensor:
+        held = 0 if cache is None else int(cache.lengths.max())
+        if not held:  # not what the model goes on with from its own tokens
+            self.inputs.append(tokens.clone())
+        self.longest = max(self.longest, held + tokens.shape[1])
+        return super().hidden(tokens, cache, *args, **more)
+
+
+class Observed(NamedTuple):
+    """One evaluation of a subset.
+
+    Attributes:
+        rows: what was measured.
+        items: the scores of single items that the task has kept.
+        again: the same from the journal that the first evaluation has left.
+        inputs: token ids that the model was given, (B, T) each.
+        longest: tokens of the longest sequence, those included that the model wrote.
+    """
+
+    rows: list[Measurement]
+    items: Sequence[Items]
+    again: list[Measurement]
+    inputs: list[Tensor]
+    longest: int
+
+
+@dataclass(frozen=True)
+class TaskSubject:
+    """A task under test, under its smallest preset.
+
+    Attributes:
+        plugin: the task with the options of its spec; where these leave it open, its
+            `check_options` make the evaluation small.
+        cache: folder for what is derived from data.
+    """
+
+    plugin: Plugin
+    cache: Path
+
+    @cached_property
+    def task(self) -> Task:
+        """The instance that most checks share."""
+        return self.make()
+
+    def make(self) -> Task:
+        """Return a fresh instance."""
+        return _make(self.plugin, self.cache)
+
+    @property
+    def phases(self) -> tuple[str | None, ...]:
+        """Training phases: the subsets, or None for one that serves all."""
+        return self.task.subsets if self.task.trains_each_subset else (None,)
+
+    @cached_property
+    def observed(self) -> dict[str, Observed]:
+        """What is seen of an evaluation, for each subset."""
+        return {subset: observe(self.task, subset, seed=0) for subset in self.task.subsets}
+
+    @property
+    def rows(self) -> list[Measurement]:
+        """Rows of all subsets, without their summary."""
+        return [row for observed in self.observed.values() for row in observed.rows]
+
+
+def _make(plugin: Plugin, cache: Path) -> Task:
+    """Return an instance of a task under its first preset.
+
+    Raises:
+        InputError: it lacks what every task states, or refuses its options.
+    """
+    cls: type[Task] = plugin.cls
+    _refuse_missing(plugin.label, cls, ("headline", "presets"))
+    preset = next(iter(cls.presets))
+    base = cls.presets[preset].starts_from
+    start = _make(plugins.load("task", base, preset), cache) if base else None
+    context = TaskContext(preset=preset, cache=cache, start=start)
+    task = cls.make(context, **{**cls.check_options, **plugin.options})
+    _refuse_missing(plugin.label, task, ("vocabulary", "all_subsets"))
+    return task
+
+
+def _refuse_missing(label: str, stated: object, names: Iterable[str]) -> None:
+    missing = [name for name in names if not hasattr(stated, name)]
+    if missing:
+        raise InputError(f"{label} does not state its {' and '.join(missing)}, as every task does")
+
+
+def observe(task: Task, subset: str, seed: int) -> Observed:
+    """Evaluate a tiny untrained model on a subset, twice with one journal.
+
+    Args:
+        task: the task.
+        subset: one of its subsets.
+        seed: of the model and of the evaluation.
+    """
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # a task that draws from these shows it
+    random.seed(seed)
+    config = replace(
+        TINY,
+        vocab_size=task.vocabulary.vocab_size,
+        train_length=task.train_length,
+        digit_ids=task.vocabulary.digit_ids,
+        separator_ids=task.vocabulary.separator_ids,
+    )
+    model = Recorder(config).eval()
+    silence = redirect_stderr(StringIO())  # of progress bars
+    with TemporaryDirectory() as folder, torch.inference_mode(), silence:
+        path = Path(folder, "journal.jsonl")
+        found = task.evaluate(model, subset, seed, Journal(path))
+        inputs = [*model.inputs]
+        again = task.evaluate(model, subset, seed, Journal(path)).rows
+    return Observed(found.rows, found.items, again, inputs, model.longest)

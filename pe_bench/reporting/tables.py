@@ -12,6 +12,7 @@ import pandas as pd
 
 from pe_bench.reporting.damage import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_all_rows, read_references
+from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_records, read_run_items
@@ -287,23 +288,12 @@ def _complete(table: Table, tables: list[Table]) -> Table:
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:
     """Return the settings in which a table differs from others of its title."""
-    own = _flatten(table.about.settings)
+    own = flatten_settings(table.about.settings)
     namesakes = [other for other in tables if other.title == table.title]
     differing: dict[str, Any] = {}
     for other in namesakes:
-        settings = _flatten(other.about.settings)
+        settings = flatten_settings(other.about.settings)
         differing |= {key: own[key] for key in own if settings.get(key) != own[key]}
     if len(namesakes) > 1 and not differing:
         return {"settings": table.about.settings_digest}
     return differing
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings as one level, keys joined by dots."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

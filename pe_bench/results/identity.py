@@ -1,4 +1,4 @@
-"""Digests of settings, which name runs and the files that belong to them."""
+"""Settings as digests, which name runs and the files that belong to them, and as a flat list."""
 
 import hashlib
 import json
@@ -33,6 +33,22 @@ def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
         identity: digest of the task's settings with label and version of the encoding.
     """
     return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
+
+
+def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the leaves of nested settings by their paths, names joined by dots, as JSON has them.
+
+    Args:
+        tree: the settings, or any other tree of mappings.
+        above: what every path begins with.
+    """
+    found: dict[str, Any] = {}
+    for name, value in json.loads(json.dumps(tree, default=str)).items():
+        if isinstance(value, dict):
+            found |= flatten_settings(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = value
+    return found
 
 
 def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:

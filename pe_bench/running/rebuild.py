@@ -1,6 +1,5 @@
 """Build the run that a record describes: its task under its settings, and its encoding."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.running.adaptation import adapt, go_on
 from pe_bench.running.options import RunOptions
@@ -118,8 +118,8 @@ def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
     Raises:
         InputError: they are not.
     """
-    now = flatten(task.settings)
-    for name, before in flatten(record.settings).items():
+    now = flatten_settings(task.settings)
+    for name, before in flatten_settings(record.settings).items():
         if ".versions." in f".{name}" or now.get(name) == before:
             continue
         if name.rpartition(".")[2] == "data":
@@ -174,14 +174,3 @@ def _make_cache(folder: Path) -> Path:
         if path.name not in MADE_ANEW and not link.exists():
             link.symlink_to(path.resolve())
     return folder
-
-
-def flatten(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the leaves of a tree by their paths, as JSON has them."""
-    found: dict[str, Any] = {}
-    for name, value in json.loads(json.dumps(tree, default=str)).items():
-        if isinstance(value, dict):
-            found |= flatten(value, f"{above}{name}.")
-        else:
-            found[f"{above}{name}"] = value
-    return found

@@ -9,10 +9,10 @@ import torch
 
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import tuning_path
+from pe_bench.results.identity import flatten_settings, tuning_path
 from pe_bench.results.reading import read_record, read_run_rows
 from pe_bench.results.record import RunRecord
-from pe_bench.running.rebuild import Places, flatten, rebuild
+from pe_bench.running.rebuild import Places, rebuild
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.run import Outcome, Run
 from pe_bench.system import environment
@@ -137,10 +137,10 @@ def _changed_conditions(
     record: RunRecord, task: ResolvedTask, encoding: Plugin, device: str
 ) -> list[tuple[str, str, str]]:
     """Return what differs between a record and now, of all that may change numbers."""
-    old = flatten({**record.environment, "encoding_version": record.encoding_version})
-    new = flatten({**environment.describe(device), "encoding_version": encoding.version})
-    old |= {n: v for n, v in flatten(record.settings).items() if "versions." in n}
-    new |= flatten(task.settings)
+    old = flatten_settings({**record.environment, "encoding_version": record.encoding_version})
+    new = flatten_settings({**environment.describe(device), "encoding_version": encoding.version})
+    old |= {n: v for n, v in flatten_settings(record.settings).items() if "versions." in n}
+    new |= flatten_settings(task.settings)
     return [
         (name, str(old[name]), str(new[name]))
         for name in old

@@ -94,6 +94,18 @@ def test_a_real_difference_is_found() -> None:
     assert far.p_value <= 0.05 < near.p_value
 
 
+def test_all_pairs_claim_no_more_than_some_of_them() -> None:
+    # A is above B by nearly as much under every seed, but the seeds of the two overlap.
+    b = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    base = Scores("ABCDE", np.array([b + 3 + 0.1 * (b % 2), b, b + 0.01, b - 0.02, b + 200]))
+    fewer = compare(base, [(other, "B") for other in "ACDE"])
+    among_all, bounded = compare_all(base), compare_all(base, fewer)
+    assert not fewer[0].told_apart and among_all[0].told_apart and not bounded[0].told_apart
+    assert bounded[0].p_value == fewer[0].p_value > LEVEL > among_all[0].p_value
+    others = [(one.first, one.second, one.told_apart) for one in bounded[1:]]
+    assert others == [(one.first, one.second, one.told_apart) for one in among_all[1:]]
+
+
 def test_three_seeds_tell_nothing_apart() -> None:
     (found,) = compare(scores([[90, 91, 92], [1, 2, 3]]), [("A", "B")])
     assert found.low > 80 and not found.told_apart and found.p_value >= 0.1

@@ -46,11 +46,12 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     scores = scores_of(table, ranking)
     reference = find_label(reference, ranking)
     others = [name for name in ranking if reference and name != reference]
-    pairs = comparison.compare_all(scores)
+    to_reference = comparison.compare(scores, [(name, reference) for name in others])
+    pairs = comparison.compare_all(scores, to_reference)
     direction = table.higher_is_better
     return Comparison(
         reference,
-        comparison.compare(scores, [(name, reference) for name in others]),
+        to_reference,
         pairs,
         comparison.rank_intervals(ranking, pairs, higher_is_better=direction),
         comparison.letters(ranking, pairs),
@@ -139,7 +140,7 @@ def describe_basis(found: Comparison) -> list[str]:
         "counts if a permutation of the seeds agrees. Encodings that share a letter cannot be told "
         "apart among all pairs, and ranks run from the best to the worst that is possible. Pairs "
         "are more than comparisons with the reference, and corrected for more: an encoding may "
-        "differ from the reference and share a letter with it."
+        "differ from the reference and share a letter with it, but never the other way round."
     ]
     for count, what in (
         (len(found.to_reference), f"comparisons with {found.reference}"),

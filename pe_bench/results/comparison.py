@@ -144,9 +144,23 @@ def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
     return found
 
 
-def compare_all(scores: Scores) -> list[Difference]:
-    """Return the differences of all pairs, see `compare`."""
-    return compare(scores, list(combinations(scores.encodings, 2)))
+def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Difference]:
+    """Return the differences of all pairs, see `compare`.
+
+    Args:
+        scores: the numbers.
+        fewer: the differences of some of the pairs, corrected for their own number. None is told
+            apart among all pairs that is not here: a permutation of few seeds may count among few
+            comparisons, and cannot among many, which must not make a claim easier.
+    """
+    alone = {frozenset((one.first, one.second)): one for one in fewer}
+    found = []
+    for pair in compare(scores, list(combinations(scores.encodings, 2))):
+        other = alone.get(frozenset((pair.first, pair.second)), pair)
+        told_apart = pair.told_apart and other.told_apart
+        p_value = max(pair.p_value, other.p_value)
+        found.append(replace(pair, p_value=p_value, told_apart=told_apart))
+    return found
 
 
 def rank_intervals(

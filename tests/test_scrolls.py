@@ -27,7 +27,7 @@ from pe_bench.running.sources import find_sources
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits
-from pe_bench.tasks.scrolls.builtin_rows import FACTS
+from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.fine_tuning import shuffle
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
@@ -357,9 +357,12 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
     assert made.start is None and not task.trains_each_subset
     steps = task.train.steps
     assert kinds_of(task, task.batch(None, seed=1, step=0)) == {"CHAPTER"}
-    for step in range(steps - len(FACTS), steps):  # every number of facts
-        assert len(kinds_of(task, task.batch(None, seed=1, step=step))) == 7
-    assert len(kinds_of(task, task.held_out_batch(None, step=0))) == 7
+    last = range(steps - len(FACTS) * OPTIONS_EVERY, steps)  # every number of facts, both kinds
+    trained = [kinds_of(task, task.batch(None, seed=1, step=step)) for step in last]
+    held_out = [kinds_of(task, task.held_out_batch(None, step=step)) for step in range(8)]
+    for kinds in (trained, held_out):
+        assert {len(some) for some in kinds} == {1, 6}  # with options alone, and without
+        assert len(set.union(*kinds)) == 7
 
 
 def kinds_of(task: Scrolls, batch: Batch) -> set[str]:

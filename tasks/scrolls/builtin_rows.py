@@ -7,21 +7,29 @@ from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
-FIRST_SHARE = 0.2
-"""Share of the steps with two facts each, all of one subset; in half of them of few words.
+FIRST_SHARE = 0.25
+"""Share of the steps with two facts each, all of one subset.
 
 Until a model has found out how to look up, which takes two layers that are of no use without each
 other, its loss stays where it is. It finds out sooner where there is little else to learn; then it
 learns more words, and then other kinds of documents. Without one of these stages some seeds stay.
 """
-FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 3
+FEW_SHARE = 0.15
+"""Share of the steps with few words: randpe takes most of them to find out."""
+FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 5
 FACTS = (2, 2, 4, 2, 2, 12)
 """Facts of the documents of the later steps, in turn."""
 SUBSET_TURNS = (
-    *("qasper", "contract_nli", "narrative_qa", "qmsum", "quality"),
+    *("qasper", "contract_nli", "narrative_qa", "qmsum"),
     *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report", "qmsum"),
 )
 """Subsets of the rows of the later steps, in turn: those with questions more often."""
+OPTIONS_SUBSET, OPTIONS_EVERY = "quality", 5
+"""Rows of questions with options, which every fifth of the later steps has and no other.
+
+They are three times as long as others, which would all be padded to their length. Five has no
+divisor in common with the number of `FACTS`, so these rows have documents of all sizes too.
+"""
 
 
 def draw_batch(
@@ -38,7 +46,7 @@ def draw_batch(
         length: tokens of the longest documents with a question.
         seed: of the run.
         step: of training.
-        done: share of the steps that came before, see `FIRST_SHARE`.
+        done: share of the steps that came before, see `FIRST_SHARE` and `FEW_SHARE`.
 
     Returns:
         Tokens and targets of shape (B, T).
@@ -46,9 +54,9 @@ def draw_batch(
     rng = random.Random(f"batch-{seed}-{step}")
     turns: tuple[str, ...] = (FIRST_SUBSET,)
     facts = FIRST_FACTS
-    words = FIRST_WORDS if done < FIRST_SHARE / 2 else None
+    words = FIRST_WORDS if done < FEW_SHARE else None
     if done >= FIRST_SHARE:
-        turns = SUBSET_TURNS
+        turns = SUBSET_TURNS if step % OPTIONS_EVERY else (OPTIONS_SUBSET,)
         facts = FACTS[step % len(FACTS)]
     inputs: list[list[int]] = []
     targets: list[list[int]] = []

@@ -67,7 +67,7 @@ class Scrolls(Task):
     | headline | score beyond the trained length, where `gate` is passed at it | score |
 
     Built-in documents are piles of facts; an answer is a word or two that only one of them tells.
-    The first fifth of the training is about two facts each (`builtin_rows`).
+    The first quarter of the training is about two facts each (`builtin_rows`).
     A row of real data is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on
     what follows SEP. There, quality also has the accuracy of the likeliest option (`accuracy`, and
     `accuracy_per_byte` with log-likelihoods divided by length): an exact match of free text below
@@ -106,13 +106,13 @@ class Scrolls(Task):
     all_subsets = tuple(SUBSETS)
     protocols = ("strict", "paper")
     check_options = {"items": 4}
-    version = 4
+    version = 5
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=2500, batch_size=16, length=128, lr=1.5e-3, schedule="linear", beta2=0.99
+                steps=3000, batch_size=16, length=128, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
-            TINY.changed(layers=2, heads=2, init_std=0.05),
+            TINY.changed(layers=2, init_std=0.125),
             {"answer_tokens": 0, "summary_tokens": 0, "items": 120, "gate": 70.0},
         ),
         "small": Preset(

@@ -33,7 +33,12 @@ def start(folder: Path, *options: str) -> Any:
     """Start a grid in a process that has everything imported already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["pe_bench.running.grid", "pe_bench.reporting.report", "datasets"]
+        [
+            "pe_bench.running.grid",
+            "pe_bench.running.training",
+            "pe_bench.reporting.report",
+            "datasets",
+        ]
     )
     process = context.Process(target=work, args=(folder, options))
     process.start()

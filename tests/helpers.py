@@ -16,8 +16,8 @@ from pe_bench.encoding import Encoding
 from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
+from pe_bench.running.trained import Trained
 from pe_bench.running.training import train
-from pe_bench.running.training_module import Trained
 from pe_bench.task import Batch, Task, TaskContext
 
 AnyTask = TypeVar("AnyTask", bound=Task)

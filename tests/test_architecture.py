@@ -105,9 +105,17 @@ QUICK = (
 )
 
 
+PLAN = "run --encoding rope --task flipflop --dry-run --results {0}"
+
+
 @pytest.mark.slow
-def test_quick_commands_import_neither_torch_nor_datasets(tmp_path: Path) -> None:
-    arguments = [command.format(tmp_path).split() for command in QUICK]
+@pytest.mark.parametrize(
+    ("commands", "heavy"), [(QUICK, ("torch", "datasets")), ((PLAN,), ("lightning", "datasets"))]
+)
+def test_quick_commands_import_nothing_that_takes_seconds(
+    tmp_path: Path, commands: tuple[str, ...], heavy: tuple[str, ...]
+) -> None:
+    arguments = [command.format(tmp_path).split() for command in commands]
     program = (
         "import sys\n"
         "from pe_bench.cli import main\n"
@@ -116,7 +124,7 @@ def test_quick_commands_import_neither_torch_nor_datasets(tmp_path: Path) -> Non
         "        main(arguments)\n"
         "    except SystemExit:\n"
         "        pass\n"
-        "    print('HEAVY', arguments, *{'torch', 'datasets'} & set(sys.modules))"
+        f"    print('HEAVY', arguments, *set({heavy!r}) & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

@@ -33,7 +33,7 @@ from pe_bench.registry import plugins
 from pe_bench.running import memory
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
-from pe_bench.running.training_module import Trained
+from pe_bench.running.trained import Trained
 from pe_bench.system import environment
 from pe_bench.task import Batch
 

@@ -44,6 +44,7 @@ from pe_bench.results.journal import Journal
 from pe_bench.running import training
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.running.trained import VERSION as TRAINING_VERSION
 from pe_bench.running.training_module import scale
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
@@ -260,7 +261,7 @@ def training_record() -> Record:
             precision="fp32",
         )
     record: Record = {
-        "digest": digest(training.VERSION),
+        "digest": digest(TRAINING_VERSION),
         "loss": trained.loss,
         "distance": float((model.table.detach() - start).norm()),  # of the weights from the first
         "bias": float(model.bias.detach().norm()),
@@ -294,7 +295,7 @@ def remedy(name: str) -> str:
     if kind == "decoder":
         return "raise VERSION in pe_bench/decoder/__init__.py"
     if kind == "training":
-        return "raise VERSION in pe_bench/running/training.py"
+        return "raise VERSION in pe_bench/running/trained.py"
     file = plugins.path_of("task" if kind == "task" else "encoding", plugin)
     where = f"raise `version` of the class in {file.relative_to(plugins.PACKAGE)}"
     if kind == "task":

@@ -17,7 +17,8 @@ from pe_bench.registry import plugins
 from pe_bench.running.memory import batch_bytes
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
-from pe_bench.running.training_module import Trained, scale
+from pe_bench.running.trained import Trained
+from pe_bench.running.training_module import scale
 from pe_bench.task import Batch
 
 SHAPE = ModelConfig(

@@ -14,7 +14,7 @@ from pe_bench.cli import main
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.running import phases, training
+from pe_bench.running import training
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
 from pe_bench.running.tuning import Tuning, default_rates
@@ -62,6 +62,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(TASK)
     trained: list[str] = []
+    train = training.train
 
     def noting(model: Any, batch: Any, config: Any, **more: Any) -> Any:
         if not (more["folder"] / "final.safetensors").exists():
@@ -71,9 +72,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
             trained.append(f"{show_rate(config.lr)} {more['seed']}")
             if len(trained) == int(os.environ.get("TOY_STOP", "0")):
                 raise KeyboardInterrupt
-        return training.train(model, batch, config, **more)
+        return train(model, batch, config, **more)
 
-    monkeypatch.setattr(phases, "train", noting)
+    monkeypatch.setattr(training, "train", noting)
 
     def run(
         *more: str, encodings: tuple[str, ...] = ("nope",), task: str = "./toy.py"

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.callbacks import Callback, ProgressBar
 
+from pe_bench.running.checkpoints import write_checkpoint
 from pe_bench.running.group import Group
 from pe_bench.running.training_module import TrainingModule
 from pe_bench.system.console import Bar, progress
@@ -34,6 +36,31 @@ class Stream:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.first = state["first"]
+
+
+class CheckpointFiles(CheckpointIO):
+    """Lets Lightning write and read checkpoints of this form.
+
+    Args:
+        of: what they belong to.
+        content: of the checkpoint to go on from, if any.
+    """
+
+    def __init__(self, of: str, content: dict[str, Any] | None) -> None:
+        self.of = of
+        self.content = content
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        write_checkpoint(Path(path), checkpoint, of=self.of)
+
+    def load_checkpoint(self, path: Any, *args: Any, **more: Any) -> dict[str, Any]:
+        assert self.content is not None
+        return self.content
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
 
 
 class Autosave(Callback):

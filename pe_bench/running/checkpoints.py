@@ -13,7 +13,6 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from lightning.fabric.plugins import CheckpointIO
 from torch import Tensor
 
 from pe_bench.system.files import replacing
@@ -69,31 +68,6 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):  # someone else's, well sealed
         raise DamagedError(path, "is no checkpoint") from None
     return content
-
-
-class CheckpointFiles(CheckpointIO):
-    """Lets Lightning write and read checkpoints of this form.
-
-    Args:
-        of: what they belong to.
-        content: of the checkpoint to go on from, if any.
-    """
-
-    def __init__(self, of: str, content: dict[str, Any] | None) -> None:
-        self.of = of
-        self.content = content
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        write_checkpoint(Path(path), checkpoint, of=self.of)
-
-    def load_checkpoint(self, path: Any, *args: Any, **more: Any) -> dict[str, Any]:
-        assert self.content is not None
-        return self.content
-
-    def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
 
 
 def _seal(of: str, tree: str, tensors: Mapping[str, Tensor]) -> str:

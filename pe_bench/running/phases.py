@@ -23,8 +23,7 @@ from pe_bench.running.group import ALONE, Group, Phase, Team
 from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import RateSearch, Trial
-from pe_bench.running.training import follow, train
-from pe_bench.running.training_module import Trained
+from pe_bench.running.trained import Trained
 from pe_bench.system.files import locked, saving, slug
 from pe_bench.task import Batch
 
@@ -69,6 +68,8 @@ class Phases:
             SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
             FirstStepFailure: the phase of one subset failed before its first step.
         """
+        from pe_bench.running.training import train  # late: Lightning takes seconds
+
         steps: list[int] = []
 
         def batch(step: int) -> Batch:
@@ -132,6 +133,8 @@ class Phases:
         Raises:
             InputError: the phase is none of the run's here.
         """
+        from pe_bench.running.training import follow
+
         subset, seed, lr = phase.subset, phase.seed, phase.lr
         phases, task = self._find(task, phase)
 

@@ -16,7 +16,7 @@ from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
 from pe_bench.results.identity import digest_settings
-from pe_bench.running import training
+from pe_bench.running import trained
 from pe_bench.running.options import RunOptions
 from pe_bench.running.origin import Adapted, Pretrained, load_pretrained
 from pe_bench.running.tuning import Tuning, default_rates
@@ -134,7 +134,7 @@ def resolve(
         "versions": {
             "task": plugin.version,
             "decoder": decoder.VERSION,
-            "training": training.VERSION,
+            "training": trained.VERSION,
         },
         "options": {**preset.options, **own},
         "preset": context.preset,

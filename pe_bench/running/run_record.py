@@ -12,7 +12,7 @@ from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.sources import find_sources
-from pe_bench.running.training import read_trained
+from pe_bench.running.trained import read_trained
 from pe_bench.system import environment
 
 

@@ -20,24 +20,18 @@ from torch import Tensor, nn
 from pe_bench.config import TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.running import methods
-from pe_bench.running.callbacks import Autosave, Progress, Stream
-from pe_bench.running.checkpoints import (
-    SUFFIX,
-    CheckpointFiles,
-    read_checkpoint,
-    write_checkpoint,
-)
-from pe_bench.running.group import ALONE, Group, Together
-from pe_bench.running.training_module import Trained, TrainingModule
+from pe_bench.running.callbacks import Autosave, CheckpointFiles, Progress, Stream
+from pe_bench.running.checkpoints import SUFFIX, read_checkpoint, write_checkpoint
+from pe_bench.running.group import ALONE, Group
+from pe_bench.running.together import Together
+from pe_bench.running.trained import Trained
+from pe_bench.running.training_module import TrainingModule
 from pe_bench.system.console import info
 from pe_bench.system.sealed import DamagedError, recall, set_aside
 from pe_bench.task import Batch
 
 # Its remarks on devices, logs and interruptions are printed elsewhere.
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-
-VERSION = 1
-"""Part of every run's settings: raise it when the same batches train another model."""
 
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
@@ -147,12 +141,6 @@ def follow(
     begun = _read_resumable(resume, of, model, partly) if resumes else None
     saved = _Saved(resume, of, begun, partly)
     _fit(model, batch, config, saved, "", seed, device, precision, group)
-
-
-def read_trained(folder: Path, of: str) -> Trained | None:
-    """Return cost and end of a phase that an earlier call of `train` has finished."""
-    kept = recall(lambda: read_checkpoint(folder / f"final{SUFFIX}", of=of))
-    return Trained(**kept["trained"]) if kept else None
 
 
 def _read_resumable(path: Path, of: str, model: Decoder, partly: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -13,32 +12,12 @@ from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.running import methods
-from pe_bench.running.group import ALONE, Group, whole
+from pe_bench.running.group import ALONE, Group
+from pe_bench.running.together import whole
+from pe_bench.running.trained import Trained
 from pe_bench.system import environment
 from pe_bench.system.console import warn
 from pe_bench.task import Batch
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Cost and end of a training phase.
-
-    Attributes:
-        steps: optimizer steps.
-        tokens: tokens seen, padding included.
-        seconds: wall time, the parts before an interruption included.
-        loss: mean training loss of the last tenth of the steps, nats per target.
-        peak_memory_bytes: most memory in use by this process, before an interruption too.
-        micro_batch: rows that went through the model at once in the end, fewer than asked for
-            where memory did not suffice; None: all.
-    """
-
-    steps: int
-    tokens: int
-    seconds: float
-    loss: float
-    peak_memory_bytes: int = 0
-    micro_batch: int | None = None
 
 
 class TrainingModule(L.LightningModule):

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.positions import ALIGNED
 
-CHUNK = 64
+CHUNK = ALIGNED
 """Tokens whose reflections are multiplied out together; decides speed, not results."""
 
 
@@ -89,17 +90,33 @@ class PaTH(Encoding):
         summed = positions.features[..., -1].double().cumsum(dim=-1)  # (B, H, S), see FoX
         return summed / math.sqrt(self.model.head_dim) if self.gate == "fla" else summed
 
+    def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
+        """Return what each chunk of keys does to later queries, (B, H, S, 2 D + chunk), or None."""
+        keys = k.shape[2]
+        if keys < 2 * CHUNK or positions.index is not None or positions.visible.hides(keys):
+            return None
+        fill = -keys % CHUNK
+        w, beta = _reflections(positions, k.shape[3])
+        chunks = (F.pad(t, (0, 0, 0, fill)).unflatten(2, (-1, CHUNK)) for t in (k, w, beta))
+        return _prepare(*chunks).flatten(2, 3)[:, :, :keys]
+
     def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        assert positions.features is not None  # `token_features` made them
-        dim = k.shape[-1]
-        w, beta, _ = positions.features.tensor_split([dim, dim + 1], dim=-1)
-        q = q / math.sqrt(dim)
-        few = q.shape[2] < 2 * CHUNK  # too few to prepare chunks for
-        if not few and positions.falling:
-            return _of_last_queries(q, k, w, beta)
-        if not few and positions.index is None:
-            return _of_last_queries(q.flip(2), k, w, beta).flip(2)
+        w, beta = _reflections(positions, k.shape[3])
+        q = q / math.sqrt(k.shape[3])
+        prepared = positions.prepared
+        worth_it = prepared is not None or q.shape[2] >= 2 * CHUNK
+        if worth_it and positions.falling:
+            return _of_last_queries(q, k, w, beta, prepared)
+        if worth_it and positions.index is None:
+            return _of_last_queries(q.flip(2), k, w, beta, prepared).flip(2)
         return _of_any_queries(q, k, w, beta, positions)
+
+
+def _reflections(positions: Positions, dim: int) -> tuple[Tensor, Tensor]:
+    """Return w, (B, H, S, D), and beta, (B, H, S, 1)."""
+    assert positions.features is not None  # `token_features` made them
+    w, beta, _ = positions.features.tensor_split([dim, dim + 1], dim=-1)
+    return w, beta
 
 
 def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Positions) -> Tensor:
@@ -127,11 +144,35 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
     return torch.cat(products[::-1], dim=-1)  # (B, H, T, S)
 
 
-def _of_last_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+    """Return M times what comes before, and the keys moved to the end of their chunk.
+
+    Args:
+        k, w: (B, H, N, chunk, D).
+        beta: (B, H, N, chunk, 1).
+
+    Returns:
+        (B, H, N, chunk, D + chunk + D): M W, M times W's products with earlier keys, moved keys.
+    """
+    # Transposed, as LAPACK has matrices: nothing is copied, which halves the time.
+    system, before = _system(w, beta).mT, (beta * _before(k, w)).mT
+    solved = torch.linalg.solve_triangular(
+        system, before, upper=True, left=False, unitriangular=True
+    ).mT
+    known = solved[..., k.shape[-1] :]  # (B, H, N, chunk, chunk)
+    return torch.cat([solved, k - known.mT @ w], dim=-1)
+
+
+def _of_last_queries(
+    q: Tensor, k: Tensor, w: Tensor, beta: Tensor, prepared: Tensor | None
+) -> Tensor:
     """Return the products of the last queries, in falling order, at less cost.
 
     Each walks through a part of its own chunk, and through chunks before it as wholes: such a
     chunk is a matrix, beside its keys moved to its end.
+
+    Args:
+        prepared: what `prepare_product` returned, if the first query begins a chunk.
     """
     tokens = q.shape[2]
     keys, dim = k.shape[2:]
@@ -141,14 +182,14 @@ def _of_last_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     q = F.pad(q, (0, 0, fill[1], 0)).unflatten(2, (-1, size)).flip(2)  # (B, H, N', size, D)
     chunks = [k.shape[2] - q.shape[2], q.shape[2]]  # without queries and with, N in all
 
-    # Transposed, as LAPACK has matrices: nothing is copied, which halves the time.
-    system, before = _system(w, beta).mT, (beta * _before(k, w)).mT
-    solved = torch.linalg.solve_triangular(
-        system, before, upper=True, left=False, unitriangular=True
-    ).mT  # M times what comes before
-    change, known = solved.split([dim, size], dim=-1)  # (B, H, N, size, D) and (..., size)
+    if prepared is None:
+        prepared = _prepare(k, w, beta)
+    else:
+        assert fill[0] == 0  # blocks of queries begin where chunks do
+        prepared = F.pad(prepared, (0, 0, *fill)).unflatten(2, (-1, size))
+    # (B, H, N, size, D), (..., size) and (..., D)
+    change, known, moved = prepared.split([dim, size, dim], dim=-1)
     same = torch.eye(dim, dtype=q.dtype, device=q.device)
-    moved = k - known.mT @ w  # (B, H, N, size, D)
     whole = torch.cat([same - w.mT @ change, moved.mT], dim=-1)  # (B, H, N, D, D + size)
 
     k, w, change, known = (t.split(chunks, dim=2)[1] for t in (k, w, change, known))

@@ -175,6 +175,18 @@ class Encoding(nn.Module):
         products = q @ k.mT
         return products / math.sqrt(q.shape[-1]) if self.divide_scores else products
 
+    def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
+        """Return `positions.prepared`, (B, H, S, F): what all calls of `product` share, or None.
+
+        Called once for a layer. A call for some queries gets the rows of the keys that they may
+        look at: all up to the last of them. Where blocks of queries begin, is a multiple of
+        `pe_bench.positions.ALIGNED`.
+
+        Args:
+            k: (B, H, S, D), after `transform_qk`.
+        """
+        return None
+
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         """Return other logits (B, H, T, S). Called as `product`, which it follows.
 

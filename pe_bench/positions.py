@@ -15,6 +15,9 @@ State = Any
 
 Result = TypeVar("Result")
 
+ALIGNED = 64
+"""Blocks of queries begin at a multiple of it where a product is prepared."""
+
 
 @dataclass(frozen=True)
 class Positions:
@@ -29,6 +32,7 @@ class Positions:
         visible: which keys a query may look at.
         layer: index of the layer, from 0.
         features: what `scan_features` returned, (B, H, S, F), or None.
+        prepared: what `prepare_product` returned, (B, H, S, F), or None.
         state: what the layer before handed on, see `StatefulEncoding`.
         counted: ids of queries and keys are 0, 1, 2, ... in every row.
         falling: queries are the last keys, the last first, as attention in blocks has them.
@@ -41,6 +45,7 @@ class Positions:
     visible: Visibility = EVERYTHING
     layer: int = 0
     features: Tensor | None = None
+    prepared: Tensor | None = None
     state: State = None
     counted: bool = False
     falling: bool = False
@@ -114,6 +119,7 @@ class Positions:
             index=index,
             columns=None if in_order else self.key_column[:, keys],
             features=None if self.features is None else self.features[:, :, keys],
+            prepared=None if self.prepared is None else self.prepared[:, :, keys],
             counted=False,
             _kept={},
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch.nn.attention import flex_attention as torch_flex
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention, blocked
-from pe_bench.decoder.attention import BACKENDS, Backend, attend
+from pe_bench.decoder.attention import BACKENDS, Backend, attend, fastest
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms, falling_toeplitz
 from pe_bench.decoder.model import Decoder
@@ -176,11 +176,33 @@ def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.Monkey
     torch.testing.assert_close(*outputs)
 
 
+@pytest.mark.parametrize("spec", ["alibi", "tape", "sinks", "rope"])
+@torch.no_grad()
+def test_auto_makes_no_copy_of_the_cache(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys as wide as values are all that torch's fused kernel takes as they are."""
+    taken: list[str] = []
+
+    def noting(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
+        taken.append(fastest(q, v, terms))
+        return cast(Backend, taken[-1])
+
+    monkeypatch.setattr(attention, "fastest", noting)
+    model = decoder(spec, 16)
+    tokens = torch.zeros(1, 60, dtype=torch.long)
+    for new, backend in ((20, "sdpa"), (1, "sdpa" if spec == "rope" else "eager")):
+        taken.clear()
+        cache = Cache(1, 60)
+        model(tokens[:, :40], cache=cache)
+        taken.clear()
+        model(tokens[:, 40 : 40 + new], cache=cache)
+        assert set(taken) == {backend}, new
+
+
 @pytest.mark.parametrize("spec", some_slow(SPECS))
 def test_blocks_keep_nothing_as_large_as_all_pairs(spec: str) -> None:
     model = decoder(spec, 16)
     kept = []
-    for length in (100, 200):
+    for length in (200, 400):  # products are prepared for as few as 128
         sizes: dict[int, int] = {}
 
         def keep(tensor: Tensor, sizes: dict[int, int] = sizes) -> Tensor:

@@ -104,6 +104,13 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
         {"product": lambda self, q, k, positions: (q @ k.mT)[:, :1]},
         "product returned (2, 1, 7, 7), expected (2, 4, 7, 7)",
     ),
+    "preparation of one head": (
+        {
+            "prepare_product": lambda self, k, positions: k[:, :1],
+            "product": lambda self, q, k, positions: q @ k.mT,
+        },
+        "prepare_product returned (2, 1, 7, 4), expected (2, 4, 7, any)",
+    ),
     "logits of one head": (
         {"rewrite_logits": lambda self, scores, q, k, positions: scores[:, :1]},
         "rewrite_logits returned (2, 1, 7, 7), expected (2, 4, 7, 7)",

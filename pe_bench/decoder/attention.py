@@ -33,6 +33,9 @@ BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto
 LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
 
+FEW = 16
+"""Queries up to which a copy of all cached keys costs more than the products with them."""
+
 FLEX_DEVICES = ["cuda"]
 """Where flex attention is compiled and has a gradient."""
 
@@ -77,6 +80,9 @@ def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
     order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
     if not terms.of_pairs and terms.normalise is None:
         order = ["sdpa", "blocked"]
+        few = terms.index is not None and q.shape[2] <= FEW
+        if few and q.dtype.itemsize >= 4 and _sdpa_copies(q, v, terms):
+            order = ["eager"]
         if terms.hides(v.shape[2]) and q.shape[2] >= LONG:
             order = ["blocked"]  # it leaves out what is hidden, where sdpa needs a mask
     wide = v.shape[-1] > q.shape[-1]  # which sdpa pads q and k for
@@ -124,6 +130,12 @@ def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
     if learns_c:
         return "the gradient of c_i - c_j would be coarse"
     return None
+
+
+def _sdpa_copies(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
+    """Return whether sdpa is given widened copies of k or v, (B, G or H, S, E)."""
+    widened = v.shape[-1] != q.shape[-1]
+    return widened or terms.separable is not None or terms.sink is not None
 
 
 def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:

@@ -87,6 +87,7 @@ class Attention(nn.Module):
             v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
         # (B, G, S, D) and (B, G or H, S, D or D + E)
         k, v, positions = context.remember_visible(self.layer, k, v, positions)
+        positions = hooks.prepare_product(encoding, k, positions)
         terms = hooks.logit_terms(encoding, positions, len(x))
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.decoder.logits import LogitTerms, unmasked_logits
-from pe_bench.positions import Positions, at_queries
+from pe_bench.positions import ALIGNED, Positions, at_queries
 
 LOGITS = 2**22
 """Logits of a block, about. Fewer keep the matrix units waiting, more leave the caches."""
@@ -20,19 +20,23 @@ LOGITS = 2**22
 MIN_QUERIES = 16
 MAX_QUERIES = 256
 
-TOKEN_AXIS = (2, 2, 2, 2, 1, 2)
-"""Where tokens are counted in q, k, v, separable, by_distance and features."""
+LARGER = 2
+"""Times as many logits of a block where a product is prepared: each block costs it a little."""
+
+TOKEN_AXIS = (2, 2, 2, 2, 1, 2, 2)
+"""Where tokens are counted in q, k, v, separable, by_distance, features and prepared."""
 
 Q = 0
 V = 2
 BY_DISTANCE = 4
-SINK = 6  # among the inputs
+SINK = 7  # among the inputs
 
 
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return what `attend` does, given keys and values of as many heads as queries."""
     features = None if terms.positions is None else terms.positions.features
-    inputs = (terms.separable, terms.by_distance, features, terms.sink, *terms.learned)
+    of_keys = (terms.separable, terms.by_distance, features, terms.prepared)
+    inputs = (*of_keys, terms.sink, *terms.learned)
     # Queries in falling order, as `falling_toeplitz` has them. Everything contiguous, or each
     # product of each block would make a copy of its own.
     falling: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
@@ -42,7 +46,7 @@ def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Ten
 
 
 class _Blocked(torch.autograd.Function):
-    """Inputs: the terms; q, k, v, separable, by_distance, features, sink; what hooks learned."""
+    """Inputs: the terms; q, k, v, separable, by_distance, features, prepared, sink; learned."""
 
     @staticmethod
     def forward(ctx: Any, terms: LogitTerms, *inputs: Any) -> Tensor:
@@ -148,12 +152,12 @@ class QueryBlock:
 
     def logits(self, terms: LogitTerms, parts: Sequence[Any]) -> Tensor:
         """Return the block's logits before the mask, (B, H, t, s)."""
-        q, k, _, separable, by_distance, features = parts[: len(TOKEN_AXIS)]
+        q, k, _, separable, by_distance, features, prepared = parts[: len(TOKEN_AXIS)]
         positions = terms.positions
         if positions is not None:
             in_order = terms.index is None and isinstance(self.keys, slice)
             part = positions.part(self.queries, self.keys)
-            positions = replace(part, features=features, falling=in_order)
+            positions = replace(part, features=features, prepared=prepared, falling=in_order)
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
@@ -189,10 +193,15 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     length = q.shape[2]
     keys = k.shape[2]
     span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
-    size = LOGITS // (q.shape[0] * q.shape[1] * span)
-    size = min(max(size, MIN_QUERIES), MAX_QUERIES)
-    for start in range(0, length, size):
-        stop = min(start + size, length)
+    aligned = 1 if terms.prepared is None else ALIGNED
+    larger = 1 if terms.prepared is None else LARGER
+    size = larger * LOGITS // (q.shape[0] * q.shape[1] * span)
+    size = min(max(size, MIN_QUERIES, aligned), MAX_QUERIES)
+    stop = 0
+    while stop < length:
+        start = stop
+        lowest = max(length - start - size, 0)
+        stop = length - (lowest + -lowest % aligned)
         queries = torch.arange(length - 1 - start, length - 1 - stop, -1, device=q.device)
         rows = slice(start, stop)
         if terms.columns is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
@@ -39,7 +40,8 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         out = attend()  # (B, H, T, E)
         return out
     out, aux = attend(return_aux=torch_flex.AuxRequest(lse=True))
-    share = (aux.lse - terms.sink[:, None].to(aux.lse.dtype)).sigmoid()  # (B, H, T) of the keys
+    # Not sigmoid(): its gradient takes 1 - share, of which little is left where keys have it all.
+    share = F.logsigmoid(aux.lse - terms.sink[:, None].to(aux.lse.dtype)).exp()  # (B, H, T)
     out = out * share[..., None].to(out.dtype)
     return out
 

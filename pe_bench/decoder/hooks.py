@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.logits import Bias, LogitTerms, Normalise, Product, RewriteLogits
+from pe_bench.decoder.logits import (
+    Bias,
+    LogitTerms,
+    Normalise,
+    Product,
+    RewriteLogits,
+    repeat_heads,
+)
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -109,6 +116,18 @@ def sink(encoding: Encoding) -> Tensor | None:
     if logits is not None:
         _check(encoding, "sink", logits, (encoding.model.heads,))
     return logits
+
+
+def prepare_product(encoding: Encoding, k: Tensor, positions: Positions) -> Positions:
+    """Return positions with what products of queries with keys, (B, G, S, D), share."""
+    if not encoding.overrides("prepare_product"):
+        return positions
+    heads = encoding.model.heads
+    prepared = in_float32(encoding.prepare_product, repeat_heads(k, heads), positions)
+    if prepared is not None:
+        shape = (len(k), heads, k.shape[2], ANY)
+        _check(encoding, "prepare_product", prepared, shape)
+    return replace(positions, prepared=prepared)
 
 
 def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:

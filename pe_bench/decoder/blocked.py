@@ -196,7 +196,7 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     aligned = 1 if terms.prepared is None else ALIGNED
     larger = 1 if terms.prepared is None else LARGER
     size = larger * LOGITS // (q.shape[0] * q.shape[1] * span)
-    size = min(max(size, MIN_QUERIES, aligned), MAX_QUERIES)
+    size = max(min(max(size, MIN_QUERIES), MAX_QUERIES), aligned)  # at least one chunk
     stop = 0
     while stop < length:
         start = stop

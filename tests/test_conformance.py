@@ -345,7 +345,8 @@ SOME = ("repeatable", "causal", "cache", "ragged", "backends")
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))
-        assert set(findings("alibi", SOME)) == {"backends"}
+        # The last tokens of a cache are eager: they differ from a pass without a cache too.
+        assert set(findings("alibi", SOME)) == {"cache", "ragged", "backends"}
     with monkeypatch.context() as patch:
         patch.setattr(blocked.Sums, "add", lambda self, *_: None)
         reason = findings("fox", ["repeatable", "backends"])["backends"]

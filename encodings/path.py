@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 from pe_bench.positions import ALIGNED
@@ -95,10 +96,10 @@ class PaTH(Encoding):
         keys = k.shape[2]
         if keys < 2 * CHUNK or positions.index is not None or positions.visible.hides(keys):
             return None
-        fill = -keys % CHUNK
         w, beta = _reflections(positions, k.shape[3])
-        chunks = (F.pad(t, (0, 0, 0, fill)).unflatten(2, (-1, CHUNK)) for t in (k, w, beta))
-        return _prepare(*chunks).flatten(2, 3)[:, :, :keys]
+        # Made once more for the gradient: its parts are larger than all else that a layer keeps.
+        prepared: Tensor = checkpoint(_prepare_all, k, w, beta, use_reentrant=False)
+        return prepared
 
     def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         w, beta = _reflections(positions, k.shape[3])
@@ -142,6 +143,13 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
         products.append(reached - passed[..., dim:])
         walked = walked - passed[..., :dim]
     return torch.cat(products[::-1], dim=-1)  # (B, H, T, S)
+
+
+def _prepare_all(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+    """Return what `_prepare` does for keys, w, (B, H, S, D), and beta, (B, H, S, 1), in a row."""
+    fill = (0, 0, 0, -k.shape[2] % CHUNK)
+    chunks = (F.pad(t, fill).unflatten(2, (-1, CHUNK)) for t in (k, w, beta))
+    return _prepare(*chunks).flatten(2, 3)[:, :, : k.shape[2]]
 
 
 def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """`pe-bench rerun`: repeat a run from its record, and compare the numbers."""
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ SHOWN = 10  # numbers that differ
 
 def main(args: argparse.Namespace) -> int:
     """Repeat a run in a scratch folder and print what differs; return the exit code."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from pe_bench.results.reading import find_run
 
     record = find_run(args.run, args.results)

@@ -1,7 +1,6 @@
 """`pe-bench run`: train and evaluate encodings on tasks."""
 
 import argparse
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -25,8 +24,6 @@ FAILED = 1
 
 def main(args: argparse.Namespace) -> int:
     """Run the grid of a command and print its tables; return the exit code."""
-    # Threads that spin while they wait make tiny models ten times slower on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     data = dict(parse_data(entry) for entry in args.data)
     device = find_device(args.device, args.preset)
     precision = find_precision(args.precision, device, args.preset)

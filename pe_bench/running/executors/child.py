@@ -91,6 +91,10 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a worker, which imports what this process can import."""
+    """Return the environment of a worker, which imports what this process can import.
+
+    Workers share the cores: threads that spin while they wait would make the others ten times
+    slower.
+    """
     path = os.pathsep.join(entry or "." for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "OMP_WAIT_POLICY": "PASSIVE"}

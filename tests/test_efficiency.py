@@ -1,6 +1,9 @@
 """Time and memory: what is measured, what is left out and why, and what a report makes of it."""
 
 import json
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -83,6 +86,30 @@ def test_memory_of_attention() -> None:
     eager = peak_bytes(lambda: attend(q, k, v, backend="eager"), "cpu")
     assert 2 * PAIRS <= eager <= 4 * PAIRS
     assert peak_bytes(lambda: attend(q, k, v, backend="sdpa"), "cpu") < 0.5 * PAIRS
+
+
+PAGES_OF_A_STEP = """
+import resource, sys, torch
+from pe_bench.system import environment
+environment.set_up("cpu")
+def step(): return [torch.ones(6 * 2**20) for _ in range(4)]
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step(), step()
+before = faults()
+step()
+between = faults()
+environment.return_freed_memory()
+step()
+print(between - before, faults() - between)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
+def test_a_step_uses_the_memory_of_the_step_before() -> None:
+    command = [sys.executable, "-c", PAGES_OF_A_STEP]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    again, anew = map(int, done.stdout.split())
+    assert again < 100 < anew  # of 24,576 pages, or fewer that are larger
 
 
 def test_a_cost_is_predicted_from_shorter_inputs() -> None:

@@ -254,6 +254,28 @@ def test_intervals_of_standings_hold_the_truth() -> None:
     assert 0.9 <= np.mean(held) <= 0.99
 
 
+@pytest.mark.parametrize(
+    ("ranked", "expected"),
+    [
+        (["abcdefgh", "abc", "abc", "abc", "abcd"], "abc"),  # 15 cells; the first alone has 8
+        (["abcdefgh", "abcdefgh", "abc", "abc", "abcxyz"], "abcdefgh"),  # 16, and abc 15
+        (["abcdefgh", "abz", "abz", "abz"], "abz"),  # 9; the most in common with the first: 8
+        (["abcd", "abcd", "abef", "abef"], "ab"),  # 8 of more tasks than 8
+        (["abcdefghi", "a", "b"], "abcdefghi"),
+        (["a", "b"], "a"),
+    ],
+)
+def test_the_largest_block(ranked: list[str], expected: str) -> None:
+    assert across._largest_in_common([frozenset(one) for one in ranked]) == set(expected)
+
+
+def test_the_largest_block_of_very_many_tasks() -> None:
+    names = frozenset(f"{n}" for n in range(40))
+    ranked = [names - {name} for name in sorted(names)]
+    common = across._largest_in_common(ranked)
+    assert len(common) * sum(common <= one for one in ranked) >= 350  # of 400 at best
+
+
 @pytest.mark.slow
 def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
     (block,) = across.find_blocks(tables)

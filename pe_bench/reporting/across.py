@@ -14,6 +14,7 @@ from pe_bench.results import comparison, standings
 from pe_bench.results.standings import FEWEST_TASKS, Standing, TaskScores
 
 FEWEST_ENCODINGS = 2
+MOST_CANDIDATES = 1000  # so that very many tasks take no longer
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ def is_quality(table: Table) -> bool:
 def find_blocks(tables: Sequence[Table]) -> list[Block]:
     """Return a block for each preset and protocol, tuned or not, of several tasks and encodings.
 
-    Of several tables of one task that with the most encodings counts. Tasks are taken in, those
-    with the most encodings first, as long as the block gets larger.
+    Of several tables of one task that with the most encodings counts. A block has those encodings
+    and tasks that are the most cells, every encoding on every task.
     """
     groups: dict[tuple[str, str, bool], list[Table]] = {}
     for table in filter(is_quality, tables):
@@ -214,21 +215,32 @@ def _make_block(group: Sequence[Table]) -> Block:
             )
         else:
             tables[table.about.task] = table
-    largest = 0
-    kept: list[str] = []
-    common: set[str] = set()
-    for task, table in tables.items():
-        shared = set(_means(table).index) & common if kept else set(_means(table).index)
-        size = (len(kept) + 1) * len(shared) if len(shared) >= FEWEST_ENCODINGS else 0
-        if size < largest or (kept and not size):
+    ranked = {task: frozenset(_means(table).index) for task, table in tables.items()}
+    common = _largest_in_common(list(ranked.values()))
+    kept = [task for task in ranked if common <= ranked[task]]
+    for task in ranked:
+        if task not in kept:
             lines.append(f"{task} is left out: too few encodings were run on it.")
-        else:
-            largest, common = size, shared
-            kept.append(task)
     others = sorted({name for task in kept for name in tables[task].ranked()} - common)
     if others:
         lines.append(f"Not ranked in all of these tasks: {', '.join(others)}.")
     return Block(tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines))
+
+
+def _largest_in_common(ranked: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the encodings that make, with the tasks that rank them all, the most cells."""
+
+    def cells(encodings: frozenset[str]) -> tuple[int, int, list[str]]:
+        """Return how many there are; of as many, more tasks count, then names."""
+        tasks = sum(encodings <= one for one in ranked)
+        return tasks * len(encodings), tasks, sorted(encodings)
+
+    found: set[frozenset[str]] = set()
+    for encodings in ranked:
+        shared = {encodings, *(encodings & others for others in found)}
+        found |= {one for one in shared if len(one) >= FEWEST_ENCODINGS}
+        found = set(sorted(found, key=cells)[-MOST_CANDIDATES:])
+    return max(found, key=cells, default=ranked[0])
 
 
 def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:

@@ -13,6 +13,7 @@ from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_t
 from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from pe_bench.registry import plugins
 from pe_bench.reporting import charts, pictures
@@ -275,8 +276,8 @@ def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
     table = read_table(tmp_path)
     figure = draw_curves(table)
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
-    ranked = [f"{rank}. {name}" for rank, name in enumerate(table.ranking(), 1)]
-    assert sorted(text for text in texts if ". " in text) == sorted(ranked)
+    ranked = [f"{rank}.\N{NO-BREAK SPACE}{name}" for rank, name in enumerate(table.ranking(), 1)]
+    assert sorted(text for text in texts if ".\N{NO-BREAK SPACE}" in text) == sorted(ranked)
     assert len(figure.axes) == 4 and texts.count("trained to 16") == 4
     own = [line for axis in figure.axes for line in axis.lines if line.get_marker() != "None"]
     chosen = styles(table.encodings)
@@ -348,3 +349,14 @@ def test_maps_that_share_a_background_are_those_drawn_alone(tmp_path: Path) -> N
         charts.save(draw_map(table, view, [encoding]), [alone])
         assert np.array_equal(image.imread(path), image.imread(alone))
     assert len({path.read_bytes() for path in shared.values()}) == 3
+
+
+@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.parametrize("inches", [4.003, 4.004])  # 600.4 and 600.6 pixels
+def test_a_picture_has_no_edge_that_was_not_drawn(tmp_path: Path, inches: float) -> None:
+    figure = Figure(figsize=(inches, inches))
+    for ends in ([-1, 2], [2, -1]):  # lines to all edges
+        figure.add_artist(Line2D([-1, 2], ends, transform=figure.transFigure, color="white"))
+    path = tmp_path / "picture.png"
+    charts.save(figure, [path])
+    assert image.imread(path).min() == 1

@@ -268,7 +268,10 @@ def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
     known.add_text(STAMPS["png"], stamp)
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     left, bottom, right, top = (round(end * DPI) for end in box.extents)
-    image = image.crop((left, image.height - top, right, image.height - bottom))
+    # A canvas has whole pixels: what is cut off at the top and on the right would be black.
+    image = image.crop(
+        (left, max(0, image.height - top), min(right, image.width), image.height - bottom)
+    )
     # The median cut keeps the colours of encodings as they are, other methods move them.
     few = image.quantize(PALETTE, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     content = io.BytesIO()

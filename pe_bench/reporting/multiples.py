@@ -130,7 +130,8 @@ def _lay_out(table: Table, views: int) -> Layout:
     together = max(1, COLUMNS // views)
     width = max(1.9, min(2.8, 11.0 / views)) if together == 1 else 2.8
     order = table.ranking()
-    ranks = {encoding: f"{rank}. " for rank, encoding in enumerate(table.ranked(), 1)}
+    ranked = enumerate(table.ranked(), 1)
+    ranks = {encoding: f"{rank}.\N{NO-BREAK SPACE}" for rank, encoding in ranked}
     characters = int((width * views - 0.3) * CHARACTERS_PER_INCH)
     labels = {}
     for encoding, label in zip(order, short_labels(table, order), strict=True):

@@ -13,6 +13,7 @@ from pe_bench.cli import main
 from pe_bench.results.reading import place_of, read_record, read_records
 from pe_bench.running import rerun
 from pe_bench.running.rebuild import Places, rebuild
+from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 pytestmark = pytest.mark.slow
@@ -166,7 +167,7 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
         rerun._write_choices(run, task, encoding, tmp_path)
         identity = task.digest(encoding.label, encoding.version)
         (path,) = (tmp_path / "results" / "tuning" / run.task).glob("*.json")
-        assert path.stem == f"{run.encoding}-{identity}"
+        assert path.stem == f"{slug(run.encoding)}-{identity}"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pe_bench.reporting import charts, pictures
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.maps import save_heatmaps
 from pe_bench.reporting.marks import trained_lengths
+from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.scores import draw_scores
@@ -287,6 +288,23 @@ def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
     for axis in figure.axes:
         boxes = [text.get_window_extent() for text in axis.texts]
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+@pytest.mark.slow
+def test_many_encodings_have_the_reference_in_bold_where_axes_are_logarithmic(
+    tmp_path: Path,
+) -> None:
+    views = (Curve("test", "bits_per_byte", log_y=True), Curve("test", "bits_per_byte"))
+    for base in range(1, 11):
+        put(tmp_path, f"rope:base={base}", CURVE, views=views)
+    table = read_table(tmp_path)
+    assert not table.ranked()
+    figure = draw_curves(table, "rope:base=7")
+    bold = [[line for line in axis.lines if line.get_linewidth() > 2] for axis in figure.axes]
+    assert [len(lines) for lines in bold] == [1, 0, 1, 0]
+    title = " ".join(text.get_text() for text in figure.texts)
+    assert "In alphabetical order; grey: all others; bold: rope:base=7" in title
+    assert "Not ranked, for want of the first column of scores" in write_notes(table)
 
 
 @pytest.mark.slow

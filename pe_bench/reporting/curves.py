@@ -40,7 +40,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         reference: encoding whose curve is bold on logarithmic axes.
     """
     if len(table.encodings) > MOST_CURVES:
-        return draw_multiples(table)
+        return draw_multiples(table, reference)
     views = table.views(Curve)
     figure, axes = charts.make_panels(
         len(views),

@@ -33,6 +33,7 @@ COLUMNS = 4  # at most, if several encodings share a row
 PERCENT = (0.0, 100.0)
 LINE = 0.16  # inches, of a label's line above a panel
 BEHIND = "0.84"  # grey of the other encodings
+REFERENCE = "0.45"  # grey of the one that others are compared with, on logarithmic axes
 SMALL = 8  # size of letters
 CHARACTERS_PER_INCH = 14.5  # of a label
 
@@ -98,8 +99,13 @@ class Layout:
 
 
 @styled
-def draw_multiples(table: Table) -> Figure:
-    """Return a panel for each encoding and `Curve`, with all other encodings in grey behind it."""
+def draw_multiples(table: Table, reference: str = "") -> Figure:
+    """Return a panel for each encoding and `Curve`, with all other encodings in grey behind it.
+
+    Args:
+        table: the table.
+        reference: encoding that is bold behind the others on logarithmic axes.
+    """
     views = table.views(Curve)
     scales = _find_scales(table, views)
     layout = _lay_out(table, len(views))
@@ -111,7 +117,7 @@ def draw_multiples(table: Table) -> Figure:
         number = place % len(views)
         column = layout.column(place // len(views))
         references |= dict.fromkeys(best_reference(table, views[number]))
-        _draw_column(axis, table, views[number], scales[number], column)
+        _draw_column(axis, table, views[number], scales[number], column, reference)
         _set_axes(axis, table, views[number], scales[number], layout)
         if place > 0 and scales[number] == scales[number - 1]:
             axis.tick_params(labelleft=False)
@@ -120,9 +126,9 @@ def draw_multiples(table: Table) -> Figure:
         if number == 0:
             for encoding, low in column.items():
                 _write_above(axis, low + 1, layout.labels[encoding])
-    charts.set_title(
-        figure, f"{table.task_name}: one encoding at a time", table.heading, _key(table, references)
-    )
+    bold = reference if any(view.log_y for view in views) else ""
+    key = _key(table, references, bold)
+    charts.set_title(figure, f"{table.task_name}: one encoding at a time", table.heading, key)
     return figure
 
 
@@ -173,7 +179,12 @@ def _numbers(table: Table, view: Curve) -> pd.DataFrame:
 
 
 def _draw_column(
-    axis: Axes, table: Table, view: Curve, scale: Scale, column: dict[str, float]
+    axis: Axes,
+    table: Table,
+    view: Curve,
+    scale: Scale,
+    column: dict[str, float],
+    reference: str,
 ) -> None:
     """Draw the panels of some encodings, below each other."""
     numbers = _numbers(table, view)
@@ -189,6 +200,9 @@ def _draw_column(
     curves = {str(encoding): curve for encoding, curve in places.groupby("encoding", sort=False)}
     behind = _join(curves.values(), lows)
     axis.plot(*behind, color=BEHIND, linewidth=0.8, zorder=0.5)
+    if view.log_y and reference in curves:
+        bold = _join([curves[reference]], lows)
+        axis.plot(*bold, color=REFERENCE, linewidth=2.5, zorder=0.55)
     references = best_reference(table, view).values()
     dotted = [line.assign(place=scale(line["mean"])) for line in references]
     if dotted:
@@ -255,9 +269,12 @@ def _write_above(axis: Axes, y: float, label: str) -> None:
     text.set_in_layout(False)
 
 
-def _key(table: Table, references: Collection[str]) -> str:
+def _key(table: Table, references: Collection[str], bold: str) -> str:
     """Return in words what a legend would say."""
-    parts = ["The best first", "grey: all others", f"bars: {describe_bars(table)}"]
+    first = "The best first" if table.ranked() else "In alphabetical order"
+    parts = [first, "grey: all others", f"bars: {describe_bars(table)}"]
+    if bold in table.encodings:
+        parts.insert(2, f"bold: {bold}")
     if references:
         parts.append(f"dotted: best reference ({', '.join(references)})")
     if any(table.learned(encoding) == 0 for encoding in table.encodings):

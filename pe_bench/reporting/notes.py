@@ -39,8 +39,9 @@ def write_notes(table: Table) -> str:
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
+    ranked = "Ranked by" if table.ranked() else "Not ranked, for want of"
     lines.append(
-        "Ranked by the first column of scores. All columns are means over all seeds. Columns "
+        f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
         f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
         f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
     )

@@ -39,7 +39,7 @@ PASSES = {
     "prefill": "prompt",
     "decoding": "decoding",
 }
-DRAWN = (
+DRAWN = (  # against length, of what the engine takes by itself
     ("forward", "ms"),
     ("forward_backward", "ms"),
     ("forward_backward", "time_ratio"),
@@ -239,16 +239,13 @@ class Efficiency(Task):
             Column("operator", "forward_backward_time_ratio", "attention"),
             Column("operator", "forward_backward_memory_ratio", "attention"),
         )
+        drawn = [(AUTO, name, kind) for name, kind in DRAWN]
+        drawn += [(each, "forward_backward", "ms") for each in BACKENDS if each != AUTO]
         curves = []
-        for backend in BACKENDS:
-            for name, kind in DRAWN:
-                curve = Curve(
-                    name_subset("operator", backend),
-                    f"{name}_{kind}",
-                    f"{PASSES[name]}, {backend}",
-                    log_y=True,
-                )
-                curves.append(curve)
+        for backend, name, kind in drawn:
+            subset = name_subset("operator", backend)
+            title = f"{PASSES[name]}, {backend}"
+            curves.append(Curve(subset, f"{name}_{kind}", title, log_y=True))
         return (*columns, *curves)
 
     def skip(self, encoding: Encoding) -> str | None:

@@ -31,6 +31,7 @@ from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
 from pe_bench.results.journal import Journal
 from pe_bench.results.schema import Measurement
 from pe_bench.running.options import RunOptions
@@ -439,6 +440,22 @@ def test_lines_are_logarithmic_and_that_of_the_reference_is_bold(table: Table) -
     times = [axis for axis in figure.axes if axis.get_ylabel().startswith("time, ms")]
     backends = [axis for axis in times if axis.get_title(loc="left") in titles]
     assert len(backends) > 1 and len({axis.get_ylim() for axis in backends}) == 1
+
+
+@pytest.mark.slow
+def test_cost_is_drawn_against_quality_and_no_name_is_on_another(report: Path) -> None:
+    tables = read_tables(report)
+    (timed,) = (table for table in tables if table.about.measures_time)
+    (quality,) = find_quality(timed, tables)
+    timed, quality = (replace(one, scores=one.scores.assign(mean=1.0)) for one in (timed, quality))
+    figure = draw_tradeoff(timed, [quality])  # both encodings are at one place
+    (axis,) = (axis for axis in figure.axes if axis.get_visible())
+    names = [text for text in axis.texts if text.get_text() in quality.encodings]
+    assert sorted(text.get_text() for text in names) == sorted(quality.encodings)
+    first, second = (text.get_window_extent() for text in names)
+    assert not first.overlaps(second)
+    (legend,) = figure.legends
+    assert "best reference" in [text.get_text() for text in legend.get_texts()]
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
 CHARACTERS_PER_INCH = 13  # of a panel's title, a little less than fits
 TITLE_PER_INCH = 11.8  # of a figure's title
 LABELS_PER_INCH = 3  # of ticks with lengths
+REFERENCE: dict[str, Any] = {"color": "0.6", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 GREY = "0.35"
 PALETTE = 256  # colours of a PNG file
 
@@ -135,7 +136,7 @@ def write_mark(axis: Axes, x: float, label: str, align: Any = "center") -> None:
 
 def draw_reference(axis: Axes, x: Iterable[float], y: Iterable[float]) -> Line2D:
     """Draw the score of a reference: a thin grey line, which the legend names."""
-    (line,) = axis.plot(list(x), list(y), color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+    (line,) = axis.plot(list(x), list(y), **REFERENCE)
     return line
 
 

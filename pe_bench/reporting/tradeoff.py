@@ -1,18 +1,24 @@
 """Cost against quality: what is measured as time, beside the ranking of other tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
+from pe_bench.reporting.marks import draw_options
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 3
 LEGEND_WIDTH = 1.8
 FEWEST = 2  # encodings that both tables have
+MARKER = 8  # points
+CORNERS = ((6, 4), (6, -4), (-6, 4), (-6, -4))  # of a marker, where its name may begin or end
 
 
 def find_quality(table: Table, tables: Sequence[Table]) -> list[Table]:
@@ -36,42 +42,72 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     costs = _means(table)
     chosen = styles(table.encodings)
     handles: dict[str, Any] = {}
+    floors: dict[str, Any] = {}
+    places: list[dict[str, tuple[float, float]]] = []
     for axis, other in zip(axes, others, strict=True):
-        for encoding, quality in _means(other).items():
-            if encoding in costs:
-                look = chosen[encoding]
-                (handles[encoding],) = axis.plot(
-                    costs[encoding],
-                    quality,
-                    linestyle="none",
-                    marker=look.marker,
-                    markersize=8,
-                    color=look.colour,
-                )
-                axis.annotate(
-                    encoding,
-                    (costs[encoding], quality),
-                    xytext=(6, 4),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=charts.GREY,
-                )
+        qualities = _means(other)
+        points = {name: (costs[name], qualities[name]) for name in costs if name in qualities}
+        for name, point in points.items():
+            look = draw_options(other, name, chosen[name])
+            del look["elinewidth"], look["capsize"]
+            look |= {"linestyle": "none", "markersize": MARKER}
+            (handles[name],) = axis.plot(*point, **look)
+        floor = other.best_reference()
+        if floor is not None:
+            floors["best reference"] = axis.axhline(floor, **charts.REFERENCE)
         axis.margins(0.15)
         axis.grid(alpha=0.3)
         axis.set_xlabel(_describe_headline(table))
         axis.set_ylabel(_describe_headline(other))
         charts.set_panel_title(axis, other.heading, width=4.6)
-    names = sorted(handles)
+        places.append(points)
+    named = {name: handles[name] for name in sorted(handles)} | floors
     figure.legend(
-        [handles[name] for name in names],
-        names,
+        [*named.values()],
+        [*named],
         loc="outside right upper",
         frameon=False,
-        title="encoding",
+        title="encoding (hollow: not learned)",
         alignment="left",
     )
-    charts.set_title(figure, f"Cost against quality · {table.heading}", beside=LEGEND_WIDTH)
+    title = "What a training step costs, and what the encoding is good for"
+    charts.set_title(figure, title, table.heading, beside=LEGEND_WIDTH)
+    figure.draw_without_rendering()  # then it is known how large everything is
+    for axis, points in zip(axes, places, strict=True):
+        _write_names(axis, points)
     return figure
+
+
+def _write_names(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write each name at that corner of its marker where the fewest other things are."""
+    half = MARKER / 2 * axis.figure.dpi / 72
+    centres = axis.transData.transform([*points.values()])  # (N, 2) pixels
+    taken = [Bbox.from_extents(*(centre - half), *(centre + half)) for centre in centres]
+    for name, point in points.items():
+        tries = [_write_name(axis, name, point, corner) for corner in CORNERS]
+        boxes = [text.get_window_extent() for text in tries]
+        overlaps = [box.count_overlaps(taken) for box in boxes]
+        best = overlaps.index(min(overlaps))
+        taken.append(boxes[best])
+        for text in tries[:best] + tries[best + 1 :]:
+            text.remove()
+
+
+def _write_name(
+    axis: Axes, name: str, point: tuple[float, float], corner: tuple[int, int]
+) -> Annotation:
+    text = axis.annotate(
+        name,
+        point,
+        xytext=corner,
+        textcoords="offset points",
+        ha="left" if corner[0] > 0 else "right",
+        va="bottom" if corner[1] > 0 else "top",
+        fontsize=8,
+        color=charts.GREY,
+    )
+    text.set_in_layout(False)
+    return text
 
 
 def _describe_headline(table: Table) -> str:

@@ -456,6 +456,11 @@ def test_cost_is_drawn_against_quality_and_no_name_is_on_another(report: Path) -
     assert not first.overlaps(second)
     (legend,) = figure.legends
     assert "best reference" in [text.get_text() for text in legend.get_texts()]
+    assert quality.learned("rope") == 0
+    points = [line for line in axis.lines if line.get_marker() in ("s", "^")]
+    in_legend = [line for line in legend.get_lines() if line.get_marker() in ("s", "^")]
+    assert [line.get_markerfacecolor() for line in points] == ["white"] * 2
+    assert [line.get_markerfacecolor() for line in in_legend].count("white") == 0
 
 
 @pytest.mark.slow

@@ -304,7 +304,7 @@ def test_many_encodings_have_the_reference_in_bold_where_axes_are_logarithmic(
     assert [len(lines) for lines in bold] == [1, 0, 1, 0]
     title = " ".join(text.get_text() for text in figure.texts)
     assert "In alphabetical order; grey: all others; bold: rope:base=7" in title
-    assert "Not ranked, for want of the first column of scores" in write_notes(table)
+    assert "Not ranked: no run has the first column of scores" in write_notes(table)
 
 
 @pytest.mark.slow

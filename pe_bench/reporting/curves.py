@@ -10,6 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    BARS,
     LEAST_RANGE,
     PERCENT_RANGE,
     add_legend,
@@ -59,7 +60,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         for order, encoding in enumerate(table.encodings):
             curve = numbers[numbers["encoding"] == encoding].sort_values("length")
             if not curve.empty:
-                look = draw_options(table, encoding, chosen[encoding])
+                look = draw_options(table, encoding, chosen[encoding]) | BARS
                 # Later curves are thinner, so that those below can be seen where they coincide.
                 look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
                 if view.log_y and encoding == reference:

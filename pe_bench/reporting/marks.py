@@ -12,6 +12,7 @@ from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
+BARS = {"elinewidth": 1, "capsize": 2}  # looks of error bars
 PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
 LEAST_RANGE = 40.0  # of an axis of percentages
 LEGEND_ROWS = 20
@@ -65,8 +66,6 @@ def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
         "markerfacecolor": style.colour if learned else "white",
         "linestyle": "-" if learned else (0, (4, 2)),
         "linewidth": 1.5,
-        "elinewidth": 1,
-        "capsize": 2,
     }
 
 

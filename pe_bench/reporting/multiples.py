@@ -33,7 +33,7 @@ COLUMNS = 4  # at most, if several encodings share a row
 PERCENT = (0.0, 100.0)
 LINE = 0.16  # inches, of a label's line above a panel
 BEHIND = "0.84"  # grey of the other encodings
-REFERENCE = "0.45"  # grey of the one that others are compared with, on logarithmic axes
+BOLD = "0.45"  # grey of the one that others are compared with, on logarithmic axes
 SMALL = 8  # size of letters
 CHARACTERS_PER_INCH = 14.5  # of a label
 
@@ -202,7 +202,7 @@ def _draw_column(
     axis.plot(*behind, color=BEHIND, linewidth=0.8, zorder=0.5)
     if view.log_y and reference in curves:
         bold = _join([curves[reference]], lows)
-        axis.plot(*bold, color=REFERENCE, linewidth=2.5, zorder=0.55)
+        axis.plot(*bold, color=BOLD, linewidth=2.5, zorder=0.55)
     references = best_reference(table, view).values()
     dotted = [line.assign(place=scale(line["mean"])) for line in references]
     if dotted:
@@ -211,7 +211,6 @@ def _draw_column(
     shown = {encoding: low for encoding, low in column.items() if encoding in curves}
     for encoding, low in shown.items():
         look = draw_options(table, encoding, chosen[encoding])
-        del look["elinewidth"], look["capsize"]
         look |= {"markersize": 4, "zorder": 3}
         axis.plot(curves[encoding]["length"], low + curves[encoding]["place"], **look)
     own = pd.concat([curves[encoding].assign(low=low) for encoding, low in shown.items()])

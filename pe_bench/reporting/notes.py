@@ -39,7 +39,7 @@ def write_notes(table: Table) -> str:
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
-    ranked = "Ranked by" if table.ranked() else "Not ranked, for want of"
+    ranked = "Ranked by" if table.ranked() else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
         f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "

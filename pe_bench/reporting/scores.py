@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from pe_bench.reporting import charts
 from pe_bench.reporting.charts import styled
 from pe_bench.reporting.marks import (
+    BARS,
     PERCENT_RANGE,
     add_legend,
     best_reference,
@@ -55,8 +56,7 @@ def draw_scores(table: Table) -> Figure:
     step = 0.7 / len(table.encodings)
     for index, encoding in enumerate(table.encodings):
         shift = (index - (len(table.encodings) - 1) / 2) * step
-        look = draw_options(table, encoding, chosen[encoding])
-        look["linestyle"] = "none"
+        look = draw_options(table, encoding, chosen[encoding]) | BARS | {"linestyle": "none"}
         for place, view in enumerate(views):
             numbers = table.numbers(view.subset, view.metric)
             number = numbers[numbers["encoding"] == encoding]
@@ -100,10 +100,10 @@ def _draw_lines(table: Table, views: Sequence[Column]) -> Figure:
         percent = is_percent(table, view)
         for name, line in best_reference(table, view).items():
             references[name] = None
-            axis.axvline(line["mean"].iloc[0], color="0.6", linestyle=":", linewidth=1.2, zorder=0)
+            axis.axvline(line["mean"].iloc[0], **charts.REFERENCE)
         for place, encoding in enumerate(order):
             number = numbers[numbers["encoding"] == encoding]
-            look = draw_options(table, encoding, chosen[encoding]) | {"linestyle": "none"}
+            look = draw_options(table, encoding, chosen[encoding]) | BARS | {"linestyle": "none"}
             bars = error_bars(table, number, percent=percent)
             axis.errorbar(number["mean"], [place] * len(number), xerr=bars, **look)
         charts.set_panel_title(axis, _describe(table, view) + _beyond(table, view))

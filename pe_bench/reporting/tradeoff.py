@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
@@ -18,6 +19,7 @@ PANELS_PER_ROW = 3
 LEGEND_WIDTH = 1.8
 FEWEST = 2  # encodings that both tables have
 MARKER = 8  # points
+POINT: dict[str, Any] = {"linestyle": "none", "markersize": MARKER}
 CORNERS = ((6, 4), (6, -4), (-6, 4), (-6, -4))  # of a marker, where its name may begin or end
 
 
@@ -48,10 +50,10 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
         qualities = _means(other)
         points = {name: (costs[name], qualities[name]) for name in costs if name in qualities}
         for name, point in points.items():
-            look = draw_options(other, name, chosen[name])
-            del look["elinewidth"], look["capsize"]
-            look |= {"linestyle": "none", "markersize": MARKER}
-            (handles[name],) = axis.plot(*point, **look)
+            look = draw_options(other, name, chosen[name]) | POINT
+            axis.plot(*point, **look)
+            colour = look["color"]  # filled, as another panel may have learned it
+            handles[name] = Line2D([], [], **look | {"markerfacecolor": colour})
         floor = other.best_reference()
         if floor is not None:
             floors["best reference"] = axis.axhline(floor, **charts.REFERENCE)

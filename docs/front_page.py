@@ -75,19 +75,21 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 
 def compose(tables: Sequence[Table]) -> str:
-    """Return the main table with what has to be said of it."""
+    """Return the main table, a row for each task, with what has to be said of it."""
     (block,) = find_blocks(tables)
-    header = ["encoding", "mean score ↑", "95 % interval", "group"]
-    header += [_heading(table) for table in block.tables]
-    rows = []
-    for one in sorted(block.standings, key=lambda one: -one.score):
-        interval = f"{one.score_low:.2f} to {one.score_high:.2f}"
-        row = [one.encoding, f"{one.score:.2f}", interval, block.letters[one.encoding]]
-        rows.append([*row, *(_score(table, one.encoding) for table in block.tables)])
-    floors = [_show(table, table.best_reference()) for table in block.tables]
-    rows.append(["*best reference*", "0.00", "", "", *floors])
-    ranked = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
-    return f"{ranked}\n\n{describe(block)}"
+    ranked = sorted(block.standings, key=lambda one: -one.score)
+    header = ["", "*best reference*", *(one.encoding for one in ranked)]
+    rows = [
+        ["**mean score ↑**", "0.00", *(f"**{one.score:.2f}**" for one in ranked)],
+        ["95 % interval", "", *(f"{one.score_low:.2f} to {one.score_high:.2f}" for one in ranked)],
+        ["group", "", *(block.letters[one.encoding] for one in ranked)],
+    ]
+    for table in block.tables:
+        floor = _show(table, table.best_reference())
+        scores = [_score(table, one.encoding) for one in ranked]
+        rows.append([_heading(table), floor, *scores])
+    shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
+    return f"{shown}\n\n{describe(block)}"
 
 
 def describe(block: Block) -> str:
@@ -157,7 +159,7 @@ def _score(table: Table, encoding: str) -> str:
 
 
 def _show(table: Table, score: float | None) -> str:
-    """Return a score with as many decimals as all of its column have."""
+    """Return a score with as many decimals as all of its task have."""
     if score is None:
         return ""
     decimals = 1 if table.headline_scores()["mean"].abs().max() >= 10 else 3

@@ -8,6 +8,7 @@
 import hashlib
 import io
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -78,11 +79,14 @@ def compose(tables: Sequence[Table]) -> str:
     """Return the main table, a row for each task, with what has to be said of it."""
     (block,) = find_blocks(tables)
     ranked = sorted(block.standings, key=lambda one: -one.score)
+    beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
+    counts = _beside_reference(block)
     header = ["", "*best reference*", *(one.encoding for one in ranked)]
     rows = [
         ["**mean score ↑**", "0.00", *(f"**{one.score:.2f}**" for one in ranked)],
         ["95 % interval", "", *(f"{one.score_low:.2f} to {one.score_high:.2f}" for one in ranked)],
         ["group", "", *(block.letters[one.encoding] for one in ranked)],
+        [beside, "", *(counts[one.encoding] for one in ranked)],
     ]
     for table in block.tables:
         floor = _show(table, table.best_reference())
@@ -104,45 +108,28 @@ def describe(block: Block) -> str:
         f"Out of distribution, means of {_range(seeds)} seeds, models of {_range(sizes)} "
         f"parameters{tuned}. Mean score: over {count} tasks, 0 is the best reference without a "
         "model and all below it, 1 is the ceiling, or the best encoding where there is none; its "
-        "interval is for other tasks of this kind. In brackets: how many seeds learned what was "
-        "trained, where not all of them did."
+        "interval is for other tasks of this kind. Better and worse: told apart, seed by seed. In "
+        "brackets: how many seeds learned what was trained, where not all of them did."
     )
     honest = (
         "**Read it like this:** encodings that share a letter as their group cannot be told apart "
         f"on these tasks; the intervals say how little {count} tasks settle; and models as small "
         "as these show what differs, not what to use at scale."
     )
-    return "\n\n".join([how, honest, _compare_with_reference(block)])
+    return f"{how}\n\n{honest}"
 
 
-def _compare_with_reference(block: Block) -> str:
-    """Return in how many tasks each encoding is better or worse than the reference encoding."""
-    better: dict[str, int] = {}
-    worse: dict[str, int] = {}
+def _beside_reference(block: Block) -> dict[str, str]:
+    """Return in how many tasks each encoding is better and worse than the reference encoding."""
+    better: Counter[str] = Counter()
+    worse: Counter[str] = Counter()
     for table in block.tables:
         for difference in compare_table(table).to_reference:
-            if difference.told_apart and difference.first in block.encodings:
-                rises = difference.value > 0
-                counts = better if rises == table.higher_is_better else worse
-                counts[difference.first] = counts.get(difference.first, 0) + 1
-    of = len(block.tables)
-    parts = [*_count("better", better, of), *_count("worse", worse, of)]
-    names = [n for n in block.encodings if n not in {*better, *worse, DEFAULT_REFERENCE}]
-    if names:
-        parts.append(f"not told apart in any: {_list(names)}")
-    return f"Beside `{DEFAULT_REFERENCE}`, seed by seed: {'; '.join(parts)}."
-
-
-def _count(word: str, counts: dict[str, int], of: int) -> list[str]:
-    parts = []
-    for number in sorted(set(counts.values()), reverse=True):
-        names = sorted(name for name, count in counts.items() if count == number)
-        parts.append(f"{word} in {number} of {of} tasks: {_list(names)}")
-    return parts
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+            if difference.told_apart:
+                is_better = (difference.value > 0) == table.higher_is_better
+                (better if is_better else worse)[difference.first] += 1
+    counts = {name: f"{better[name]}, {worse[name]}" for name in block.encodings}
+    return counts | {DEFAULT_REFERENCE: ""}
 
 
 def _heading(table: Table) -> str:

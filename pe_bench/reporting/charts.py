@@ -95,8 +95,16 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
 
 
 def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:
-    """Return lines wrapped to a width in inches, without those that are empty."""
-    return "\n".join(textwrap.fill(line, int(width * per_inch)) for line in lines if line)
+    """Return lines wrapped to a width in inches, without those that are empty.
+
+    Names are broken at their hyphens only where one is longer than a line.
+    """
+    most = int(width * per_inch)
+    wrapped = []
+    for line in filter(None, lines):
+        too_long = any(len(word) > most for word in line.split())
+        wrapped.append(textwrap.fill(line, most, break_on_hyphens=too_long))
+    return "\n".join(wrapped)
 
 
 def set_panel_title(

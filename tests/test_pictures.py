@@ -127,13 +127,13 @@ def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
     assert (rope.get_markerfacecolor(), rope.get_linestyle()) == (chosen["rope"].colour, "-")
 
 
-@pytest.mark.slow
 def test_names_are_broken_only_where_a_line_is_too_short_for_them() -> None:
     title = "chained-facts · data=chained-facts-v2"
     assert charts.wrap([title, ""], 30, per_inch=1) == "chained-facts ·\ndata=chained-facts-v2"
     assert charts.wrap([title], 15, per_inch=1) == "chained-facts ·\ndata=chained-\nfacts-v2"
 
 
+@pytest.mark.slow
 def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
     mean = Measurement("test", "em", 5.0, 9)
     views = (Curve("test", "em"), Heatmap("test", "em", "A map"), Gallery("test", "em", "B", "y"))

@@ -113,6 +113,21 @@ def test_a_panel_says_what_its_view_says(tmp_path: Path) -> None:
     assert axis.get_ylim()[1] <= 103
 
 
+def test_of_metrics_with_equal_numbers_one_is_drawn(tmp_path: Path) -> None:
+    names = ("string_match_all", "exact_match", "accuracy")
+    views = [Curve(subset, name) for subset in ("one", "two") for name in names]
+    rows = []
+    for subset, exact in (("one", 90.0), ("two", 40.0)):  # an answer an item, several
+        for name, score in zip(names, (90.0, exact, 50.0), strict=True):
+            rows += [Measurement(subset, name, score, 9, 9.0, n, "", 0.0, 100.0) for n in (5, 7)]
+    put(tmp_path, "rope", rows, views=views)
+    axes = [axis for axis in draw_curves(read_table(tmp_path)).axes if axis.lines]
+    shown = [axis.get_title(loc="left") for axis in axes]
+    assert shown == ["one", "one", "two", "two", "two"]
+    labels = [axis.get_ylabel() for axis in axes]
+    assert labels[:2] == ["string match (all), % ↑", "accuracy, % ↑"]
+
+
 def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
     statuses: dict[str, Status] = {"rope": "ranked", "fire": "not_learned"}
     for encoding, status in statuses.items():

@@ -24,7 +24,6 @@ from pe_bench.reporting.marks import (
 from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
-from pe_bench.results.views import Curve
 
 PANELS_PER_ROW = 4
 WIDTH = 4.6  # of a panel, inches
@@ -42,7 +41,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     """
     if len(table.encodings) > MOST_CURVES:
         return draw_multiples(table, reference)
-    views = table.views(Curve)
+    views = table.curves()
     figure, axes = charts.make_panels(
         len(views),
         per_row=PANELS_PER_ROW,

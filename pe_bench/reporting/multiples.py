@@ -106,7 +106,7 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
         table: the table.
         reference: encoding that is bold behind the others on logarithmic axes.
     """
-    views = table.views(Curve)
+    views = table.curves()
     scales = _find_scales(table, views)
     layout = _lay_out(table, len(views))
     count = len(views) * layout.together

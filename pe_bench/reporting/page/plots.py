@@ -26,7 +26,7 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Chart]]
         table: the table.
         tables: all, whose qualities stand against the times of this one.
     """
-    curves = [_curve(table, view) for view in table.views(Curve)]
+    curves = [_curve(table, view) for view in table.curves()]
     _share_ranges(curves)
     found = {
         "curves": curves,

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
 BOTH = ("--subsets", "qasper", "quality")
 GRID = ("--encoding", "nope", "tape", *BOTH)
+WORK = "results/runs/*/*/*/work"
 JOBS = ("--jobs", os.environ["PE_BENCH_JOBS"]) if "PE_BENCH_JOBS" in os.environ else ()
 
 
@@ -57,10 +58,11 @@ def where(folder: Path) -> str:
     records = [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/run.json")]
     if sum(record["status"] == "done" for record in records) == 2:
         return "report"
-    for model in folder.glob("results/runs/*/*/*/work/*/final.safetensors"):
-        if not (model.parents[2] / "subsets" / f"{model.parent.name}.json").exists():
-            return "generation"
-    if list(folder.glob("results/runs/*/*/*/work/*/resume.safetensors")):
+    for name in BOTH[1:]:  # not /*/, as a folder must not vanish while it is listed
+        for model in folder.glob(f"{WORK}/{name}/final.safetensors"):
+            if not (model.parents[2] / "subsets" / f"{name}.json").exists():
+                return "generation"
+    if any(list(folder.glob(f"{WORK}/{name}/resume.safetensors")) for name in BOTH[1:]):
         return "fine-tuning"
     if list(folder.glob("cache/checkpoints/*/resume.safetensors")):
         return "pre-training"
@@ -108,7 +110,7 @@ def test_any_file_may_be_cut_or_filled_with_garbage(tmp_path: Path) -> None:
     options = ("--encoding", "nope", *BOTH)
     begun, whole = prepare(tmp_path / "begun", 8), tmp_path / "whole"
     process = start(begun, *options)
-    while process.is_alive() and not list(begun.glob("**/work/quality/resume.safetensors")):
+    while process.is_alive() and not list(begun.glob(f"{WORK}/quality/resume.safetensors")):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()

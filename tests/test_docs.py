@@ -83,7 +83,8 @@ def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*/leaderboard.md")]
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages):
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 

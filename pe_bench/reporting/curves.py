@@ -19,6 +19,7 @@ from pe_bench.reporting.marks import (
     error_bars,
     is_percent,
     legend_width,
+    list_curves,
     trained_lengths,
 )
 from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
@@ -41,7 +42,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     """
     if len(table.encodings) > MOST_CURVES:
         return draw_multiples(table, reference)
-    views = table.curves()
+    views = list_curves(table)
     figure, axes = charts.make_panels(
         len(views),
         per_row=PANELS_PER_ROW,

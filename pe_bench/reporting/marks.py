@@ -1,4 +1,4 @@
-"""What curves and scores share: looks of encodings, error bars, references, the legend."""
+"""What curves and scores share: which to draw, looks, error bars, references, the legend."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,22 @@ PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
 LEAST_RANGE = 40.0  # of an axis of percentages
 LEGEND_ROWS = 20
 INCHES_PER_CHARACTER = 0.08  # of a legend
+
+
+def list_curves(table: Table) -> list[Curve]:
+    """Return the curves to draw; of metrics that agree in all numbers of a subset only the first.
+
+    Where an item has one answer, the share of its answers and that of exact matches are equal.
+    """
+    first: dict[tuple[str, str, str], str] = {}
+    found = []
+    for view in table.views(Curve):
+        scores = table.numbers(view.subset, view.metric).sort_values(["encoding", "length"])
+        numbers = scores[["encoding", "length", "mean", "sd"]].to_csv(index=False)
+        key = (view.subset, table.metric(view.metric).unit, numbers)
+        if first.setdefault(key, view.metric) == view.metric:
+            found.append(view)
+    return found
 
 
 def best_reference(table: Table, view: Curve | Column) -> dict[str, pd.DataFrame]:

@@ -20,6 +20,7 @@ from pe_bench.reporting.marks import (
     draw_options,
     error_bars,
     is_percent,
+    list_curves,
     short_labels,
     trained_lengths,
 )
@@ -106,7 +107,7 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
         table: the table.
         reference: encoding that is bold behind the others on logarithmic axes.
     """
-    views = table.curves()
+    views = list_curves(table)
     scales = _find_scales(table, views)
     layout = _lay_out(table, len(views))
     count = len(views) * layout.together

@@ -106,24 +106,6 @@ class Table:
                     found.append(view)
         return found
 
-    def curves(self) -> list[Curve]:
-        """Return the curves; of metrics that agree in all numbers of a subset only the first.
-
-        Where an item has one answer, the share of its answers and that of exact matches are equal.
-        """
-        first: list[tuple[str, pd.DataFrame]] = []
-        found = []
-        for view in self.views(Curve):
-            numbers = self.numbers(view.subset, view.metric).sort_values(["encoding", "length"])
-            numbers = numbers[["subset", "encoding", "length", "mean", "sd"]].reset_index(drop=True)
-            numbers["unit"] = self.metric(view.metric).unit
-            same = [metric for metric, others in first if numbers.equals(others)]
-            if not same:
-                first.append((view.metric, numbers))
-            if not same or view.metric in same:
-                found.append(view)
-        return found
-
     def axis(self, name: str) -> str:
         """Return the meaning of the axis "length" or "second"."""
         return self.about.axes.get(name) or name

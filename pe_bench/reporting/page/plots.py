@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from pe_bench.reporting.maps import cells_of
-from pe_bench.reporting.marks import LEAST_RANGE, best_reference, trained_lengths
+from pe_bench.reporting.marks import LEAST_RANGE, best_reference, list_curves, trained_lengths
 from pe_bench.reporting.scores import length_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import find_quality
@@ -26,7 +26,7 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Chart]]
         table: the table.
         tables: all, whose qualities stand against the times of this one.
     """
-    curves = [_curve(table, view) for view in table.curves()]
+    curves = [_curve(table, view) for view in list_curves(table)]
     _share_ranges(curves)
     found = {
         "curves": curves,

@@ -41,12 +41,14 @@ class TrainingModule(L.LightningModule):
         self.peak = 0
         self.started = time.monotonic()
         self.slice = config.micro_batch  # rows that go through at once, None: all
+        self.trained_parameters: list[torch.nn.Parameter] = []
         self.losses: Tensor  # of each step, on the device
         self.register_buffer("losses", torch.zeros(config.steps), persistent=False)
 
     def configure_optimizers(self) -> Any:
         config = self.train_config
         parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.trained_parameters = parameters
         groups: list[dict[str, Any]] = [
             {"params": [p for p in parameters if p.dim() > 1]},
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
@@ -70,7 +72,7 @@ class TrainingModule(L.LightningModule):
             loss = self._accumulate(batch, step)
         if self.train_config.clip:
             # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip)
+            torch.nn.utils.clip_grad_norm_(self.trained_parameters, self.train_config.clip)
         optimizer.step()
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
@@ -90,8 +92,7 @@ class TrainingModule(L.LightningModule):
         which changes sums by rounding alone.
         """
         # Random numbers depend on the seed and the step alone: a resumed run repeats them.
-        # Torch keeps 32 bits of a seed on the CPU.
-        torch.manual_seed((1_000_003 * self.seed + step) % 2**32)
+        self._seed((1_000_003 * self.seed + step) % 2**32)  # a CPU has 32 bits of a seed
         count = (batch.targets != IGNORE).sum().clamp(min=1)
         total = torch.zeros((), device=self.device)
         lacked = False  # memory
@@ -117,6 +118,15 @@ class TrainingModule(L.LightningModule):
             warn(f"memory does not suffice for {rows} rows at once: going on with {self.slice}")
             return None
         return self.group.add_up(self.model.parameters(), total)
+
+    def _seed(self, seed: int) -> None:
+        """Seed the generators that this training uses.
+
+        `torch.manual_seed` also visits all other devices, which takes a millisecond.
+        """
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
 
     def on_train_end(self) -> None:
         if self.group.shards:

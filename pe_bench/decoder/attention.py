@@ -194,8 +194,8 @@ def _short(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
         added = added.expand(rows, heads, length, length).flatten(0, 1)  # (B H, T, T)
     scale = 1 / terms.divisor(q.shape[-1])
     logits = torch.baddbmm(added, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=scale)  # (B H, T, T)
-    out: Tensor = logits.softmax(-1) @ v.flatten(0, 1)  # (B H, T, E)
-    return out.unflatten(0, (rows, heads))
+    out = logits.softmax(-1) @ v.flatten(0, 1)  # (B H, T, E)
+    return out.view(rows, heads, length, -1)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:

@@ -80,6 +80,13 @@ class Wrapper(StatefulEncoding):
         of_base, added = split_ids(ids)
         return join_ids(self.base.draw_positions(of_base, lengths), added)
 
+    def llama_fields(self) -> dict[str, Any] | None:
+        """Return None: a Llama has nothing that is added to its rotation.
+
+        A subclass that changes nothing in evaluation may return those of `base`.
+        """
+        return None
+
     def overrides(self, hook: str) -> bool:
         """Return whether this encoding or its base changes a hook's default."""
         own = getattr(type(self), hook) is not getattr(Wrapper, hook)

@@ -11,11 +11,13 @@ from pe_bench.config import show_rate
 from pe_bench.errors import InputError
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.results.items import write_items
+from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.reading import (
     key_of,
     place_of,
     read_record,
     read_records,
+    read_run_curves,
     read_run_items,
     read_run_rows,
     results_of,
@@ -187,6 +189,10 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     if items:
         files.append(folder / "items.parquet")
         write_items(files[1], items)
+    curves = read_run_curves(record)
+    if curves:
+        files.append(folder / FILE)
+        write_curve_file(folder / FILE, curves, OF_A_RUN)
     write_sealed(folder / "run.json", record.to_json(), of=place_of(folder), files=files)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,13 @@ from pe_bench.running.keeping import is_kept, keep, place_of
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.run_folder import RunFolder
-from pe_bench.running.run_record import as_text, describe_costs, find_pretraining, make_record
+from pe_bench.running.run_record import (
+    as_text,
+    describe_costs,
+    find_curves,
+    find_pretraining,
+    make_record,
+)
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
@@ -289,7 +295,7 @@ class Run:
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))
         cost = {
-            "training": asdict(trained),
+            "training": trained.cost(),
             "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
             "peak_memory_bytes": environment.peak_memory(self.device),
             "notes": evaluations[0].notes,
@@ -300,7 +306,8 @@ class Run:
             [evaluation.rows for evaluation in evaluations],
             [evaluation.items for evaluation in evaluations],
         )
-        self.files.write_subset(subset, averaged, items, cost)
+        curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
+        self.files.write_subset(subset, averaged, items, cost, curves)
         return cost
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:

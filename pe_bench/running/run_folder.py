@@ -1,4 +1,4 @@
-"""The files of one run: what each subset has, all rows and items, and the record of the run."""
+"""The files of one run: those of each subset, all rows, items and curves, and the record."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,14 @@ from typing import Any
 
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_A_RUN,
+    Key,
+    LearningCurve,
+    read_curve_file,
+    write_curve_file,
+)
 from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
@@ -59,11 +67,15 @@ class RunFolder:
         rows: Sequence[Measurement],
         items: Sequence[Items],
         cost: Mapping[str, Any],
+        curves: Mapping[Key, LearningCurve],
     ) -> None:
         """Write what a subset has; its cost, written last, seals the other files."""
         files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
         self._write_rows(files[0], rows)
         write_items(files[1], items)
+        if curves:
+            files.append(self._file(subset, ".curves.parquet"))
+            write_curve_file(files[2], curves, OF_A_RUN)
         write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
 
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
@@ -79,6 +91,13 @@ class RunFolder:
             rows += read_measurements(self._file(subset, ".csv"))
             items += read_items(self._file(subset, ".parquet"))
         return Evaluation(rows, items=items)
+
+    def read_curves(self, subsets: Sequence[str]) -> dict[Key, LearningCurve]:
+        """Return the learning curves of subsets that are measured."""
+        curves: dict[Key, LearningCurve] = {}
+        for subset in subsets:  # those of a training that serves several are the same
+            curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
+        return curves
 
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Tell whether the run is finished and whole, with all of these subsets."""
@@ -117,14 +136,20 @@ class RunFolder:
                 return
 
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
-        """Write the rows and items that were found, and right after them how they came about."""
+        """Write the rows and items that were found, and right after them how they came about.
+
+        The learning curves of the subsets in the record come along.
+        """
         if found:
             write_items(self.path / "items.parquet", found.items)
             self._write_rows(self.path / "rows.csv", found.rows)
+            curves = self.read_curves(record.subsets)
+            if curves:
+                write_curve_file(self.path / FILE, curves, OF_A_RUN)
         self._write_record(record)
 
     def _write_record(self, record: RunRecord) -> None:
-        files = [self.path / name for name in ("rows.csv", "items.parquet")]
+        files = [self.path / name for name in ("rows.csv", "items.parquet", FILE)]
         write_sealed(
             self.path / "run.json",
             record.to_json(),

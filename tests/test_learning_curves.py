@@ -119,9 +119,9 @@ def test_curves_go_into_exports_and_come_back(toy: Toy, tmp_path: Path) -> None:
     for found in (sent, there):
         again = found.sort_values(order).reset_index(drop=True)
         pd.testing.assert_frame_equal(again, expected, rtol=2**-12)
-    for run in read_records(Path("there")):
-        assert run.status == "done" and run.folder is not None  # the seal is whole
-        assert (run.folder / FILE).exists()
+    for one in read_records(Path("there")):
+        assert one.status == "done" and one.folder is not None  # the seal is whole
+        assert (one.folder / FILE).exists()
     assert main(["export", "once-more", "--results", "there"]) == 0
     assert (Path("once-more") / FILE).read_bytes() == (Path("sent") / FILE).read_bytes()
 

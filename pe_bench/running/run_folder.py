@@ -16,10 +16,16 @@ from pe_bench.results.learning_curves import (
     read_curve_file,
     write_curve_file,
 )
-from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
+from pe_bench.results.reading import (
+    place_of,
+    read_measurements,
+    read_record,
+    read_run_rows,
+    write_rows,
+)
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
-from pe_bench.system.files import saving, slug
+from pe_bench.system.files import saving, slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
 from pe_bench.task import Evaluation
 
@@ -124,12 +130,12 @@ class RunFolder:
 
     def next_order(self) -> int:
         """Return a place in the order of records after all runs of this encoding and task."""
-        return 1 + max((other.order for other in self._siblings()), default=0)
+        return 1 + max((other.order for other in self.siblings()), default=0)
 
     def come_last(self) -> None:
         """Make the finished run the one that reports show, where its code was edited meanwhile."""
         own = read_record(self.path)
-        for other in self._siblings():
+        for other in self.siblings():
             edited = other.encoding_version != own.encoding_version
             if edited and other.settings_digest == own.settings_digest and other.age > own.age:
                 self._write_record(replace(own, order=self.next_order()))
@@ -146,6 +152,16 @@ class RunFolder:
             curves = self.read_curves(record.subsets)
             if curves:
                 write_curve_file(self.path / FILE, curves, OF_A_RUN)
+        self._write_record(record)
+
+    def take_over(self, record: RunRecord, other: RunRecord) -> None:
+        """Write the rows, items and curves of another run as those of this one, and its record."""
+        rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
+        write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)
+        for name in ("items.parquet", FILE):
+            assert other.folder is not None
+            if (other.folder / name).exists():
+                write_atomic(self.path / name, (other.folder / name).read_bytes())
         self._write_record(record)
 
     def _write_record(self, record: RunRecord) -> None:
@@ -172,6 +188,6 @@ class RunFolder:
         """Return the name under which the files of a subset are sealed."""
         return f"{place_of(self.path)}/{subset}"
 
-    def _siblings(self) -> list[RunRecord]:
+    def siblings(self) -> list[RunRecord]:
         """Return the records of all runs of this encoding and task, this one among them."""
         return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]

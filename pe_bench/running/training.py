@@ -85,7 +85,7 @@ def train(
         model.load_state_dict(kept["weights"], strict=not partly)
         if partly:
             methods.finish(model, config)
-        return Trained(**kept["trained"])
+        return Trained.from_json(kept["trained"])
     _set_pickles_aside(folder)
     if start:
         model.load_state_dict(start())
@@ -104,7 +104,7 @@ def train(
     if not partly:
         methods.finish(model, config)
     weights = methods.saved_part(model.state_dict(), model, partly)
-    write_checkpoint(final, {"weights": weights, "trained": vars(trained)}, of=of)
+    write_checkpoint(final, {"weights": weights, "trained": trained.to_json()}, of=of)
     if partly:
         methods.finish(model, config)
     if loaded:  # Lightning's objects refer to each other, and to a model that may be large

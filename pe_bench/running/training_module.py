@@ -6,14 +6,15 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.running import methods
+from pe_bench.running.curve_recorder import CurveRecorder
 from pe_bench.running.group import ALONE, Group
-from pe_bench.running.together import whole
+from pe_bench.running.together import gathered, whole
 from pe_bench.running.trained import Trained
 from pe_bench.system import environment
 from pe_bench.system.console import warn
@@ -41,9 +42,10 @@ class TrainingModule(L.LightningModule):
         self.peak = 0
         self.started = time.monotonic()
         self.slice = config.micro_batch  # rows that go through at once, None: all
-        self.trained_parameters: list[torch.nn.Parameter] = []
+        self.trained_parameters: list[nn.Parameter] = []
         self.losses: Tensor  # of each step, on the device
         self.register_buffer("losses", torch.zeros(config.steps), persistent=False)
+        self.recorder = CurveRecorder(config.steps)
 
     def configure_optimizers(self) -> Any:
         config = self.train_config
@@ -65,19 +67,30 @@ class TrainingModule(L.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> None:
         step = self.global_step
+        self.recorder.begin(step)
         optimizer: Any = self.optimizers()
         loss = self._accumulate(batch, step)
         while loss is None:  # the gradients of an attempt that failed do not count
             optimizer.zero_grad()
             loss = self._accumulate(batch, step)
-        if self.train_config.clip:
-            # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
-            torch.nn.utils.clip_grad_norm_(self.trained_parameters, self.train_config.clip)
+        norm = self._clip()
         optimizer.step()
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
         self.tokens += batch.tokens.numel()
         self.losses[step] = loss
+        self.recorder.record(step, norm, batch.tokens.numel())
+
+    def _clip(self) -> Tensor:
+        """Clip the gradient, where that is asked for; return its norm before, a scalar."""
+        parameters = self.trained_parameters
+        clip = self.train_config.clip
+        if clip:
+            # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
+            norm = nn.utils.clip_grad_norm_(parameters, clip)
+        else:
+            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        return gathered(norm)
 
     def transfer_batch_to_device(
         self, batch: Batch, device: torch.device, dataloader_idx: int
@@ -153,7 +166,12 @@ class TrainingModule(L.LightningModule):
             self.recent_loss(),
             self.peak_memory(),
             self.slice,
+            self.recorder.curve(self.global_step, self.losses, self._rate),
         )
+
+    def _rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.train_config.lr * scale(step, self.train_config)
 
     def peak_memory(self) -> int:
         """Return the most bytes in use, in this call or before an interruption."""
@@ -168,6 +186,7 @@ class TrainingModule(L.LightningModule):
             "seconds": seconds,
             "peak_memory_bytes": self.peak_memory(),
             "losses": self.losses[: self.global_step].tolist(),
+            "curve": self.recorder.kept(self.global_step),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -176,6 +195,8 @@ class TrainingModule(L.LightningModule):
         self.seconds = saved["seconds"]
         self.peak = saved["peak_memory_bytes"]
         self.losses[: len(saved["losses"])] = torch.tensor(saved["losses"])
+        if "curve" in saved:  # not in what an earlier version has left
+            self.recorder.go_on(saved["curve"])
 
 
 def scale(step: int, config: TrainConfig) -> float:

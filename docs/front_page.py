@@ -54,10 +54,11 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     seeds = max(table.seeds(encoding) for encoding in encodings)
     floor = table.best_reference()
     assert floor is not None
+    given = table.describe_given([view.metric])
     set_title(
         figure,
         f"{MESSAGE}. Means of {seeds} seeds, the best first; white: the best reference, "
-        f"without a model ({floor:.1f} %)",
+        f"without a model ({floor:.1f} %). {given[0].upper()}{given[1:]}",
     )
     (bar,) = (axis for axis in figure.axes if axis.get_label() == "<colorbar>")
     bar.axhline(floor, color="white", linewidth=2)
@@ -133,7 +134,7 @@ def _beside_reference(block: Block) -> dict[str, str]:
 
 
 def _heading(table: Table) -> str:
-    return f"{table.about.task} ({table.label(table.headline.metric)})"
+    return f"{table.about.task} ({table.label(table.headline.metric, full=True)})"
 
 
 def _score(table: Table, encoding: str) -> str:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.across import Block, find_blocks
 from pe_bench.reporting.charts import STYLE, set_title
+from pe_bench.reporting.main_set import in_main_set
 from pe_bench.reporting.maps import draw_heatmap
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
@@ -77,8 +78,8 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 
 def compose(tables: Sequence[Table]) -> str:
-    """Return the main table, a row for each task, with what has to be said of it."""
-    (block,) = find_blocks(tables)
+    """Return the main table, a row for each task of the main set, and what it means."""
+    (block,) = find_blocks(in_main_set(tables))
     ranked = sorted(block.standings, key=lambda one: -one.score)
     beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
     counts = _beside_reference(block)

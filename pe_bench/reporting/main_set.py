@@ -1,39 +1,43 @@
 """The tasks of the main table, and the signal by which they were chosen: see docs/tasks.md."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
-from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tables import Table, training_seconds
 
 MAIN_SET = {
     "arithmetic": ("addition",),
     "copying and addressing": ("copying", "probes"),
-    "recall": ("mqar", "recall"),
+    "recall": ("mqar",),
     "long documents": ("passkey",),
     "language modelling": ("perplexity",),
 }
-"""The tasks of each family. The rule of their choice is in docs/tasks.md."""
+"""The tasks of each family. docs/tasks.md has the rule by which they were chosen."""
+
+
+def in_main_set(tables: Iterable[Table]) -> list[Table]:
+    """Return the tables of the tasks of the main set."""
+    chosen = {task for tasks in MAIN_SET.values() for task in tasks}
+    return [table for table in tables if table.task_name in chosen]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """How far a task tells encodings apart, seed by seed, in the number that ranks.
+    """How far apart the encodings of a table are, against how far apart their seeds are.
 
-    With m means of n seeds each, the variance of the means is that between encodings plus the
-    variance within an encoding over n: an analysis of variance with one factor, random.
+    An analysis of variance with the encoding as a random factor: the variance between encodings is
+    that of their means, less what seeds add to it.
 
     Attributes:
-        encodings: how many.
-        between: standard deviation between encodings, without what seeds add to it.
-        within: standard deviation over the seeds of an encoding, pooled.
-        worst, best: the means at both ends.
-        learned: share of the runs that learned what was trained.
-        seconds: of training, median over runs.
+        between: standard deviation between encodings, in the unit of the headline.
+        within: standard deviation between the seeds of an encoding, pooled.
+        worst, best: the mean of the last encoding and of the first.
+        learned: share of runs that learned what was trained.
+        seconds: of a training, median over runs.
     """
 
-    encodings: int
     between: float
     within: float
     worst: float
@@ -43,7 +47,7 @@ class Signal:
 
     @property
     def ratio(self) -> float:
-        """The deviation between encodings in units of that between seeds; inf where that is 0."""
+        """The first deviation in units of the second."""
         return self.between / self.within if self.within else math.inf
 
 
@@ -51,32 +55,22 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
     """Return the signal of a table.
 
     Args:
-        table: of at least two seeds each.
-        encodings: those that count; two or more.
+        table: with one headline for each run.
+        encodings: those that count; at least two, each with at least two seeds.
     """
-    numbers = table.rows
+    rows = table.rows
     headline = table.headline
-    numbers = numbers[
-        (numbers["subset"] == headline.subset)
-        & (numbers["metric"] == headline.metric)
-        & numbers["length"].isna()
-    ]
-    scores = []
-    for encoding in encodings:
-        scores.append([float(value) for value in numbers["value"][numbers["encoding"] == encoding]])
-    means = [fmean(own) for own in scores]
-    within = fmean(variance(own) for own in scores)
-    of_means = fmean(variance_of_mean(own) for own in scores)
-    ordered = sorted(means, reverse=table.higher_is_better)
-    runs = sum(table.seeds(encoding) for encoding in encodings)
-    learned = sum(table.learned(encoding) for encoding in encodings)
-    seconds = [_training_seconds(table, r) for r in range(len(table.records))]
+    rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
+    rows = rows[rows["length"].isna()]
+    scores = [rows["value"][rows["encoding"] == encoding].tolist() for encoding in encodings]
+    means = [fmean(seeds) for seeds in scores]
+    from_seeds = fmean(variance(seeds) / len(seeds) for seeds in scores)
+    runs = [record for record in table.records if record.encoding in encodings]
     return Signal(
-        encodings=len(encodings),
-        between=math.sqrt(max(0.0, variance(means) - of_means)),
-        within=math.sqrt(within),
-        worst=ordered[-1],
-        best=ordered[0],
-        learned=learned / runs,
-        seconds=median(seconds),
+        between=math.sqrt(max(0.0, variance(means) - from_seeds)),
+        within=math.sqrt(fmean(variance(seeds) for seeds in scores)),
+        worst=min(means) if table.higher_is_better else max(means),
+        best=max(means) if table.higher_is_better else min(means),
+        learned=sum(map(table.learned, encodings)) / len(runs),
+        seconds=median(training_seconds(record) for record in runs),
     )

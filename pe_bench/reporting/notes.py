@@ -41,11 +41,12 @@ def write_notes(table: Table) -> str:
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
+    metric = table.title_of(headline.metric, full=True)
     ranked = "Ranked by" if table.ranked() else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
-        f"without a metric: {table.title_of(headline.metric, full=True)}. ↑: higher is better, ↓: lower is "
-        f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
+        f"without a metric: {metric}. ↑: higher is better, ↓: lower is better; ID, OOD: in and out "
+        f"of distribution. {_describe_spread(table)}"
     )
     if table.is_gated:
         gate = table.about.gate

@@ -263,6 +263,14 @@ def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
 
 
+def training_seconds(record: RunRecord) -> float:
+    """Return how long a run trained; where one training served all parts, it counts once."""
+    found = [cost.get("training") or {} for cost in record.costs.values()]
+    if found and all(one == found[0] for one in found):
+        found = found[:1]
+    return sum(float(one.get("seconds") or 0) for one in found)
+
+
 def read_tables(results: Path | str) -> list[Table]:
     """Return the tables of a results folder, see `make_tables`."""
     return make_tables(read_records(Path(results)))

@@ -29,6 +29,7 @@ DATA = {
     "pe_bench/reporting/page/vendor/LICENSES.txt",
     "pe_bench/reporting/page/vendor/d3.min.js",
     "pe_bench/reporting/page/vendor/plot.umd.min.js",
+    "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/published.csv",
     "pe_bench/reporting/styles.csv",
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pe_bench.reporting import known_problems
 from pe_bench.reporting.damage import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
@@ -35,15 +36,17 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
 def write_notes(table: Table) -> str:
     """Return what has to be known to read a table, a line each."""
     headline = table.headline
-    lines = []
+    known = known_problems.find(table.about.settings_digest)
+    lines = [f"Known problem: {problem}" for problem in known]
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
+    metric = table.title_of(headline.metric, full=True)
     ranked = "Ranked by" if table.ranked() else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
-        f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
-        f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
+        f"without a metric: {metric}. ↑: higher is better, ↓: lower is better; ID, OOD: in and out "
+        f"of distribution. {_describe_spread(table)}"
     )
     if table.is_gated:
         gate = table.about.gate

@@ -52,7 +52,7 @@ from pe_bench.task import (
     TaskContext,
     Vocabulary,
 )
-from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
+from pe_bench.text.corpus import Corpus, folder_corpus, python_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 from pe_bench.visibility import Visibility
@@ -131,6 +131,7 @@ __all__ = [
     "pad_rows",
     "progress",
     "proportion",
+    "python_corpus",
     "random_ids",
     "ratio",
     "split_ids",

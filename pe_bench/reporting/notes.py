@@ -9,6 +9,7 @@ from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.record import RunRecord
+from pe_bench.system.commit import ROUNDING, show_commit
 
 BELOW = "†"
 
@@ -67,8 +68,10 @@ def write_notes(table: Table) -> str:
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     lines += _describe_left_out(table)
     names = {str(record.environment.get("device")) for record in table.records}
-    commits = sorted({_commit(record) for record in table.records} - {""})
-    code = f" at commit {', '.join(commits)}" if commits else ""
+    commits = sorted({show_commit(record.environment) for record in table.records} - {""})
+    code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
+    if len(commits) > 1 and not table.about.measures_time:
+        code += f"; numbers of these commits are {ROUNDING}"
     devices = ", ".join(sorted(names))
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
@@ -144,10 +147,3 @@ def _describe_left_out(table: Table) -> list[str]:
         for note in record.notes:
             encodings.setdefault(note, {})[record.encoding] = None
     return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]
-
-
-def _commit(record: RunRecord) -> str:
-    git = record.environment.get("git")
-    if not git:
-        return ""
-    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"

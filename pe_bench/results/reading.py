@@ -104,7 +104,7 @@ def read_records(results: Path) -> list[RunRecord]:
         if path.exists():
             try:
                 content = read_sealed(path, of=EXPORTED, old=True)
-                records += _exported(content, path.parent)
+                records += records_of_export(content, path.parent)
             except InputError:
                 raise
             except (DamagedError, *WRONG) as error:
@@ -157,8 +157,8 @@ def _check_columns(path: Path) -> None:
         raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
-def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
-    """Return the records of an export."""
+def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
+    """Return the records that the `EXPORTED` file of a folder holds."""
     records = []
     for table in content["tables"]:
         for run in table["runs"]:

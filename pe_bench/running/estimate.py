@@ -4,12 +4,14 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pe_bench.results.reading import WRONG
+from pe_bench.results.identity import without_defaults
+from pe_bench.results.reading import EXPORTED, WRONG, records_of_export
 from pe_bench.results.record import RunRecord
 from pe_bench.running.run import Run
 from pe_bench.system import environment
@@ -113,14 +115,16 @@ class Estimates:
         return {encoding: math.exp(fmean(found)) for encoding, found in ratios.items()}
 
 
-def find_records(results: Path) -> list[RunRecord]:
-    """Return the records in a results folder that can be read; their other files play no part."""
+def find_records(*folders: Path) -> list[RunRecord]:
+    """Return the records in results folders and exports that can be read; no other file is."""
     found = []
-    for path in sorted((results / "runs").glob("*/*/*/run.json")):
-        try:
-            found.append(RunRecord.from_json(json.loads(path.read_bytes())))
-        except (OSError, *WRONG):
-            continue
+    for folder in folders:
+        for path in sorted((folder / "runs").glob("*/*/*/run.json")):
+            with suppress(OSError, *WRONG):
+                found.append(RunRecord.from_json(json.loads(path.read_bytes())))
+        with suppress(OSError, *WRONG):
+            content = json.loads((folder / EXPORTED).read_bytes())
+            found += records_of_export(content, folder)
     return found
 
 
@@ -145,7 +149,7 @@ def _key(settings: Mapping[str, Any], data: Mapping[str, Any]) -> Hashable:
         settings["protocol"],
         settings.get("from", {}).get("encoding"),
         data.get("label"),
-        json.dumps(settings["model"], sort_keys=True, default=str),
+        json.dumps(without_defaults(settings)["model"], sort_keys=True, default=str),
     )
 
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from pe_bench.results.identity import without_defaults
-from pe_bench.results.reading import EXPORTED, WRONG, records_of_export
+from pe_bench.results.reading import EXPORTED, WRONG, key_of, records_of_export
 from pe_bench.results.record import RunRecord
 from pe_bench.running.run import Run
 from pe_bench.system import environment
@@ -117,15 +117,16 @@ class Estimates:
 
 def find_records(*folders: Path) -> list[RunRecord]:
     """Return the records in results folders and exports that can be read; no other file is."""
-    found = []
+    found: list[RunRecord] = []
     for folder in folders:
         for path in sorted((folder / "runs").glob("*/*/*/run.json")):
             with suppress(OSError, *WRONG):
-                found.append(RunRecord.from_json(json.loads(path.read_bytes())))
+                content = json.loads(path.read_bytes())
+                found.append(RunRecord.from_json(content, path.parent))
         with suppress(OSError, *WRONG):
             content = json.loads((folder / EXPORTED).read_bytes())
             found += records_of_export(content, folder)
-    return found
+    return list({key_of(record): record for record in found}.values())  # a run once
 
 
 def _cost_of(record: RunRecord) -> Cost | None:

@@ -9,7 +9,7 @@ from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.encoding import Encoding, StatefulEncoding, Tunable
 from pe_bench.errors import DataError, InputError
 from pe_bench.layers import Layers
 from pe_bench.positions import Positions, State, random_ids
@@ -113,6 +113,7 @@ __all__ = [
     "TokenIds",
     "Tokenizer",
     "TrainConfig",
+    "Tunable",
     "Turn",
     "Visibility",
     "Vocabulary",

@@ -23,6 +23,7 @@ OWN = (
     "parameters_per_layer",
     "version",
     "variants",
+    "tunable",
     "eval_sample",
 )
 """What a wrapper does not take from its base."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
 from pe_bench.encodings.rope.selections import whole_periods
@@ -115,6 +115,7 @@ class RoPE(Encoding):
     """
 
     shift_invariant = True
+    tunable = Tunable("base", ("100", "1000"))  # planes that turn within short rows
     option_tables = {"scaling": SCALINGS}
     variants: ClassVar[tuple[str, ...]] = (
         "base=500000,rotary=0.5,trainable=true",

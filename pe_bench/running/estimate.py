@@ -14,6 +14,7 @@ from pe_bench.results.identity import without_defaults
 from pe_bench.results.reading import EXPORTED, WRONG, key_of, records_of_export
 from pe_bench.results.record import RunRecord
 from pe_bench.running.run import Run
+from pe_bench.running.search import TRAININGS
 from pe_bench.system import environment
 
 
@@ -97,8 +98,7 @@ class Estimates:
         if resolved.tuning:
             search = (run.encoding.label, resolved.digest())
             if search not in self._counted and not run.phases.choices(resolved):
-                trials = len(resolved.tuning.lr) * len(resolved.tuning.seeds)
-                seconds += trials * rows * fmean(cost.training for cost in costs)
+                seconds += TRAININGS * rows * fmean(cost.training for cost in costs)
             self._counted.add(search)
         return seconds
 

@@ -291,7 +291,8 @@ class Run:
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         place = place_of(self.folder, subset)
-        keep(model, place, self.encoding, self.resolved.task.vocabulary)
+        encoding = self.phases.built(self.phases.choose(self.resolved, subset))
+        keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -28,9 +29,15 @@ class TrainingModule(L.LightningModule):
     """
 
     def __init__(
-        self, model: Decoder, config: TrainConfig, seed: int, group: Group = ALONE
+        self,
+        model: Decoder,
+        config: TrainConfig,
+        seed: int,
+        group: Group = ALONE,
+        stop: Callable[[int, float], bool] | None = None,
     ) -> None:
         super().__init__()
+        self.stop = stop
         self.model = model
         self.group = group
         self.weights: dict[str, Any] = {}  # in the end, where no process has all of them
@@ -80,6 +87,16 @@ class TrainingModule(L.LightningModule):
         self.tokens += batch.tokens.numel()
         self.losses[step] = loss
         self.recorder.record(step, norm, batch.tokens.numel())
+        self._end_early(step + 1)
+
+    def _end_early(self, steps: int) -> None:
+        """Ask, at every twentieth of the planned steps, whether the training is to end."""
+        every = max(1, self.train_config.steps // 20)
+        if self.stop is None or steps % every or steps == self.train_config.steps:
+            return
+        recent = float(self.losses[steps - every : steps].mean())
+        if self.stop(steps, recent):
+            self.trainer.should_stop = True
 
     def _clip(self) -> Tensor:
         """Clip the gradient, where that is asked for; return its norm before, a scalar."""
@@ -160,7 +177,7 @@ class TrainingModule(L.LightningModule):
     def trained(self) -> Trained:
         seconds = self.seconds + time.monotonic() - self.started
         return Trained(
-            self.train_config.steps,
+            self.global_step if self.train_config.steps else 0,
             self.tokens,
             round(seconds, 3),
             self.recent_loss(),

@@ -36,7 +36,6 @@ from pe_bench.task import Batch, Evaluation, Task, TaskContext
 
 EVAL_SEED = 20_250_107  # of items that `sample` makes
 REFERENCE_ROWS = 4096  # training rows that references know
-FAR_SAMPLES = 50  # most items of a far length
 
 
 class LengthGeneralizationTask(Task):
@@ -58,7 +57,7 @@ class LengthGeneralizationTask(Task):
 
     Args:
         context: what the run decides.
-        samples: items for each cell; of a far length, at most FAR_SAMPLES in all cells together.
+        samples: items for each cell; of a far length, no more than about `far_samples` in all.
         gate: per cent in distribution from which on the scores out of distribution are ranked.
 
     Raises:
@@ -77,6 +76,9 @@ class LengthGeneralizationTask(Task):
     all_subsets: tuple[str, ...] = ("cells",)
     version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
+    far_samples: ClassVar[int] = 50
+    """Most items of a far length, shared out over its cells."""
+
     takes_data: ClassVar[bool] = False
     """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""
 
@@ -115,7 +117,7 @@ class LengthGeneralizationTask(Task):
         if cell.split != FAR:
             return self.samples
         alike = [c for c in self.cells(subset) if c.split == FAR and c.length == cell.length]
-        return min(self.samples, math.ceil(FAR_SAMPLES / len(alike)))
+        return min(self.samples, math.ceil(self.far_samples / len(alike)))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         trained: list[tuple[str, Cell]] = []

@@ -20,7 +20,7 @@ from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
@@ -61,6 +61,7 @@ from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 __all__ = [
     "BASE",
     "END",
+    "FAR",
     "FIRST",
     "HELD_OUT_SEED",
     "ID",

@@ -50,7 +50,7 @@ def search(folder: Path, seeds: tuple[int, ...] = SEEDS) -> Search:
         train=SimpleNamespace(steps=100),
         digest=lambda *more: "0",
     )
-    encoding = SimpleNamespace(label="own", version="1")
+    encoding = SimpleNamespace(label="own", version="1", cls=Encoding)
     return Search(cast(Any, task), cast(Any, encoding), folder / "own.json")
 
 

@@ -328,6 +328,7 @@ class Search:
             "rates": self.tuning.lr,
             "seeds": self.tuning.seeds,
             "held_out_batches": self.tuning.batches,
+            "option": self.encoding.cls.tunable.option if self.encoding.cls.tunable else None,
             "tried": [],
         }
         entry = {"phase": _phase(subset), **asdict(candidate), "seed": seed, **asdict(trial)}

@@ -51,6 +51,11 @@ class Flipflop(LengthGeneralizationTask):
     | 1.6 million texts of 512 tokens | as many, drawn anew |
     | optimizer settings | ours |
 
+    Shortcuts:
+        n-gram table: a read often follows its write within six tokens, above all in dense texts,
+            where the bit is in the table's context. What a model adds are reads farther away, of
+            which the means `sparse` and `longer-sparse` mostly consist.
+
     Args:
         pairs: instructions of a training text, half its tokens.
         times: how much longer the longest texts of the evaluation are, a power of two.

@@ -230,7 +230,7 @@ def _places(scored: Mask) -> TokenIds:
 
 
 def _first_places(tokens: TokenIds, size: int) -> TokenIds:
-    """Return the first column of each token in each row, beyond the row where it lacks it: (N, V)."""
+    """Return the first column of each token in each row (N, V), T where the row lacks it."""
     rows, columns = tokens.shape
     first = np.full((rows, size), columns)
     for column in reversed(range(columns)):

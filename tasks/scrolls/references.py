@@ -103,7 +103,7 @@ def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
 
 
 def _pick_each(words: Sequence[str], known: Sequence[set[str]]) -> list[str]:
-    """Return the first word that fits each place and no earlier one; none where a place has none."""
+    """Return the first word that fits each place and is at no earlier one, if there is any."""
     picked: list[str] = []
     for place in known:
         picked += [word for word in words if word in place and word not in picked][:1]

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.across import Block, find_blocks
 from pe_bench.reporting.charts import STYLE, set_title
+from pe_bench.reporting.main_set import in_main_set
 from pe_bench.reporting.maps import draw_heatmap
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
@@ -54,10 +55,11 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     seeds = max(table.seeds(encoding) for encoding in encodings)
     floor = table.best_reference()
     assert floor is not None
+    given = table.describe_given([view.metric])
     set_title(
         figure,
         f"{MESSAGE}. Means of {seeds} seeds, the best first; white: the best reference, "
-        f"without a model ({floor:.1f} %)",
+        f"without a model ({floor:.1f} %). {given[0].upper()}{given[1:]}",
     )
     (bar,) = (axis for axis in figure.axes if axis.get_label() == "<colorbar>")
     bar.axhline(floor, color="white", linewidth=2)
@@ -76,8 +78,8 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 
 def compose(tables: Sequence[Table]) -> str:
-    """Return the main table, a row for each task, with what has to be said of it."""
-    (block,) = find_blocks(tables)
+    """Return the main table, a row for each task of the main set, and what it means."""
+    (block,) = find_blocks(in_main_set(tables))
     ranked = sorted(block.standings, key=lambda one: -one.score)
     beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
     counts = _beside_reference(block)
@@ -133,7 +135,7 @@ def _beside_reference(block: Block) -> dict[str, str]:
 
 
 def _heading(table: Table) -> str:
-    return f"{table.about.task} ({table.label(table.headline.metric)})"
+    return f"{table.about.task} ({table.label(table.headline.metric, full=True)})"
 
 
 def _score(table: Table, encoding: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 
 
 def slopes(heads: int) -> list[float]:
@@ -32,6 +32,7 @@ class ALiBi(Encoding):
     """
 
     shift_invariant = True
+    tunable = Tunable("slope_scale", ("4", "16"))  # so that all heads forget within short rows
     variants = ("slope_scale=96", "train_positions=random,max_train_position=512")
 
     def __init__(

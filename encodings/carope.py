@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 from pe_bench.encodings.rope import rotate
 
 
@@ -35,6 +35,7 @@ class CARoPE(Encoding):
     shared = False
     shift_invariant = True
     parameters_per_layer = "C*H + H"
+    tunable = Tunable("base", ("100", "1000"))
     variants = ("base=500", "start=normal")
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 
 
 class FIRE(Encoding):
@@ -35,6 +35,7 @@ class FIRE(Encoding):
 
     shared = False
     parameters_per_layer = "33*H + 66"
+    tunable = Tunable("threshold", ("32", "128"))  # within reach of short rows
     variants = (
         "width=8,c=0.5,threshold=24,eps=0.001,shared=true",
         "activation=leaky-relu,init=normal",

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 from pe_bench.encodings.rope import geometric
 
 
@@ -31,6 +31,7 @@ class PoPE(Encoding):
     shared = False
     shift_invariant = True
     parameters_per_layer = "C"
+    tunable = Tunable("base", ("100", "1000"))
     variants = ("base=500,start=uniform",)
 
     def __init__(

@@ -1,5 +1,7 @@
 """Training ids that skip, so that all distances occur (Zhu et al. 2024, arXiv 2309.10400)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -53,3 +55,7 @@ class PoSE(Wrapper):
         if drawn.dim() == 2:
             return drawn + skip
         return torch.cat([drawn[..., :1] + skip[..., None], drawn[..., 1:]], dim=-1)
+
+    def llama_fields(self) -> dict[str, Any] | None:
+        """Return those of the base, which evaluation has to itself."""
+        return self.base.llama_fields()

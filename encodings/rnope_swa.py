@@ -1,6 +1,6 @@
 """NoPE in every 4th layer, RoPE in a window elsewhere (Yang et al. 2025, arXiv 2501.18795)."""
 
-from pe_bench.api import ModelConfig
+from pe_bench.api import EncodingSpec, ModelConfig, Tunable
 from pe_bench.encodings.hybrid import Hybrid
 
 
@@ -17,8 +17,10 @@ class RNoPESWA(Hybrid):
     Args:
         every: distance of two layers without positions.
         window: last keys that the others see; None is a quarter of the training length.
+        base: of their rotation.
     """
 
+    tunable = Tunable("base", ("100", "1000"))
     variants = ("every=2,window=8",)
 
     def __init__(
@@ -28,6 +30,13 @@ class RNoPESWA(Hybrid):
         *,
         every: int = 4,
         window: int | None = None,
+        base: float = 10_000.0,
     ) -> None:
         quarter = max(1, model.train_length // 4)
-        super().__init__(model, layer, every=every, window=quarter if window is None else window)
+        super().__init__(
+            model,
+            layer,
+            local=EncodingSpec(f"rope:base={base}"),
+            every=every,
+            window=quarter if window is None else window,
+        )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig
+from pe_bench.api import Encoding, InputError, ModelConfig, Tunable
 
 
 def bucket_table(buckets: int, max_distance: int) -> Tensor:
@@ -47,6 +47,7 @@ class T5(Encoding):
 
     shift_invariant = True
     parameters_per_layer = "32*H once"
+    tunable = Tunable("max_distance", ("32", "64"))  # buckets that short rows reach
     variants = ("buckets=64,shared=false", "max_distance=512,scaled=false")
 
     bucket_of: Tensor

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
     from pe_bench.pretrained.saving import save_checkpoint
     from pe_bench.pretrained.weights import load_llama
-    from pe_bench.reporting.frames import read_results
+    from pe_bench.reporting.frames import read_curves, read_results
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ _HOMES = {
     "load_llama": "pretrained.weights",
     "open_checkpoint": "pretrained.checkpoint",
     "put_encoding": "front_door",
+    "read_curves": "reporting.frames",
     "read_results": "reporting.frames",
     "run": "front_door",
     "save_checkpoint": "pretrained.saving",
@@ -57,6 +58,7 @@ __all__ = [
     "load_llama",
     "open_checkpoint",
     "put_encoding",
+    "read_curves",
     "read_results",
     "run",
     "save_checkpoint",

@@ -9,7 +9,7 @@ from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.encoding import Encoding, StatefulEncoding, Tunable
 from pe_bench.errors import DataError, InputError
 from pe_bench.layers import Layers
 from pe_bench.positions import Positions, State, random_ids
@@ -20,7 +20,7 @@ from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
@@ -52,7 +52,7 @@ from pe_bench.task import (
     TaskContext,
     Vocabulary,
 )
-from pe_bench.text.corpus import Corpus, folder_corpus, stdlib_corpus
+from pe_bench.text.corpus import Corpus, folder_corpus, python_corpus, stdlib_corpus
 from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 from pe_bench.visibility import Visibility
@@ -61,6 +61,7 @@ from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 __all__ = [
     "BASE",
     "END",
+    "FAR",
     "FIRST",
     "HELD_OUT_SEED",
     "ID",
@@ -113,6 +114,7 @@ __all__ = [
     "TokenIds",
     "Tokenizer",
     "TrainConfig",
+    "Tunable",
     "Turn",
     "Visibility",
     "Vocabulary",
@@ -131,6 +133,7 @@ __all__ = [
     "pad_rows",
     "progress",
     "proportion",
+    "python_corpus",
     "random_ids",
     "ratio",
     "split_ids",

@@ -26,7 +26,7 @@ return the same; the engine casts to the model's type last. Parameters stay floa
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,18 @@ from pe_bench.positions import Positions, State, random_ids, separable_matrix
 from pe_bench.visibility import EVERYTHING, Visibility
 
 EVAL_SAMPLES = 4  # frozen draws of random ids that evaluation is averaged over
+
+
+class Tunable(NamedTuple):
+    """An option that the search of `--tune` may choose.
+
+    Attributes:
+        option: its name.
+        values: up to two that are tried beside the default, as in a spec.
+    """
+
+    option: str
+    values: tuple[str, ...]
 
 
 class Encoding(nn.Module):
@@ -250,6 +262,10 @@ class Encoding(nn.Module):
 
     variants: ClassVar[tuple[str, ...]] = ()
     """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
+
+    tunable: ClassVar[Tunable | None] = None
+    """The one constant that the search of `--tune` may choose, beside the learning rate: where
+    authors chose it for lengths that differ much from those of a small model."""
 
     needs_final_length: bool = False
     """Position ids depend on the length of the finished sequence: see `draw_positions`."""

@@ -296,8 +296,13 @@ class Task:
 
     @cached_property
     def max_eval_tokens(self) -> int:
-        """Tokens of the longest sequence that a model will see here."""
+        """Tokens of the longest sequence that every model will see here."""
         return self.train_length
+
+    @cached_property
+    def max_far_tokens(self) -> int:
+        """The same, with sequences that are left out for encodings of fewer positions."""
+        return self.max_eval_tokens
 
     def skip(self, encoding: Encoding) -> str | None:
         """Return why the task cannot be run with an encoding, in one sentence; None: it can."""

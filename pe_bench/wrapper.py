@@ -23,6 +23,7 @@ OWN = (
     "parameters_per_layer",
     "version",
     "variants",
+    "tunable",
     "eval_sample",
 )
 """What a wrapper does not take from its base."""
@@ -79,6 +80,13 @@ class Wrapper(StatefulEncoding):
             return self.base.draw_positions(ids, lengths)
         of_base, added = split_ids(ids)
         return join_ids(self.base.draw_positions(of_base, lengths), added)
+
+    def llama_fields(self) -> dict[str, Any] | None:
+        """Return None: a Llama has nothing that is added to its rotation.
+
+        A subclass that changes nothing in evaluation may return those of `base`.
+        """
+        return None
 
     def overrides(self, hook: str) -> bool:
         """Return whether this encoding or its base changes a hook's default."""

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pe_bench.checks.subject import Subject
 from pe_bench.reporting import charts, pictures
-from pe_bench.system import environment
+from pe_bench.system import commit
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -63,7 +63,7 @@ def cheap_seeds_and_files() -> Iterator[None]:
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr(environment, "_git", cache(environment._git))  # three processes
+        patch.setattr(commit, "find_commit", cache(commit.find_commit))  # three processes
         # Plugins are edited within a second, and a .pyc of the same size would pass for them.
         patch.setattr(sys, "dont_write_bytecode", True)
         yield

@@ -149,7 +149,9 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
     for subset in task.subsets:
         trained = model if isinstance(model, Decoder) else model[subset]
         found = task.evaluate(trained, subset, 0, Journal(folder / subset))
-        assert found == task.evaluate(Oracle(_refuse), subset, 0, Journal(folder / subset))
+        again = Oracle(_refuse)
+        again.encoding.max_position = trained.encoding.max_position
+        assert found == task.evaluate(again, subset, 0, Journal(folder / subset))
         rows += found.rows
     return rows
 

@@ -1,6 +1,7 @@
 """Every backend of attention gives the numbers of the formula, and their gradients."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, cast
 
@@ -224,9 +225,9 @@ def test_toeplitz_is_a_view_in_falling_order() -> None:
 
 
 @pytest.mark.slow
-def test_auto_takes_blocks_where_pairs_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_fastest_for_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
-    for name in ("_sdpa", "blocked_attention"):
+    for name in ("_short", "_sdpa", "blocked_attention"):
         own = getattr(attention, name)
 
         def watched(*args: Any, name: str = name, own: Any = own) -> Tensor:
@@ -237,11 +238,32 @@ def test_auto_takes_blocks_where_pairs_are_many(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(attention, name, watched)
     for spec in ("rope", "t5", "fire", "cope"):
         model = decoder(spec, 16)
-        for length in (8, attention.LONG):
+        for length in (attention.SHORT, attention.SHORT + 1, attention.LONG):
             model.hidden(torch.zeros(1, length, dtype=torch.long))
-    of_layer = ["_sdpa", "_sdpa", "_sdpa", "blocked_attention", "_sdpa", "blocked_attention"]
-    expected = [*of_layer, "blocked_attention"]  # CoPE, where short, is eager
+    expected = ["_short", "_sdpa", "_sdpa"]  # rope
+    expected += 2 * ["_short", "_sdpa", "blocked_attention"]  # t5, fire
+    expected += ["blocked_attention"]  # CoPE, which is eager where rows are short
     assert taken == [name for name in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_short_rows(name: str, kv_heads: int) -> None:
+    """What "auto" takes for them has the logits and gradients of the formula."""
+    torch.manual_seed(0)
+    tokens = torch.randint(40, (3, attention.SHORT))
+    found = []
+    backends: tuple[Backend, ...] = ("auto", "eager")
+    for backend in backends:
+        torch.manual_seed(1)
+        shape_of = replace(shape(16), kv_heads=kv_heads)
+        model = Decoder(shape_of, plugins.load("encoding", name).make).double()
+        for parameter in model.encodings.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        model.hidden(tokens, backend=backend).square().sum().backward()
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+    for new, expected in zip(*found, strict=True):
+        torch.testing.assert_close(new, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_backend_that_cannot_serve_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Batch
 from pe_bench.tasks.copying.task import Copying
@@ -185,13 +185,15 @@ def test_means_of_variants(tmp_path: Path) -> None:
     task = make(tmp_path, ("copy", "reverse"), min_symbols=1, max_train_symbols=4, samples=5)
     rows = measure(task, {"copy": copier(6, but=0), "reverse": copier(5, but=2)}, tmp_path)
     curve = {row.length: row.value for row in rows if row.metric == "exact_match"}
-    assert curve == {n: 100.0 * (n <= 5 and n != 2) for n in range(1, 9)}  # of reverse, the last
+    lengths = [*range(1, 9), 64, 128]
+    assert curve == {n: 100.0 * (n <= 5 and n != 2) for n in lengths}  # of reverse, the last
     means = task.summarize(rows)
     summary = {row.subset: row for row in means if row.metric == "exact_match"}
     values = {subset: row.value for subset, row in summary.items()}
     # Of 4 lengths each: copy all that are trained and 5, 6; reverse 1, 3, 4 and 5.
     copied = {f"copy-{ID}": 100, f"copy-{OOD}": 50}
     copied |= {"one-symbol-more": 100, "two-symbols-more": 50}  # 5 and 6, of both
+    copied |= dict.fromkeys((FAR, f"copy-{FAR}", f"reverse-{FAR}"), 0)
     assert values == copied | {f"reverse-{ID}": 75, f"reverse-{OOD}": 25, ID: 87.5, OOD: 37.5}
     before = {row.length: row.value for row in rows if row.metric == "correct_prefix"}
     assert before == {row.length: row.value for row in rows if row.metric == "token_accuracy"}
@@ -204,6 +206,8 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     assert quick.subsets == ("copy", "reverse")
     paper = make(tmp_path, None, preset="paper")
     assert paper.subsets == ALL and paper.vocabulary.vocab_size == 109
-    assert [cell.length for cell in paper.cells("copy")] == [*range(4, 41)]
+    assert [cell.length for cell in paper.cells("copy")] == [*range(4, 41), 320, 640]
+    published = make(tmp_path, None, preset="paper", protocol="paper")
+    assert [cell.length for cell in published.cells("copy")] == [*range(4, 41)]
     assert (paper.train_length, paper.max_eval_tokens) == (64, 124)
     assert make(tmp_path, ("replace",), preset="paper").train_length == 47

@@ -1,6 +1,8 @@
 import gzip
 import hashlib
+import importlib.util
 import json
+import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -11,6 +13,8 @@ import pytest
 
 from pe_bench.errors import InputError
 from pe_bench.text.corpus import (
+    PYTHON_FINGERPRINT,
+    PYTHON_FOLDER,
     STDLIB_TEST,
     STDLIB_TRAIN,
     STDLIB_VALID,
@@ -18,6 +22,7 @@ from pe_bench.text.corpus import (
     Piece,
     Split,
     folder_corpus,
+    python_corpus,
     stdlib_corpus,
 )
 
@@ -209,3 +214,52 @@ def test_folder_errors(
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder"):
         folder_corpus(write(tmp_path, {"a.txt": PAGE}) / "a.txt")
+
+
+def test_the_shipped_corpus_is_what_was_frozen(cache_folder: Path) -> None:
+    corpus = python_corpus()
+    assert corpus.name == "python-v1" and corpus.fingerprint == PYTHON_FINGERPRINT
+    assert not corpus.valid.files
+    train, test = texts(corpus.train[0], cache_folder), texts(corpus.test, cache_folder)
+    assert (len(train), len(test)) == (90, 11)
+    assert (len("".join(train)), len("".join(test))) == (1_638_497, 340_883)
+    assert not {*train} & {*test}
+    longest = 512  # bytes: four times the training length of preset quick
+    assert sum(len(text) // longest for text in test) >= 512  # windows of that preset
+    assert all("".join(part).isascii() for part in (train, test))
+    licence = (PYTHON_FOLDER / "LICENSE.txt").read_text(encoding="utf-8")
+    assert "PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2" in licence
+
+
+def test_a_damaged_shipped_corpus_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(PYTHON_FOLDER, tmp_path / "text")
+    monkeypatch.setattr("pe_bench.text.corpus.PYTHON_FOLDER", tmp_path / "text")
+    python_corpus.cache_clear()
+    assert python_corpus().fingerprint == PYTHON_FINGERPRINT
+    damaged = tmp_path / "text" / "test.jsonl.gz"
+    for content in (b"x", None):
+        if content is None:
+            damaged.unlink()
+        else:
+            damaged.write_bytes(content)
+        python_corpus.cache_clear()
+        with pytest.raises(InputError, match="missing or damaged: install pe-bench again"):
+            python_corpus()
+    python_corpus.cache_clear()
+
+
+@pytest.mark.skipif(
+    sys.version_info[:3] != (3, 11, 7) or "pyenv" not in sysconfig.get_paths()["stdlib"],
+    reason="the text is that of CPython 3.11.7 as built from source",
+)
+def test_the_shipped_corpus_is_that_of_its_script() -> None:
+    path = Path(__file__).parents[1] / "docs" / "freeze_corpus.py"
+    spec = importlib.util.spec_from_file_location("freeze_corpus", path)
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    for split, content in script.make().items():
+        shipped = (PYTHON_FOLDER / f"{split}.jsonl.gz").read_bytes()
+        assert gzip.decompress(shipped) == gzip.decompress(content)  # zlib may pack otherwise

@@ -26,7 +26,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "deep": lambda content: b"[" * 100_000,
 }
 OF_JSON = ("empty", "empty object", "list", "deep")  # others are known by their checksums
-FILES = ["rows.csv", "items.parquet", "run.json", "subsets/a.csv", "subsets/a.json"]
+FILES = ["rows.csv", "items.parquet", "curves.parquet", "run.json"]
+FILES += ["subsets/a.csv", "subsets/a.curves.parquet", "subsets/a.json"]
 
 
 def damage(path: Path, how: str) -> None:

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from test_grid import rows
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
+import pe_bench
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.results.reading import read_measurements
@@ -100,6 +102,10 @@ def test_two_processes_train_as_one_does(
     assert "Warning" not in out + err and "toy.py · train: 8/8 steps" in err
     assert loss(two) == pytest.approx(loss(one), rel=1e-5)
     assert same_numbers(one, two)
+    measured = ["loss", "grad_norm"]
+    curves = [pe_bench.read_curves(folder)[measured] for folder in (one, two)]
+    pd.testing.assert_frame_equal(curves[0], curves[1], rtol=1e-4)
+    assert len(curves[0]) == 8
     assert environment_of(one) == {"devices": 1, "strategy": None}
     assert environment_of(two) == {"devices": 2, "strategy": strategy}
 

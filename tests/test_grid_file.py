@@ -37,9 +37,12 @@ WORDS = [
 ]
 
 
+SEEDS = ("seed0", "seed1")
+
+
 def parse(*words: str) -> dict[str, object]:
     values = vars(make_parser().parse(["run", *words]))
-    return {name: value for name, value in values.items() if name != "_given"}
+    return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
 def write(folder: Path, text: str) -> str:
@@ -83,6 +86,9 @@ def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -
         ("train.steps = true", "--train.steps: must be a whole number, not 'true'"),
         ("shard = '9/8'", "--shard: must be a share such as 2/8, from 1/8 to 8/8, not '9/8'"),
         ("task = 'mqar'", "required: --encoding"),
+        ("grid = 3", "grid must be tables, each below a line [[grid]]"),
+        ("[grid]\ntask = 'mqar'", "grid must be tables, each below a line [[grid]]"),
+        ("[[grid]]\ntaks = 'mqar'", "no option 'taks' (did you mean 'task'?)"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_sentence(
@@ -99,6 +105,60 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "absent.toml"])
     assert "absent.toml cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
+SEVERAL = """
+task = "./toy.py"
+seeds = [0, 1]
+train.steps = 1
+
+[[grid]]
+encoding = ["nope", "rope"]
+
+[[grid]]
+encoding = "alibi"
+seeds = 5
+"""
+
+
+def test_a_file_may_hold_several_grids(tmp_path: Path) -> None:
+    grids = make_parser().parse(["run", write(tmp_path, SEVERAL), "--jobs", "2"])
+    found = [grids, *grids._more]
+    assert [grid.encoding for grid in found] == [["nope", "rope"], ["alibi"]]
+    assert [grid.seeds for grid in found] == [[0, 1], [5]]
+    assert {grid.jobs for grid in found} == {2} and {*map(str, grids.task)} == {"./toy.py"}
+
+
+def test_several_grids_are_checked_and_shown_before_one_is_run(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, SEVERAL.replace("seeds = 5", "seeds = 5\ntrain.beta2 = 3"))
+    assert main(["run", path]) == 2
+    assert not (tmp_path / "results/runs").exists()  # nothing is trained
+    path = write(tmp_path, SEVERAL)
+    capsys.readouterr()
+    assert main(["run", path, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "grid 1 of 2: ./toy.py" in out and "4 cells: 0 done, 4 to do" in out
+    assert "1 cell: 0 done, 1 to do" in out and "time of all 2 grids" in out
+    assert main(["run", path, "--no-report"]) == 0
+    runs = [path.parts[-2:] for path in (tmp_path / "results/runs/toy.py").glob("*/seed*")]
+    assert sorted((encoding, name[:5]) for encoding, name in runs) == [
+        ("alibi", "seed5"), *((name, seed) for name in ("nope", "rope") for seed in SEEDS),
+    ]  # fmt: skip
+
+
+def test_time_is_known_from_runs_beside_the_file(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy()
+    assert main(["export", "sent"]) == 0
+    path = write(tmp_path / "sent", "task = './toy.py'\nencoding = 'rope'\nseeds = [1, 2]")
+    capsys.readouterr()
+    assert main(["run", path, "--dry-run", "--results", "elsewhere"]) == 0
+    assert "from 1 earlier run here" in capsys.readouterr().out
+    assert main(["run", path, "--dry-run"]) == 0  # there too is the run that was exported
+    assert "from 1 earlier run here" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from helpers import Oracle, answer_after, make_task, means, measure
 
 from pe_bench.api import (
     END,
+    FAR,
     FIRST,
     ID,
     OOD,
@@ -46,7 +47,7 @@ class Echo(LengthGeneralizationTask):
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         text = [FIRST + self.all_subsets.index(subset)] * cell.length
-        return collate([[Turn([*text, FIRST + 3], [*text, END])]] * self.samples)
+        return collate([[Turn([*text, FIRST + 3], [*text, END])]] * self.count(subset, cell))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         return self.items("one", Cell(2)).batch()
@@ -70,6 +71,15 @@ class EchoGrid(Echo):
     def cells(self, subset: str) -> list[Cell]:
         lengths = [(n, second) for n in (1, 2, 3) for second in (10, 20)]
         return [Cell(n, str(m), ID if n <= 2 and m == 10 else OOD) for n, m in lengths]
+
+
+class EchoFar(Echo):
+    def cells(self, subset: str) -> list[Cell]:
+        return [*super().cells(subset)[:3], Cell(8, split=FAR), Cell(16, split=FAR)]
+
+
+class EchoEachFar(EchoFar):
+    averages_each_subset = True
 
 
 class EchoNowhere(Echo):
@@ -135,6 +145,48 @@ def test_where_subsets_are_trained_one_by_one_those_of_the_run_are_all(tmp_path:
     rows = measure(one, echo({0: 4, 1: 4}), tmp_path)
     assert {row.status for row in one.summarize(rows)} == {"ranked"}
     assert one.fingerprint != make_task(EchoTrained, tmp_path).fingerprint
+
+
+def test_far_lengths_have_a_mean_of_their_own(tmp_path: Path) -> None:
+    task = make_task(EchoFar, tmp_path, samples=60)
+    assert (task.max_eval_tokens, task.max_far_tokens) == (8, 34)
+    assert task.items("one", Cell(8, split=FAR)).ids.shape == (50, 18)
+    rows = measure(task, echo({0: 8, 1: 16}), tmp_path)
+    found = means(task, rows)
+    kept = means(task, [row for row in rows if (row.length or 0) < 8])
+    assert (found["far"].value, found["far"].n, found["far"].status) == (75, 200, "ranked")
+    assert {name: row for name, row in found.items() if name != "far"} == kept
+    effective = [row for row in task.summarize(rows) if row.metric == "effective_length"]
+    assert {row.value for row in effective} == {3}
+    assert Column("far", "exact_match") in task.views
+    each = means(make_task(EchoEachFar, tmp_path, samples=60), rows)
+    assert [each[name].value for name in ("far", "one-far", "two-far")] == [75, 50, 100]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(33, [8]), (17, [])])
+def test_an_encoding_without_positions_that_far_keeps_the_other_cells(
+    tmp_path: Path, limit: int, kept: list[int]
+) -> None:
+    task = make_task(EchoFar, tmp_path, samples=5)
+    model = echo({0: 16, 1: 16})
+    everywhere = measure(task, model, tmp_path / "all")
+    model.encoding.max_position = limit
+    assert task.skip(model.encoding) is None
+    rows = measure(task, model, tmp_path / "some")
+    assert rows == [row for row in everywhere if row.length in (1, 2, 3, *kept)]
+    statuses = {name: row.status for name, row in means(task, rows).items()}
+    assert statuses.get("far") == ("partial" if kept else None)
+    assert statuses[OOD] == "ranked"
+    found = task.evaluate(model, "one", 0, Journal(tmp_path / "journal.jsonl"))
+    left_out = "16" if kept else "8 and 16"
+    assert f"one: left out {left_out} tokens (far)" in found.notes[0]
+    assert f"{limit} positions" in found.notes[0]
+
+
+def test_far_lengths_are_behind_the_gate(tmp_path: Path) -> None:
+    task = make_task(EchoFar, tmp_path, samples=5, gate=80)
+    rows = measure(task, echo({0: 16, 1: 1}), tmp_path)
+    assert means(task, rows)["far"].status == "not_learned"
 
 
 def test_lengths_follow_from_cells(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.identity import digest_settings
+from pe_bench.results.learning_curves import FILE
 from pe_bench.results.reading import EXPORTED, PACKED_ROWS, read_records, references_path
 from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.results.views import Headline
@@ -59,13 +60,14 @@ def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     assert main(["export", "sent"]) == 0
     assert sorted(path.name for path in Path("sent").iterdir()) == [
-        "items.parquet", EXPORTED, PACKED_ROWS,
+        FILE, "items.parquet", EXPORTED, PACKED_ROWS,
     ]  # fmt: skip
     assert merge(Path("sent"), to=Path("there")) == 0
     here, there = contents(Path("results")), contents(Path("there"))
     for name in there:
-        assert name.endswith("run.json") or there[name] == here[name]
-    assert len(there) == 8  # of four runs
+        shortened = name.endswith(("run.json", FILE))
+        assert shortened or there[name] == here[name]
+    assert len(there) == 12  # of four runs
     assert toy("--seeds", "0", "1", "--results", "there", encodings=["nope", "rope"]) == (0, [])
     assert merge(Path("sent"), Path("results"), to=Path("there")) == 0
 

@@ -11,7 +11,7 @@ from helpers import Oracle, make_task, measure
 from torch import Tensor
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST, Sequences
 from pe_bench.sequences.scoring import teacher_forced
 from pe_bench.tasks.mqar.rows import _distinct, _places
@@ -85,16 +85,28 @@ def test_training_mixes_five_kinds(tmp_path: Path) -> None:
 def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper", samples=2)
     assert Counter(task.mix) == {(64, 4): 5, (128, 8): 1, (256, 16): 1, (256, 32): 1, (256, 64): 1}
-    grid = {(cell.length, int(cell.second_axis)) for cell in task.cells("grid")}
+    cells = task.cells("grid")
+    grid = {(cell.length, int(cell.second_axis)) for cell in cells if cell.split != FAR}
     assert len(grid) == 3 + 4 + 5 + 6 + 7 + 8
     trained = {(c.length, int(c.second_axis)) for c in task.cells("grid") if c.split == ID}
     assert trained == set(task.mix)
     assert all(c.length > 256 for c in task.cells("grid") if c.split == OOD)
     tested = {(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)}
     assert grid >= {*tested, (2048, 512)}
-    assert (task.max_eval_tokens, task.keys, task.train_length) == (2048, 4096, 256)
+    assert (task.max_eval_tokens, task.max_far_tokens) == (2048, 8192)
+    assert (task.keys, task.train_length) == (4096, 256)
     assert [cell.length for cell in task.cells("gap")] == [2**i for i in range(1, 11)]
     check(task, task.items("grid", Cell(2048, "512")), 512, 512)
+
+
+def test_far_rows_are_few_and_as_many_pairs_as_in_training(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    far = [cell for cell in task.cells("grid") if cell.split == FAR]
+    assert [cell[:2] for cell in far] == [(n, p) for n in (512, 1024) for p in ("2", "4", "8")]
+    for cell in far:
+        rows = task.items("grid", cell)
+        assert rows.ids.shape == (17, cell.length)
+        check(task, rows, int(cell.second_axis), int(cell.second_axis))
 
 
 @pytest.mark.parametrize(("count", "below"), [(2, 5), (3, 4)])  # each way of drawing
@@ -152,17 +164,18 @@ def test_cells_and_means(tmp_path: Path) -> None:
         expected[cell.length, pairs] = 100 * float(np.mean(near))
         row = cells[cell.length, cell.second_axis]
         assert row.value == pytest.approx(expected[cell.length, pairs]) and row.n == len(near)
-    assert len(cells) == len(expected) == 21
+    assert len(cells) == len(expected) == 27
     whole = [r for r in rows if (r.subset, r.metric) == ("grid", "exact_match")]
-    assert len(whole) == 21
+    assert len(whole) == 27
     assert all(r.value <= cells[r.length, r.second_axis].value for r in whole)
     groups = {
         ID: [expected[kind] for kind in set(task.mix)],
-        "longer": [v for (length, n), v in expected.items() if length > 32 and n <= 8],
+        "longer": [v for (length, n), v in expected.items() if 32 < length <= 256 and n <= 8],
         "more-pairs": [v for (_, n), v in expected.items() if n > 8],
-        OOD: [v for (length, _), v in expected.items() if length > 32],
+        OOD: [v for (length, _), v in expected.items() if 32 < length <= 256],
+        FAR: [v for (length, _), v in expected.items() if length > 256],
     }
-    assert [len(group) for group in groups.values()] == [5, 9, 6, 15]
+    assert [len(group) for group in groups.values()] == [5, 9, 6, 15, 6]
     means = [r for r in task.summarize(rows) if r.metric == "accuracy" and r.length is None]
     found = {row.subset: row.value for row in means}
     assert found == {name: pytest.approx(np.mean(group)) for name, group in groups.items()}

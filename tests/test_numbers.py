@@ -46,6 +46,7 @@ from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.running.trained import VERSION as TRAINING_VERSION
 from pe_bench.running.training_module import scale
+from pe_bench.sequences.cells import FAR
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 
@@ -106,10 +107,12 @@ def task_record(name: str, corpus: Path) -> Record:
             tokens, targets = task.batch(phase, 0, step)
             batches.append([tokens.tolist(), targets.tolist()])
     provenance = {k: v for k, v in task.provenance().items() if k != "folder"}
+    far = provenance.pop("far_items_sha256", None)
     return {
         "digest": open_task(name, corpus, small=False).digest(),
         "batches": sha256(batches),
         "items": sha256(provenance),
+        **({"far items": far} if far else {}),
         **scores(resolved, corpus),
         "defaults": option_defaults(type(task)),
     }
@@ -125,6 +128,7 @@ def option_defaults(cls: type[Task]) -> dict[str, Any]:
 def scores(resolved: ResolvedTask, corpus: Path) -> Record:
     """Return number and mean of the rows of each metric of a model, and of the summary's.
 
+    Rows of far lengths are counted by themselves: no headline depends on them.
     The model knows two thirds of the answers where a task makes its own sequences; else it is an
     untrained one.
     """
@@ -143,10 +147,20 @@ def scores(resolved: ResolvedTask, corpus: Path) -> Record:
         for subset in task.subsets:
             rows += task.evaluate(model, subset, 0, Journal(Path(folder, subset))).rows
     rows += [replace(row, metric=f"{row.metric}, summary") for row in task.summarize(rows)]
+    far = far_lengths(task)
     values: dict[str, list[float]] = {}
     for row in rows:
-        values.setdefault(f"score {row.metric}", []).append(row.value)
+        is_far = row.length in far or row.subset.endswith(FAR)
+        kind = "far score" if is_far else "score"
+        values.setdefault(f"{kind} {row.metric}", []).append(row.value)
     return {name: [len(each), sum(each) / len(each)] for name, each in values.items()}
+
+
+def far_lengths(task: Task) -> set[int]:
+    if not isinstance(task, LengthGeneralizationTask):
+        return set()
+    cells = [cell for subset in task.subsets for cell in task.cells(subset)]
+    return {cell.length for cell in cells if cell.split == FAR}
 
 
 def recall(task: LengthGeneralizationTask) -> Any:

@@ -29,8 +29,13 @@ DATA = {
     "pe_bench/reporting/page/vendor/LICENSES.txt",
     "pe_bench/reporting/page/vendor/d3.min.js",
     "pe_bench/reporting/page/vendor/plot.umd.min.js",
+    "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/published.csv",
     "pe_bench/reporting/styles.csv",
+    "pe_bench/text/python-v1/LICENSE.txt",
+    "pe_bench/text/python-v1/README.md",
+    "pe_bench/text/python-v1/test.jsonl.gz",
+    "pe_bench/text/python-v1/train.jsonl.gz",
 }
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from pe_bench.results.views import Column, Heatmap
 from pe_bench.running.options import RunOptions
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.cells import FAR, ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")
@@ -55,7 +55,8 @@ def oracle(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
                 answers[tuple(prompt)] = answer_after(len(prompt), written)
 
     def answer(ids: list[int]) -> list[int]:
-        return next(answers[key] for n in task.lengths if (key := tuple(ids[:n])) in answers)
+        lengths = [*task.lengths, *task.far_lengths]
+        return next(answers[key] for n in lengths if (key := tuple(ids[:n])) in answers)
 
     return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
 
@@ -121,7 +122,10 @@ def test_cells_and_means(tmp_path: Path) -> None:
     cells = {(row.subset, row.length, row.second_axis): row for row in rows}
     lengths = [96, 128, 192, 256, 384, 512, 768, 1024]
     depths = [f"{i / 10:.1f}" for i in range(11)]
-    assert set(cells) == {(k, n, depth) for k in KINDS for n in lengths for depth in depths}
+    near = {(k, n, depth) for k in KINDS for n in lengths for depth in depths}
+    far_depths = depths[1::2]
+    far = {(k, n, d) for k in ("passkey", "multikey") for n in (2048, 4096) for d in far_depths}
+    assert set(cells) == near | far
     for (kind, length, depth), row in cells.items():
         wrong = fails(kind, length or 0, float(depth))
         assert (row.value, row.n) == (0 if wrong else 100, 2)
@@ -137,17 +141,18 @@ def test_cells_and_means(tmp_path: Path) -> None:
             f"keyvalue-{OOD}": 100,
             ID: 100 * 5 / 6,
             OOD: 100 * (21 + 66) / 198,
+            **dict.fromkeys((FAR, f"passkey-{FAR}", f"multikey-{FAR}"), 0),
         }
     )
     missed = {name for name, row in found.items() if row.status == "not_learned"}
-    assert missed == {f"multikey-{OOD}", OOD}
+    assert missed == {f"multikey-{OOD}", f"multikey-{FAR}", OOD, FAR}
     ood = found[f"passkey-{OOD}"]
     assert ood.n == 132 and ood.ci_low < ood.value < ood.ci_high
     by_depth = {r.second_axis: r.value for r in summary if r.subset == "passkey-depth"}
     assert by_depth["0.0"] == pytest.approx(100 / 6) and by_depth["0.1"] == pytest.approx(200 / 6)
     by_length = {row.length: row.value for row in summary if row.subset == "passkey-length"}
     assert by_length[128] == 100 and by_length[256] == pytest.approx(1000 / 11)
-    assert list(by_length) == lengths and by_length[384] == 0
+    assert list(by_length) == [*lengths, 2048, 4096] and by_length[384] == 0
 
 
 def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:
@@ -281,10 +286,11 @@ def test_preset_paper_goes_on_from_the_language_model(
 
 def test_views(tmp_path: Path) -> None:
     one = make(tmp_path)
-    assert [view.subset for view in one.views] == [ID, OOD, "passkey-length", "passkey"]
+    assert [view.subset for view in one.views] == [ID, FAR, OOD, "passkey-length", "passkey"]
     several = make(tmp_path, kinds="all").views
     columns = [view.subset for view in several if isinstance(view, Column)]
-    assert columns == [ID, *(f"{kind}-{OOD}" for kind in KINDS), OOD]
+    far = [FAR, f"passkey-{FAR}", f"multikey-{FAR}"]
+    assert columns == [ID, *(f"{kind}-{OOD}" for kind in KINDS), *far, OOD]
     maps = {view.subset: view.trained for view in several if isinstance(view, Heatmap)}
     assert maps == dict.fromkeys(KINDS, (None, 128))
     assert not any(isinstance(view, Heatmap) for view in make(tmp_path, protocol="paper").views)
@@ -292,6 +298,11 @@ def test_views(tmp_path: Path) -> None:
 
 def test_facts_about_tokens(tmp_path: Path) -> None:
     task = make(tmp_path)
-    assert (task.max_eval_tokens, task.train_length) == (1029, 133)
+    assert (task.max_eval_tokens, task.max_far_tokens, task.train_length) == (1029, 4101, 133)
+    far = [cell for cell in task.cells("passkey") if cell.split == FAR]
+    assert [len(task.items("passkey", cell)) for cell in far] == [5] * 10
+    tokens = {int(task.items("passkey", cell).lengths.max()) for cell in far}
+    assert tokens == {2053, 4101}
+    assert make(tmp_path, protocol="paper").far_lengths == []
     assert len(task.vocabulary.digit_ids) == 20
     assert task.provenance()["tokenizer_fingerprint"] == task.tokenizer.fingerprint

@@ -44,7 +44,7 @@ def test_labels_tell_data_and_tokenizers_apart(context: TaskContext) -> None:
 @pytest.mark.slow
 def test_builtin_text(context: TaskContext) -> None:
     task = Perplexity(replace(context, data=None))
-    assert task.data_label == f"stdlib-v1-{task.fingerprint[:8]}"
+    assert task.data_label == f"python-v1-{task.fingerprint[:8]}"
     assert task.batch(None, 0, 0).tokens.shape == (3, 16)
 
 
@@ -218,7 +218,8 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
             "tiny has 1602 tokens to train on, .*: give more",
         ),
         ({}, {"stride": 5}, "stride must be from 1 to 4, the shortest window, not 5"),
-        ({}, {"corpus": "stdlib"}, "stdlib comes with Python: leave out --data"),
+        ({}, {"corpus": "stdlib"}, "corpus=stdlib needs no data: leave out --data"),
+        ({}, {"corpus": "python"}, "corpus=python needs no data: leave out --data"),
         ({"data": None}, {"corpus": "pg19"}, "quick downloads nothing: give a folder .* of pg19"),
         ({"preset": "small", "data": None}, {"corpus": "code"}, "no download of code, .*: give a"),
         ({"preset": "paper"}, {}, "preset paper counts in tokens of words' size.* bpe:32000"),

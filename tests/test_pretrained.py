@@ -270,6 +270,12 @@ def with_nan(path: Path) -> None:
     safetensors.torch.save_file(weights, path / "model.safetensors")
 
 
+def alone(path: Path, content: str) -> None:
+    """Leave an index without the file that would be read in its place."""
+    (path / "model.safetensors").unlink()
+    index(path, content)
+
+
 def index(path: Path, content: str) -> None:
     (path / "model.safetensors.index.json").write_text(content)
 
@@ -293,9 +299,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "shape": (lambda p: rewrite(p, **{"model.norm.weight": torch.ones(8)}), r"norm.weight is \(8"),
     "NaN": (with_nan, "numbers in model.layers.1.mlp.up_proj.weight that are not finite"),
-    "bad index": (lambda p: index(p, "{}"), "is no index of safetensors files"),
+    "bad index": (lambda p: alone(p, "{}"), "is no index of safetensors files"),
     "missing shard": (
-        lambda p: index(p, '{"weight_map": {"model.norm.weight": "model-1.safetensors"}}'),
+        lambda p: alone(p, '{"weight_map": {"model.norm.weight": "model-1.safetensors"}}'),
         "has no model-1.safetensors, which its index names",
     ),
     "other folder": (lambda p: shutil.rmtree(p), "there is no folder"),
@@ -311,6 +317,56 @@ def test_damaged_folders(damage: str, folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence) as error:
         open_checkpoint(path).load()
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_single_file_is_read_beside_the_index_of_another_model(
+    folder: Folder, tmp_path: Path
+) -> None:
+    shutil.copytree(folder("llama 2"), tmp_path, dirs_exist_ok=True)
+    expected = open_checkpoint(tmp_path).load()(tokens())
+    weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    others = {name: 2 * tensor for name, tensor in weights.items()}
+    index(tmp_path, json.dumps({"weight_map": dict.fromkeys(weights, "model-1.safetensors")}))
+    for shard in (None, others):  # its files are missing, or there
+        if shard is not None:
+            safetensors.torch.save_file(shard, tmp_path / "model-1.safetensors")
+        assert torch.equal(open_checkpoint(tmp_path).load()(tokens()), expected)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+        torch.testing.assert_close(theirs(tokens()).logits, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@torch.no_grad()
+def test_a_head_beside_tied_embeddings(same: bool, folder: Folder, tmp_path: Path) -> None:
+    """transformers keeps the file's head where it is another matrix."""
+    shutil.copytree(folder("smollm"), tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    head = weights["model.embed_tokens.weight"].clone()
+    weights["lm_head.weight"] = head if same else head.flip(0).contiguous()
+    safetensors.torch.save_file(weights, path, metadata={"format": "pt"})
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.model.tied_embeddings == same
+    model = checkpoint.load()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(model(tokens()), theirs(tokens()).logits, rtol=0, atol=1e-5)
+
+
+def test_two_forms_of_the_rotation_that_differ_are_refused(folder: Folder) -> None:
+    config = json.loads((folder("llama 3.1") / "config.json").read_text())
+    both = {**config, "rope_scaling": config["rope_parameters"]}
+    assert parse_config(both) == parse_config(config)
+    for scaling in ({"rope_type": "default"}, {"type": "linear", "factor": 2.0}):
+        with pytest.raises(InputError, match="rope_parameters and rope_scaling are both there"):
+            parse_config({**config, "rope_scaling": scaling})
+
+
+@pytest.mark.parametrize("kind", ["llama 3", "linear", "dynamic"])
+def test_fields_without_an_effect_are_left_out(kind: str, folder: Folder) -> None:
+    config = json.loads((folder(kind) / "config.json").read_text())
+    rotation = {**config["rope_parameters"], "partial_rotary_factor": 1.0}
+    changed = {**config, "original_max_position_embeddings": 8, "rope_parameters": rotation}
+    assert parse_config(changed) == parse_config(config)
 
 
 def test_a_folder_without_tokenizer(folder: Folder, tmp_path: Path) -> None:

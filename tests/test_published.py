@@ -13,11 +13,14 @@ import pandas as pd
 import pytest
 
 from pe_bench.registry import plugins
-from pe_bench.reporting import published
+from pe_bench.reporting import known_problems, published
+from pe_bench.reporting.columns import list_columns
 from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.published import Published, find, load
 from pe_bench.reporting.report import write_report
-from pe_bench.results.reading import write_rows
+from pe_bench.reporting.tables import read_tables
+from pe_bench.results.reading import read_records, write_rows
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.results.views import Headline
@@ -37,6 +40,7 @@ def test_every_number_says_where_it_is_from() -> None:
             text = getattr(number, name)
             assert text and text == text.strip() and not {*"|\n\r"} & {*text}, (name, number)
         assert re.search(r"et al\. 20\d\d", number.source)
+        assert re.fullmatch(r"[A-Z][^|\n]*\.", number.protocol), number
         problems = number.known_problems
         assert problems == "" or re.fullmatch(r"[A-Z][^|\n]*\.", problems), number
         assert number.spread is None or number.spread > 0
@@ -105,7 +109,8 @@ def number(**changed: Any) -> Published:
     fields: dict[str, Any]
     fields = {"task": "toy", "subset": "far", "metric": "exact_match", "length": None}
     fields |= {"encoding": "b", "value": 3.0, "spread": None, "unit": "%", "source": "Doe 2025"}
-    return Published(**{**fields, "evidence": "published", "known_problems": "", **changed})
+    fields |= {"evidence": "published", "protocol": "Larger.", "known_problems": ""}
+    return Published(**fields | changed)
 
 
 def test_a_table_for_each_source_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,14 +125,14 @@ def test_a_table_for_each_source_in_its_order(monkeypatch: pytest.MonkeyPatch) -
     assert published.markdown("toy:size=3").split("\n") == [
         HEADING,
         "",
-        "Doe 2025 (published): exact match in %.",
+        "Doe 2025 (published): exact match in %. Larger.",
         "",
         "| encoding (published) |         far | near at 1,024 | known problems |",
         "| ---                  |        ---: |          ---: | --- |",
         "| b                    |        7.25 |             – | One run. |",
         "| a                    | 3.00 ± 0.50 |             3 | none |",
         "",
-        "Roe 2026 (second-hand): error in %. Known problems: Bad.",
+        "Roe 2026 (second-hand): error in %. Larger. Known problems: Bad.",
         "",
         "| encoding (published) |  far |",
         "| ---                  | ---: |",
@@ -143,6 +148,33 @@ def test_several_metrics_are_named_in_the_columns() -> None:
     names = [line.split("|")[1].strip() for line in lines[6:]]
     assert names == ["rope", "alibi", "randpe", "fire", "xpos", "tape"]
     assert all(line.count("|") == lines[4].count("|") for line in lines[4:])
+
+
+COMMITTED = ROOT / "results" / "quick"
+
+
+@pytest.mark.slow
+def test_what_is_published_is_a_column_of_the_table_above() -> None:
+    """Also of tables that were measured before the number was published here."""
+    tables = {table.task_name: table for table in read_tables(COMMITTED)}
+    shown = {name: [c.heading for c in list_columns(table)] for name, table in tables.items()}
+    assert "grid (exact match, % ↑)" in shown["addition"]
+    assert "copy OOD (exact match, % ↑)" in shown["copying"]
+    assert {"sparse (exact match, % ↑)", "dense (exact match, % ↑)"} <= {*shown["selective-copy"]}
+    for headings in shown.values():
+        assert len(set(headings)) == len(headings)
+
+
+def test_known_problems_are_those_of_committed_tables_and_shown_with_them() -> None:
+    with known_problems.FILE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    tables = {record.settings_digest: record.task for record in read_records(COMMITTED)}
+    text = (COMMITTED / "leaderboard.md").read_text(encoding="utf-8")
+    for row in rows:
+        assert tables.get(row["settings"]) == row["task"], "its table is gone: remove the row"
+        assert escape(f"Known problem: {row['problem']}") in text
+        assert known_problems.find(row["settings"]) == [row["problem"]]
+    assert known_problems.find("none") == []
 
 
 def put(root: Path, task: str, encoding: str, settings: str = "5e77") -> Path:

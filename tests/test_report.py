@@ -45,6 +45,7 @@ from pe_bench.results.reading import (
 )
 from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.views import Column, Headline
+from pe_bench.system import commit
 
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
@@ -64,6 +65,25 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert ".png" not in text and not list((tmp_path / "plots").iterdir())  # there is no length
     assert "Settings 5e77; measured on CPU at commit cccccccccc with changes.\n" in text
     assert list(row.values())[:5] == ["lm", "quick", "strict", "builtin", "5e77"]
+
+
+def test_a_table_names_every_commit_that_it_was_measured_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "find_commit", lambda: {"commit": "e" * 40, "dirty": False})
+    put(tmp_path, "rope", [SCORE])
+    later = {"device": "CPU", "git": {"commit": "d" * 40, "dirty": False}}
+    put(tmp_path, "alibi", [SCORE], environment=later)
+    text, _ = report(tmp_path)
+    assert (
+        "measured on CPU at commits cccccccccc with changes, dddddddddd; numbers of these commits "
+        "are equal up to rounding, which training amplifies.\n"
+    ) in text
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    footer = page[page.index("<footer>") : page.index("</footer>")]
+    assert "at commits cccccccccc with changes, dddddddddd; numbers" in page
+    assert "at commit eeeeeeeeee from files" in footer
+    assert "equal up to rounding, which training amplifies" in footer
 
 
 def test_all_seeds_are_ranked_and_those_that_learned_stand_beside(tmp_path: Path) -> None:

@@ -71,6 +71,35 @@ def test_a_number_that_differs(
     assert recorded - now == pytest.approx(difference, rel=0.1) and difference > 9
 
 
+def change_record(folder: Path, **changed: object) -> None:
+    """Write another record beside the files of a finished run."""
+    content = read_sealed(folder / "run.json", of=place_of(folder))
+    files = [folder / "rows.csv", folder / "items.parquet"]
+    write_sealed(folder / "run.json", content | changed, of=place_of(folder), files=files)
+
+
+def test_both_commits_are_named_beside_the_numbers(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(MINE.format(factor=1.0))
+    toy(encodings=["./mine.py"])
+    content, folder = record(tmp_path, "mine.py")
+    older = content["environment"] | {"git": {"commit": "0" * 40, "dirty": False}}
+    change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
+    change_record(folder, environment=older)
+    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 of 3 numbers are not the same" in out
+    assert "measured at commit 0000000000, this code is at commit " in out
+    assert "versions are the same, so numbers are equal up to rounding, which training" in out
+    assert "git.commit" not in out and "those of the record" not in out
+    Path("mine.py").write_text(MINE.format(factor=2.0))
+    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "their versions differ, so numbers may differ" in out
+    assert "encoding_version: " in out and "up to rounding" not in out
+
+
 def test_a_row_that_is_missing(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

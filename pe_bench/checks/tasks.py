@@ -70,17 +70,20 @@ def ids(subject: TaskSubject) -> str | None:
 
 
 def lengths(subject: TaskSubject) -> str | None:
-    """No batch is longer than `train_length`, no evaluation longer than `max_eval_tokens`."""
+    """No batch is longer than `train_length`, no evaluation longer than `max_far_tokens`."""
     task = subject.task
     for phase in subject.phases:
         longest = max(task.batch(phase, 0, step).tokens.shape[1] for step in range(STEPS))
         if longest > task.train_length:
             return f"a batch has {longest} tokens, train_length is {task.train_length}"
     for subset, observed in subject.observed.items():
-        if observed.longest > task.max_eval_tokens:
+        if observed.longest > task.max_far_tokens:
+            stated = "max_eval_tokens"
+            if task.max_far_tokens > task.max_eval_tokens:
+                stated = "max_far_tokens"
             return (
-                f"{subset} is evaluated on {observed.longest} tokens, max_eval_tokens is "
-                f"{task.max_eval_tokens}"
+                f"{subset} is evaluated on {observed.longest} tokens, {stated} is "
+                f"{task.max_far_tokens}"
             )
     return None
 

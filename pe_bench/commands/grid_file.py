@@ -3,6 +3,9 @@
 Keys are the options without their dashes. Options with a dot in them may be tables: `train.lr = 1`
 is `lr = 1` below `[train]`. A table `[tune]` stands for `--tune` too, a table `[data]` has a folder
 for each task.
+
+A file may hold several grids, each in a table `[[grid]]`. Keys outside of these tables are common
+to all grids; a grid's own value of a key replaces the common one.
 """
 
 import argparse
@@ -14,13 +17,14 @@ from typing import Any
 from pe_bench.errors import InputError, suggest
 
 SUFFIX = ".toml"
+SEVERAL = "grid"  # the array of tables that have a grid each
 NOT_IN_FILE = ("help",)
 
 
-def read_grid(
+def read_grids(
     path: Path, options: Mapping[str, argparse.Action], given: Sequence[str]
-) -> list[str]:
-    """Return the words of a command line for what a file says.
+) -> list[list[str]]:
+    """Return the words of a command line for each grid of a file.
 
     Args:
         path: of the file.
@@ -36,6 +40,23 @@ def read_grid(
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
+    grids = content.pop(SEVERAL, [{}])
+    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
+        raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")
+    return [_read_grid(path, content | grid, options, given) for grid in grids]
+
+
+def _read_grid(
+    path: Path,
+    content: Mapping[str, Any],
+    options: Mapping[str, argparse.Action],
+    given: Sequence[str],
+) -> list[str]:
+    """Return the words of a command line for one grid.
+
+    Raises:
+        InputError: a key that is no option, or a value of another type.
+    """
     known = {name[2:]: action for name, action in options.items() if name.startswith("--")}
     for name in NOT_IN_FILE:
         known.pop(name, None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pe_bench.commands.grid_file import SUFFIX, read_grid
+from pe_bench.commands.grid_file import SUFFIX, read_grids
 from pe_bench.errors import InputError, suggest
 
 BAD_INPUT = 2
@@ -29,7 +29,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Return the values of all options; exit with a suggestion for what does not exist."""
+        """Return the values of all options; exit with a suggestion for what does not exist.
+
+        A file of grids is named in `_file`; `_more` has the values of all its grids but the first.
+        """
         commands = _subparsers(self)
         command = next((word for word in args if not word.startswith("-")), "")
         if command and command not in commands:
@@ -42,22 +45,34 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if re.match("--?[A-Za-z]", name) and name not in known:
                 chosen.error(_unknown_option(name, known))
-        parsed, rest = self.parse_known_args(self._with_file(args, chosen))
-        if rest:
-            chosen.error(f"'{rest[0]}' is one argument too many")
-        return parsed
+        file, commands_of_file = self._with_file(args, chosen)
+        grids = []
+        for words in commands_of_file:
+            parsed, rest = self.parse_known_args(words)
+            if rest:
+                chosen.error(f"'{rest[0]}' is one argument too many")
+            grids.append(parsed)
+        if file:
+            grids[0]._file, grids[0]._more = file, grids[1:]
+        return grids[0]
 
-    def _with_file(self, args: Sequence[str], chosen: argparse.ArgumentParser) -> list[str]:
-        """Return words in which the options of a grid's file stand in the place of its name."""
+    def _with_file(
+        self, args: Sequence[str], chosen: argparse.ArgumentParser
+    ) -> tuple[Path | None, list[list[str]]]:
+        """Return the file of grids that a command names, if one, and words without a file.
+
+        The options of each grid of the file stand in the place of its name.
+        """
         command, *words = args or [""]
         if command != "run" or not words or not words[0].endswith(SUFFIX):
-            return list(args)
+            return None, [list(args)]
+        file = Path(words[0])
         given = [word.partition("=")[0] for word in words[1:]]
         try:
-            found = read_grid(Path(words[0]), chosen._option_string_actions, given)
+            grids = read_grids(file, chosen._option_string_actions, given)
         except InputError as error:
             self.exit(BAD_INPUT, f"{chosen.prog}: {error}\n")
-        return [command, *found, *words[1:]]
+        return file, [[command, *found, *words[1:]] for found in grids]
 
 
 class _StoreOnce(argparse.Action):

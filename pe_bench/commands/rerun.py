@@ -61,8 +61,10 @@ def _report(record: "RunRecord", found: "Repetition") -> int:
             info(f"and {len(found.numbers) - SHOWN} more, which differ less")
     else:
         info(wrap(f"all {found.rows} numbers are the same, digit by digit"))
+    if found.commits:
+        info(wrap(found.commits))
     for name, before, now in found.conditions:
         info(f"{name}: {before}, now {now}")
-    if not found.conditions:
+    if not found.conditions and not found.commits:
         info("machine, packages and code are those of the record")
     return DIFFERENT if found.numbers else 0

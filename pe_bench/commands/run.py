@@ -2,10 +2,10 @@
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pe_bench.commands import ending
 from pe_bench.commands.device import find_device, find_precision
@@ -20,22 +20,62 @@ if TYPE_CHECKING:
     from pe_bench.running.tuning import Tuning
 
 FAILED = 1
+Answer = TypeVar("Answer")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the grid of a command and print its tables; return the exit code."""
-    data = dict(parse_data(entry) for entry in args.data)
-    device = find_device(args.device, args.preset)
-    precision = find_precision(args.precision, device, args.preset)
+    """Run the grids of a command and print their tables; return the exit code."""
     import torch
 
-    from pe_bench.running.grid import How, run_grid
+    from pe_bench.running.grid import run_grid
+
+    # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
+    torch.set_flush_denormal(True)
+    grids = [args, *getattr(args, "_more", ())]
+    file = getattr(args, "_file", None)
+    like = (file.parent,) if file else ()  # a grid may stand beside its results
+    if len(grids) > 1:
+        _show_all(grids, like)
+        if args.dry_run:
+            return 0
+    started = time.monotonic()
+    outcomes: list[Outcome] = []
+    for grid in grids:
+        outcomes += do(run_grid, grid, like)
+    folders = [outcome.folder for outcome in outcomes if outcome.folder]
+    if folders:
+        seconds = time.monotonic() - started
+        ending.end(folders, args.results, seconds=seconds, wide=args.wide, report=args.report)
+    return _close(outcomes)
+
+
+def _show_all(grids: Sequence[argparse.Namespace], like: Sequence[Path]) -> None:
+    """Show the plans of several grids before anything of them is run.
+
+    Raises:
+        InputError: bad input in any of them.
+    """
+    from pe_bench.running.display import show_duration
+    from pe_bench.running.grid import prepare_grid
+
+    seconds = 0.0
+    for number, grid in enumerate(grids, 1):
+        info(f"grid {number} of {len(grids)}: {' '.join(grid.task)}")
+        seconds += do(prepare_grid, grid, like).seconds
+        info("")
+    info(f"time of all {len(grids)} grids, as far as it is known: about {show_duration(seconds)}\n")
+
+
+def do(call: Callable[..., Answer], args: argparse.Namespace, like: Sequence[Path]) -> Answer:
+    """Call `run_grid` or `prepare_grid` with what a command says."""
+    from pe_bench.running.grid import How
     from pe_bench.running.options import RunOptions
     from pe_bench.running.shard import Shard
     from pe_bench.system import environment
 
-    # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
-    torch.set_flush_denormal(True)
+    data = dict(parse_data(entry) for entry in args.data)
+    device = find_device(args.device, args.preset)
+    precision = find_precision(args.precision, device, args.preset)
     options = RunOptions(
         preset=args.preset,
         protocol=args.protocol,
@@ -60,15 +100,16 @@ def main(args: argparse.Namespace) -> int:
         shard=Shard(*args.shard) if args.shard else None,
         dry_run=args.dry_run,
     )
-    started = time.monotonic()
-    outcomes = run_grid(
-        options, args.encoding, args.task, args.seeds, results=args.results, device=device, how=how
+    return call(
+        options,
+        args.encoding,
+        args.task,
+        args.seeds,
+        results=args.results,
+        device=device,
+        how=how,
+        like=like,
     )
-    folders = [outcome.folder for outcome in outcomes if outcome.folder]
-    if folders:
-        seconds = time.monotonic() - started
-        ending.end(folders, args.results, seconds=seconds, wide=args.wide, report=args.report)
-    return _close(outcomes)
 
 
 def read_overrides(args: argparse.Namespace, prefix: str) -> dict[str, Any]:

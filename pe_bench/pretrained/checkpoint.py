@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,7 +11,13 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
-from pe_bench.pretrained.weights import check_files, load_files, make_empty, sample_files
+from pe_bench.pretrained.weights import (
+    check_files,
+    has_own_head,
+    load_files,
+    make_empty,
+    sample_files,
+)
 from pe_bench.registry import plugins
 from pe_bench.registry.options import EncodingSpec, show, split_spec
 from pe_bench.text.tokenizer import BpeTokenizer
@@ -141,7 +147,10 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: give that of a Hugging Face checkpoint")
     path = folder / "config.json"
-    checkpoint = Checkpoint(folder, read_config(path))
+    config = read_config(path)
+    if config.model.tied_embeddings and has_own_head(folder):
+        config = replace(config, model=replace(config.model, tied_embeddings=False))
+    checkpoint = Checkpoint(folder, config)
     try:
         if not checkpoint.config.encoding:
             plugins.load("encoding", checkpoint.encoding).make(checkpoint.model, 0)

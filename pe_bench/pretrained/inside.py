@@ -3,6 +3,7 @@
 Needs `transformers`, which nothing else here does.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ SPARE = 256
 def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     """Return what `pe_bench.put_encoding` does."""
     config = parse_config(llama.config.to_dict())
+    if llama.get_output_embeddings().weight is not llama.get_input_embeddings().weight:
+        config = replace(config, model=replace(config.model, tied_embeddings=False))
     plugin = plugins.load("encoding", with_rotation(spec, config))
     decoder = make_empty(config.model, plugin.make)
     share(decoder, dict(llama.named_parameters(remove_duplicate=False)))
@@ -135,6 +138,22 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
             size = self.model.config.vocab_size
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return the model of a folder, as transformers does.
+
+        Buffers that no file has are made again: transformers leaves them uninitialised.
+        """
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
+        decoder = model.model
+        fresh = dict(make_empty(decoder.config, decoder.make_encoding).encodings.named_buffers())
+        stored = decoder.encodings.state_dict()
+        for name, buffer in decoder.encodings.named_buffers():
+            if name not in stored:
+                buffer.copy_(fresh[name])
+        return found
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
         """Write a folder that `AutoModelForCausalLM` loads with trust_remote_code=True."""

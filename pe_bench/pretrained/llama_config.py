@@ -28,6 +28,9 @@ NEEDED = {
 """Field of config.json -> field of `ModelConfig`."""
 
 ORIGINAL = "original_max_position_embeddings"
+WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
+"""Kinds of rotation that do not depend on the length before scaling."""
+
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
@@ -144,8 +147,24 @@ def make_config(
 
 def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return `rope_parameters`; until transformers 5 they were `rope_theta` and `rope_scaling`."""
-    old = content.get("rope_scaling")
-    rotation = dict(content.get("rope_parameters") or old or {})
+    forms = []
+    for name in ("rope_parameters", "rope_scaling"):
+        if content.get(name):
+            forms.append(_complete_rotation(content[name], content))
+    if len(forms) == 2 and forms[0] != forms[1]:
+        raise InputError(
+            "rope_parameters and rope_scaling are both there and differ: keep one of them, with "
+            "the base as its rope_theta"
+        )
+    return forms[0] if forms else _complete_rotation({}, content)
+
+
+def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rotation in the form of transformers 5, with what stands beside it in config.json.
+
+    Fields that change no logits are left out.
+    """
+    rotation = dict(given)
     if any(isinstance(value, dict) for value in rotation.values()):
         raise InputError("rope_parameters differ between layers, and the decoder's are all alike")
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
@@ -154,6 +173,10 @@ def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
         rotation["rope_theta"] = content.get("rope_theta") or 10_000.0
     if content.get(ORIGINAL) is not None:
         rotation[ORIGINAL] = content[ORIGINAL]
+    if rotation["rope_type"] in WITHOUT_ORIGINAL:
+        rotation.pop(ORIGINAL, None)
+    if rotation.get("partial_rotary_factor") == 1:
+        del rotation["partial_rotary_factor"]
     return rotation
 
 

@@ -159,6 +159,27 @@ def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
     return found
 
 
+def has_own_head(folder: Path) -> bool:
+    """Return whether the files of a folder have a head that is not the matrix of the embeddings.
+
+    False where there are no files. transformers keeps such a head even if config.json says that
+    the embeddings are tied.
+
+    Raises:
+        InputError: files are damaged.
+    """
+    if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
+        return False
+    places = {_own_name(name): (path, name) for name, (path, _) in find_tensors(folder).items()}
+    if not {HEAD, EMBEDDINGS} <= places.keys():
+        return False
+    matrices = []
+    for own in (HEAD, EMBEDDINGS):
+        path, name = places[own]
+        matrices += [tensor for _, tensor in _read(path, [name])]
+    return not torch.equal(*matrices)
+
+
 def sample_files(folder: Path) -> bytes:
     """Return a SHA-256 of sizes, headers and evenly spaced blocks of the safetensors files.
 
@@ -226,10 +247,10 @@ def _files(folder: Path) -> list[Path]:
     Raises:
         InputError: there are none.
     """
+    if (folder / WHOLE).is_file():  # as transformers, also beside the index of another model
+        return [folder / WHOLE]
     index = folder / INDEX
     if not index.is_file():
-        if (folder / WHOLE).is_file():
-            return [folder / WHOLE]
         pickles = sorted(path.name for path in folder.glob("*.bin"))
         hint = f"; {pickles[0]} is a pickle, which is never read" if pickles else ""
         raise InputError(f"{folder} has neither {WHOLE} nor {INDEX}{hint}: give a safetensors one")

@@ -49,6 +49,12 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     return where, {parameter_of(key): value for key, value in options.items()}
 
 
+def with_option(spec: str, name: str, value: str) -> str:
+    """Return a spec with one more option."""
+    separator = ":" if isinstance(spec, NestedSpec) else ","
+    return f"{spec}{separator if split_spec(spec)[1] else ':'}{name}={value}"
+
+
 def parameter_of(option: str) -> str:
     """Return the parameter of an option, which cannot be a word of Python: `global_`."""
     return f"{option}_" if keyword.iskeyword(option) else option

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from pe_bench.reporting import published
 from pe_bench.reporting.damage import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
@@ -56,9 +57,7 @@ def list_columns(table: Table) -> list[NumberColumn]:
     partial = numbers[numbers["status"] == "partial"]
     if not partial.empty:
         columns.append(_column(table, "partial", headline.metric, partial))
-    for view in table.views(Column):
-        if (view.subset, view.metric) == (headline.subset, headline.metric):
-            continue
+    for view in _views(table):
         numbers = table.numbers(view.subset, view.metric)
         numbers = numbers[numbers["status"] != "partial"]
         name = view.title or view.subset
@@ -74,6 +73,24 @@ def list_columns(table: Table) -> list[NumberColumn]:
             if not damage.empty:
                 columns.append(_column(table, TITLE, DAMAGE, damage))
     return columns
+
+
+def _views(table: Table) -> list[Column]:
+    """Return the views of the columns after the headline.
+
+    What is published stands among them also where the task has no such column: exact match beside
+    token accuracy. A subset is published as a whole or out of distribution.
+    """
+    views = table.views(Column)
+    shown = {(view.subset, view.metric) for view in views}
+    for name, metric in published.measures(table.task_name):
+        for subset in (name, f"{name}-out-of-distribution"):
+            means = _without_lengths(table.numbers(subset, metric))
+            is_mean = not means.empty and means["length"].isna().all()
+            if is_mean and (subset, metric) not in shown:
+                views.append(Column(subset, metric))
+    headline = table.headline
+    return [v for v in views if (v.subset, v.metric) != (headline.subset, headline.metric)]
 
 
 def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
@@ -133,7 +150,7 @@ def _column(
 ) -> NumberColumn:
     """Return a column whose heading names the metric, unless it is that of the first column."""
     about = table.metric(metric)
-    heading = f"{shorten(name)} ({table.label(metric)})"
+    heading = f"{shorten(name)} ({table.label(metric, full=first)})"
     if name == about.title:
         heading = f"{name} ({about.unit} {table.arrow(metric)})"
     if metric == table.headline.metric and not first:

@@ -85,7 +85,8 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     for alike in logarithmic.values():
         _share_range(alike)
     add_legend(figure, table, handles, references)
-    charts.set_title(figure, _say(table), table.heading, beside=legend_width(table))
+    given = table.describe_given(view.metric for view in views)
+    charts.set_title(figure, _say(table), table.heading, given, beside=legend_width(table))
     return figure
 
 

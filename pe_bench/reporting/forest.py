@@ -142,7 +142,10 @@ def _key(found: Verdicts) -> Sequence[str]:
     if not all(difference.told_apart for difference in shown):
         line += " Hollow grey: not told apart"
         line += "." if len(shown) == 1 else f", {len(shown)} comparisons having been asked."
-    return [line]
+    given = [
+        verdict.table.describe_given([verdict.table.headline.metric]) for verdict in found.tasks
+    ]
+    return [line, *dict.fromkeys(given)]
 
 
 def _tick(value: float, _: int) -> str:

@@ -1,15 +1,24 @@
-"""Rows of finished runs as pandas frames."""
+"""Rows and learning curves of finished runs as pandas frames."""
 
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
 from pe_bench.errors import InputError
+from pe_bench.results.learning_curves import OF_A_RUN, POINT
 from pe_bench.results.metrics import describe_metric
-from pe_bench.results.reading import key_of, read_records, references_path, results_of, rows_path
+from pe_bench.results.reading import (
+    key_of,
+    read_records,
+    read_run_curves,
+    references_path,
+    results_of,
+    rows_path,
+)
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.results.significance import student_quantile
@@ -49,6 +58,47 @@ def read_results(results: Path | str) -> pd.DataFrame:
     ]
     if not frames:
         return pd.DataFrame(columns=[*CSV_COLUMNS, "settings", "parameters"])
+    return pd.concat(frames, ignore_index=True)
+
+
+def read_curves(results: Path | str) -> pd.DataFrame:
+    """Return the learning curves of all finished runs in a results folder.
+
+    Args:
+        results: the folder given to `pe-bench run --results`, or an export.
+
+    Returns:
+        One row per point, about 200 for each training. Columns: encoding, task, seed, and
+
+        settings: digest of everything but encoding and seed, as in `read_results`.
+        phase: "task", or "start" for the training that the task starts from.
+        subset: the one that the model was trained for; "": it serves all.
+        step: optimizer steps done at the end of the interval that the point summarizes.
+        loss: mean training loss over the interval, nats per target.
+        lr: learning rate of its last step.
+        grad_norm: mean norm of the gradient over the interval, before clipping.
+        tokens_per_second: padding included.
+
+        Runs of versions that kept no curves, and runs without training, have no rows.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    columns = ["encoding", "task", "seed", "settings", *OF_A_RUN, *POINT]
+    frames = []
+    for record in finished_runs(read_records(Path(results))):
+        for (phase, subset), curve in read_run_curves(record).items():
+            points = pd.DataFrame(asdict(curve)).assign(
+                encoding=record.encoding,
+                task=record.task,
+                seed=record.seed,
+                settings=record.settings_digest,
+                phase=phase,
+                subset=subset,
+            )
+            frames.append(points[columns])
+    if not frames:
+        return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True)
 
 

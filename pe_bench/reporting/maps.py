@@ -62,7 +62,7 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
     rows = math.ceil(len(shown) / PANELS_PER_ROW)
     shrink = min(1.0, 1.2 / rows + 0.2)
     figure.colorbar(image, ax=axes, label=table.label(view.metric), shrink=shrink)
-    charts.set_title(figure, _say(table, view), _describe(table, numbers, shown))
+    charts.set_title(figure, *_titles(table, view, numbers, shown))
     return figure
 
 
@@ -82,13 +82,13 @@ def save_heatmaps(table: Table, view: Heatmap, paths: Mapping[str, Path], stamp:
     xs, ys = _places(numbers)
     (image,) = axis.collections
 
-    title = charts.set_title(figure, *_titles(table, view, numbers, longest))
+    title = charts.set_title(figure, *_titles(table, view, numbers, [longest]))
     label = charts.set_panel_title(axis, table.describe(longest), width=SINGLE[0] - 0.4)
 
     def change(encoding: str) -> None:
         image.set_array(_grid(numbers, encoding, xs, ys))
         label.set_text(charts.wrap([table.describe(encoding)], SINGLE[0] - 0.4))
-        lines = _titles(table, view, numbers, encoding)
+        lines = _titles(table, view, numbers, [encoding])
         title.set_text(charts.wrap(lines, figure.get_figwidth(), charts.TITLE_PER_INCH))
 
     changing = [image, *axis.lines, *axis.spines.values(), label, title]
@@ -217,9 +217,12 @@ def _say(table: Table, view: Heatmap) -> str:
     return what[0].upper() + what[1:]
 
 
-def _titles(table: Table, view: Heatmap, numbers: pd.DataFrame, encoding: str) -> tuple[str, str]:
-    """Return the lines above a map alone."""
-    return _say(table, view), _describe(table, numbers, [encoding])
+def _titles(
+    table: Table, view: Heatmap, numbers: pd.DataFrame, shown: Sequence[str]
+) -> tuple[str, str, str]:
+    """Return the lines above maps."""
+    given = table.describe_given([view.metric])
+    return _say(table, view), given, _describe(table, numbers, shown)
 
 
 def _describe(table: Table, numbers: pd.DataFrame, shown: Sequence[str]) -> str:

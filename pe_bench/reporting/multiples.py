@@ -129,7 +129,10 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
                 _write_above(axis, low + 1, layout.labels[encoding])
     bold = reference if any(view.log_y for view in views) else ""
     key = _key(table, references, bold)
-    charts.set_title(figure, f"{table.task_name}: one encoding at a time", table.heading, key)
+    given = table.describe_given(view.metric for view in views)
+    charts.set_title(
+        figure, f"{table.task_name}: one encoding at a time", table.heading, given, key
+    )
     return figure
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from pe_bench.reporting import known_problems
 from pe_bench.reporting.damage import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.results.record import RunRecord
+from pe_bench.system.commit import ROUNDING, show_commit
 
 BELOW = "†"
 
@@ -35,15 +37,17 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
 def write_notes(table: Table) -> str:
     """Return what has to be known to read a table, a line each."""
     headline = table.headline
-    lines = []
+    known = known_problems.find(table.about.settings_digest)
+    lines = [f"Known problem: {problem}" for problem in known]
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
+    metric = table.title_of(headline.metric, full=True)
     ranked = "Ranked by" if table.ranked() else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
-        f"without a metric: {table.title_of(headline.metric)}. ↑: higher is better, ↓: lower is "
-        f"better; ID, OOD: in and out of distribution. {_describe_spread(table)}"
+        f"without a metric: {metric}. ↑: higher is better, ↓: lower is better; ID, OOD: in and out "
+        f"of distribution. {_describe_spread(table)}"
     )
     if table.is_gated:
         gate = table.about.gate
@@ -64,8 +68,10 @@ def write_notes(table: Table) -> str:
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     lines += _describe_left_out(table)
     names = {str(record.environment.get("device")) for record in table.records}
-    commits = sorted({_commit(record) for record in table.records} - {""})
-    code = f" at commit {', '.join(commits)}" if commits else ""
+    commits = sorted({show_commit(record.environment) for record in table.records} - {""})
+    code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
+    if len(commits) > 1 and not table.about.measures_time:
+        code += f"; numbers of these commits are {ROUNDING}"
     devices = ", ".join(sorted(names))
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
@@ -141,10 +147,3 @@ def _describe_left_out(table: Table) -> list[str]:
         for note in record.notes:
             encodings.setdefault(note, {})[record.encoding] = None
     return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]
-
-
-def _commit(record: RunRecord) -> str:
-    git = record.environment.get("git")
-    if not git:
-        return ""
-    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"

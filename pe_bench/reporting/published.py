@@ -32,6 +32,7 @@ class Published:
         unit: of value and spread; empty: a plain number.
         source: paper, arXiv number, place in it.
         evidence: "published": read in the paper or its result files; "second-hand": read elsewhere.
+        protocol: how its protocol differs from the one that is measured here.
         known_problems: known errors of the number or its protocol; empty: none.
     """
 
@@ -45,6 +46,7 @@ class Published:
     unit: str
     source: str
     evidence: Evidence
+    protocol: str
     known_problems: str
 
 
@@ -83,7 +85,8 @@ class Source:
     """The numbers of one source for a task, as a table in the order of the source.
 
     Attributes:
-        caption: where they are from, what they are, and problems that all of them have.
+        caption: where they are from, what they are, how their protocol differs, and problems that
+            all of them have.
         header: a heading for each column.
         rows: as many cells each, the encoding first.
         align: a letter for each column, as in `markdown_table`.
@@ -93,6 +96,11 @@ class Source:
     header: list[str]
     rows: list[list[str]]
     align: str
+
+
+def measures(task: str) -> list[tuple[str, str]]:
+    """Return subset and metric of what is published for a task, each once."""
+    return list(dict.fromkeys((number.subset, number.metric) for number in find(task)))
 
 
 def markdown(task: str) -> str:
@@ -126,7 +134,8 @@ def _make_source(name: str, numbers: Sequence[Published]) -> Source:
             heading += f" at {number.length:,}"
         columns.setdefault(heading, {})[number.encoding] = number
 
-    caption = f"{name}: {', '.join(metrics)}."
+    protocols = dict.fromkeys(number.protocol for number in numbers)
+    caption = " ".join([f"{name}: {', '.join(metrics)}.", *protocols])
     header = ["encoding (published)", *columns]
     rows = [[encoding, *_cells(encoding, columns.values())] for encoding in problems]
     align = "l" + "r" * len(columns)
@@ -142,7 +151,7 @@ def _make_source(name: str, numbers: Sequence[Published]) -> Source:
 
 def _label(number: Published) -> str:
     """Return title and unit of a number's metric."""
-    title = describe_metric(number.metric).title
+    title = describe_metric(number.metric).full_title
     return f"{title} in {number.unit}" if number.unit else title
 
 
@@ -173,5 +182,6 @@ def _parse(row: dict[str, str]) -> Published:
         unit=row["unit"],
         source=row["source"],
         evidence=evidence,
+        protocol=row["protocol"],
         known_problems=row["known_problems"],
     )

@@ -79,7 +79,8 @@ def draw_scores(table: Table) -> Figure:
     axis.grid(axis="y", alpha=0.3)
     _mark_between(axis, lengths, trained_lengths(table))
     add_legend(figure, table, handles, references)
-    charts.set_title(figure, _say(table), table.heading, beside=legend_width(table))
+    given = table.describe_given(view.metric for view in views)
+    charts.set_title(figure, _say(table), table.heading, given, beside=legend_width(table))
     return figure
 
 
@@ -117,7 +118,8 @@ def _draw_lines(table: Table, views: Sequence[Column]) -> Figure:
     key = [f"The best first; bars: {describe_bars(table)}"]
     if references:
         key.append(f"dotted: best reference ({', '.join(references)})")
-    charts.set_title(figure, _say(table), table.heading, "; ".join(key))
+    given = table.describe_given(view.metric for view in views)
+    charts.set_title(figure, _say(table), table.heading, given, "; ".join(key))
     return figure
 
 

@@ -116,18 +116,25 @@ class Table:
             return describe_damage(self.about)
         return self.about.metrics.get(name) or describe_metric(name)
 
-    def title_of(self, name: str) -> str:
-        """Return title and unit of a metric."""
+    def title_of(self, name: str, *, full: bool = False) -> str:
+        """Return title and unit of a metric, and if `full` what a model is given."""
         metric = self.metric(name)
-        return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+        title = metric.full_title if full else metric.title
+        return f"{title}, {metric.unit}" if metric.unit else title
 
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty: there are none."""
         return ARROWS[self.metric(name).higher_is_better]
 
-    def label(self, name: str) -> str:
-        """Return title, unit and arrow of a metric."""
-        return f"{self.title_of(name)} {self.arrow(name)}".strip()
+    def label(self, name: str, *, full: bool = False) -> str:
+        """Return title, unit and arrow of a metric, and if `full` what a model is given."""
+        return f"{self.title_of(name, full=full)} {self.arrow(name)}".strip()
+
+    def describe_given(self, names: Iterable[str]) -> str:
+        """Return what a model is given where metrics are measured; empty: nothing."""
+        metrics = {name: self.metric(name) for name in names}
+        said = [f"{one.title}: given {one.given}" for one in metrics.values() if one.given]
+        return "; ".join(dict.fromkeys(said))
 
     @cached_property
     def has_seeds(self) -> bool:
@@ -254,6 +261,14 @@ class Table:
 def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """Return the scores of one metric of one subset."""
     return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
+
+
+def training_seconds(record: RunRecord) -> float:
+    """Return how long a run trained; where one training served all parts, it counts once."""
+    found = [cost.get("training") or {} for cost in record.costs.values()]
+    if found and all(one == found[0] for one in found):
+        found = found[:1]
+    return sum(float(one.get("seconds") or 0) for one in found)
 
 
 def read_tables(results: Path | str) -> list[Table]:

@@ -73,7 +73,8 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
         alignment="left",
     )
     title = "What a training step costs, and what the encoding is good for"
-    charts.set_title(figure, title, table.heading, beside=LEGEND_WIDTH)
+    given = dict.fromkeys(other.describe_given([other.headline.metric]) for other in others)
+    charts.set_title(figure, title, table.heading, *given, beside=LEGEND_WIDTH)
     figure.draw_without_rendering()  # then it is known how large everything is
     for axis, points in zip(axes, places, strict=True):
         _write_names(axis, points)

@@ -1,9 +1,10 @@
-"""Results to commit: the runs of a results folder in three small files, whole for every seed.
+"""Results to commit: the runs of a results folder in a few small files, whole for every seed.
 
     records.json    how the runs came about: what all runs of a table share, and what they do not
     rows.csv.gz     the rows of all runs
     items.parquet   the scores of single items of all runs, a line for each cell; losses have the
                     three digits that matter to a mean, in half of the bytes
+    curves.parquet  the learning curves of all trainings, a line for each point, in as many digits
     references/     as in the results folder
 
 A report works from these as from the folders of runs, see `pe_bench.results.reading`.
@@ -17,10 +18,18 @@ from typing import Any
 import numpy as np
 
 from pe_bench.results.items import Floats, Items, write_items
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_AN_EXPORT,
+    Key,
+    LearningCurve,
+    write_curve_file,
+)
 from pe_bench.results.reading import (
     EXPORTED,
     PACKED_ROWS,
     key_of,
+    read_run_curves,
     read_run_items,
     read_run_rows,
     references_path,
@@ -32,7 +41,7 @@ from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
-BITS = 12  # of a loss: to a part in 4,000, while the losses of items differ by many per cent
+BITS = 12  # of a loss: to a part in 4,000, while losses of items and steps differ by per cents
 DROPPED = ("traceback", "pretraining", "notes", "sources")
 
 
@@ -44,16 +53,23 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         records: of the runs.
     """
     items: list[Items] = []
+    curves: dict[Key, LearningCurve] = {}
     labels: dict[str, list[str]] = {"task": [], "encoding": [], "run": []}
     for record in records:
         own = read_run_items(record)
         items += [replace(cell, values=_shorten(cell.values)) for cell in own]
         for name, value in zip(labels, key_of(record), strict=True):
             labels[name] += [value] * len(own)
+        for of_run, curve in read_run_curves(record).items():
+            curves[*key_of(record), *of_run] = _shorten_curve(curve)
     files = [folder / EXPORTED, folder / PACKED_ROWS, folder / "items.parquet"]
     rows = [row for record in records for row in read_run_rows(record)]
     write_rows(files[1], rows, CSV_COLUMNS)
     write_items(files[2], items, labels)
+    (folder / FILE).unlink(missing_ok=True)
+    if curves:
+        files.append(folder / FILE)
+        write_curve_file(files[3], curves, OF_AN_EXPORT)
     (folder / "rows.csv").unlink(missing_ok=True)  # of an export of an earlier version
     for record in records:
         path = references_path(results_of(record), record.task, record.settings_digest)
@@ -73,6 +89,13 @@ def _shorten(values: Floats) -> Floats:
     mantissa, exponent = np.frexp(values)
     short: Floats = np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
     return short
+
+
+def _shorten_curve(curve: LearningCurve) -> LearningCurve:
+    """Return a curve whose measured columns have their first `BITS` bits."""
+    measured = ("loss", "grad_norm", "tokens_per_second")
+    short = {name: _shorten(np.array(getattr(curve, name))) for name in measured}
+    return replace(curve, **{name: tuple(column.tolist()) for name, column in short.items()})
 
 
 def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:

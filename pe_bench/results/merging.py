@@ -11,11 +11,13 @@ from pe_bench.config import show_rate
 from pe_bench.errors import InputError
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.results.items import write_items
+from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.reading import (
     key_of,
     place_of,
     read_record,
     read_records,
+    read_run_curves,
     read_run_items,
     read_run_rows,
     results_of,
@@ -187,6 +189,10 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     if items:
         files.append(folder / "items.parquet")
         write_items(files[1], items)
+    curves = read_run_curves(record)
+    if curves:
+        files.append(folder / FILE)
+        write_curve_file(folder / FILE, curves, OF_A_RUN)
     write_sealed(folder / "run.json", record.to_json(), of=place_of(folder), files=files)
 
 
@@ -265,13 +271,19 @@ def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge
     known = [_trial(trial) for trial in there.get("tried", [])]
     more = [trial for trial in content.get("tried", []) if _trial(trial) not in known]
     if more or len(common) < len(rates):
+        # Only the search knows what else it keeps; its mappings go from phases to what is theirs.
+        by_phase = {
+            name: {**value, **there.get(name, {})}
+            for name, value in content.items()
+            if isinstance(value, dict)
+        }
         tried = [*there.get("tried", []), *more]
-        write_sealed(copy, {**content, "tried": tried, "lr": others | rates}, of=copy.stem)
+        write_sealed(copy, {**content, **by_phase, "tried": tried}, of=copy.stem)
 
 
-def _trial(trial: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what names a trial among those of its search."""
-    return trial["phase"], trial["lr"], trial["seed"]
+def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells a trial from others of its search: everything but its times."""
+    return {name: value for name, value in trial.items() if "seconds" not in name}
 
 
 def _show(rates: Mapping[str, float]) -> str:

@@ -11,17 +11,27 @@ class Metric:
         title: name in tables and plots.
         unit: of its values; empty: a plain number.
         higher_is_better: its direction; None: it has none.
+        given: what a model is given besides the prompt; empty: nothing.
     """
 
     title: str
     unit: str = ""
     higher_is_better: bool | None = None
+    given: str = ""
+
+    @property
+    def full_title(self) -> str:
+        """The title, and what a model is given: for where there is room to say it."""
+        return f"{self.title} given {self.given}" if self.given else self.title
+
+
+BEFORE = "the correct tokens before it"  # teacher forcing
 
 
 METRICS = {
     "exact_match": Metric("exact match", "%", higher_is_better=True),
     "accuracy": Metric("accuracy", "%", higher_is_better=True),
-    "token_accuracy": Metric("token accuracy", "%", higher_is_better=True),
+    "token_accuracy": Metric("token accuracy", "%", higher_is_better=True, given=BEFORE),
     "correct_prefix": Metric("answer before the first mistake", "%", higher_is_better=True),
     "string_match_all": Metric("string match (all)", "%", higher_is_better=True),
     "accuracy_per_byte": Metric("accuracy per byte", "%", higher_is_better=True),

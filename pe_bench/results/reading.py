@@ -12,6 +12,14 @@ from typing import Any, get_args
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_A_RUN,
+    OF_AN_EXPORT,
+    Key,
+    LearningCurve,
+    read_curve_file,
+)
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.system.files import slug, write_atomic
@@ -96,7 +104,7 @@ def read_records(results: Path) -> list[RunRecord]:
         if path.exists():
             try:
                 content = read_sealed(path, of=EXPORTED, old=True)
-                records += _exported(content, path.parent)
+                records += records_of_export(content, path.parent)
             except InputError:
                 raise
             except (DamagedError, *WRONG) as error:
@@ -149,8 +157,8 @@ def _check_columns(path: Path) -> None:
         raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
-def _exported(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
-    """Return the records of an export."""
+def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
+    """Return the records that the `EXPORTED` file of a folder holds."""
     records = []
     for table in content["tables"]:
         for run in table["runs"]:
@@ -257,4 +265,30 @@ def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[I
     for items, labels in read_labelled_items(path):
         key = (labels["task"], labels["encoding"], labels["run"])
         found.setdefault(key, []).append(items)
+    return found
+
+
+def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
+    """Return the learning curves of a run, keys as in `OF_A_RUN`; none where it has kept none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    assert record.folder is not None
+    path = record.folder / FILE
+    if not path.exists():
+        return {}
+    if not record.exported:
+        return read_curve_file(path, OF_A_RUN)
+    return _curves_by_run(path, path.stat().st_mtime_ns).get(key_of(record), {})
+
+
+@lru_cache(maxsize=8)
+def _curves_by_run(
+    path: Path, changed: int
+) -> dict[tuple[str, str, str], dict[Key, LearningCurve]]:
+    """Return the learning curves of an export by run; `changed` is as in `_items_by_run`."""
+    found: dict[tuple[str, str, str], dict[Key, LearningCurve]] = {}
+    for (task, encoding, run, *of_run), curve in read_curve_file(path, OF_AN_EXPORT).items():
+        found.setdefault((task, encoding, run), {})[tuple(of_run)] = curve
     return found

@@ -36,6 +36,9 @@ class RunRecord:
         settings_digest: eight characters that stand for `settings`; tables never mix two of them.
         tuning: the chosen learning rates and what they were chosen from, of the "task" and of the
             "start"; None: they are the preset's.
+        models: what decides the weights of its models, a digest by the subset that a model is for,
+            "" where it serves all; two searches may lead to the same models.
+        reused: name of the run of another search that has measured the numbers, if one has.
         headline: the number by which a table is sorted.
         views: columns, panels and maps of the report.
         metrics: the task's own metrics, beside those that are known.
@@ -79,6 +82,8 @@ class RunRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Any] = field(default_factory=dict)
     tuning: Mapping[str, Any] | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+    reused: str | None = None
     headline: Headline | None = None
     views: tuple[View, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)

@@ -2,13 +2,15 @@
 
 One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
 
-    subsets/<name>.csv   rows of each subset, with its items in .parquet; written when it is done,
+    subsets/<name>.csv   rows of each subset, with its items in .parquet and its learning curves in
+                         .curves.parquet; written when it is done,
     subsets/<name>.json  and this last: its cost, and checksums that say that these are whole
     journal/<name>.jsonl what an unfinished subset has so far, item by item (predictions stay here)
     rows.csv             all rows of the run
     items.parquet        the scores of single items that the rows are made of, a line for each cell
+    curves.parquet       the learning curves of its trainings, a line for each point
     run.json             how they came about; written last: its status "done" means done, its
-                         checksums that rows and items are whole (`pe_bench.system.sealed`)
+                         checksums that these files are whole (`pe_bench.system.sealed`)
 """
 
 import math

@@ -62,7 +62,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None
     if options.tune and config.steps:
-        tuning = replace(options.tune, lr=default_rates(config.lr))
+        tuning = replace(options.tune, lr=default_rates(config.lr), values=False)
     return replace(
         task,
         train=config,

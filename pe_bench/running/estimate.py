@@ -4,14 +4,17 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pe_bench.results.reading import WRONG
+from pe_bench.results.identity import without_defaults
+from pe_bench.results.reading import EXPORTED, WRONG, key_of, records_of_export
 from pe_bench.results.record import RunRecord
 from pe_bench.running.run import Run
+from pe_bench.running.search import TRAININGS
 from pe_bench.system import environment
 
 
@@ -95,8 +98,7 @@ class Estimates:
         if resolved.tuning:
             search = (run.encoding.label, resolved.digest())
             if search not in self._counted and not run.phases.choices(resolved):
-                trials = len(resolved.tuning.lr) * len(resolved.tuning.seeds)
-                seconds += trials * rows * fmean(cost.training for cost in costs)
+                seconds += TRAININGS * rows * fmean(cost.training for cost in costs)
             self._counted.add(search)
         return seconds
 
@@ -113,15 +115,18 @@ class Estimates:
         return {encoding: math.exp(fmean(found)) for encoding, found in ratios.items()}
 
 
-def find_records(results: Path) -> list[RunRecord]:
-    """Return the records in a results folder that can be read; their other files play no part."""
-    found = []
-    for path in sorted((results / "runs").glob("*/*/*/run.json")):
-        try:
-            found.append(RunRecord.from_json(json.loads(path.read_bytes())))
-        except (OSError, *WRONG):
-            continue
-    return found
+def find_records(*folders: Path) -> list[RunRecord]:
+    """Return the records in results folders and exports that can be read; no other file is."""
+    found: list[RunRecord] = []
+    for folder in folders:
+        for path in sorted((folder / "runs").glob("*/*/*/run.json")):
+            with suppress(OSError, *WRONG):
+                content = json.loads(path.read_bytes())
+                found.append(RunRecord.from_json(content, path.parent))
+        with suppress(OSError, *WRONG):
+            content = json.loads((folder / EXPORTED).read_bytes())
+            found += records_of_export(content, folder)
+    return list({key_of(record): record for record in found}.values())  # a run once
 
 
 def _cost_of(record: RunRecord) -> Cost | None:
@@ -145,7 +150,7 @@ def _key(settings: Mapping[str, Any], data: Mapping[str, Any]) -> Hashable:
         settings["protocol"],
         settings.get("from", {}).get("encoding"),
         data.get("label"),
-        json.dumps(settings["model"], sort_keys=True, default=str),
+        json.dumps(without_defaults(settings)["model"], sort_keys=True, default=str),
     )
 
 

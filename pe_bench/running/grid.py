@@ -95,6 +95,28 @@ class How:
 ONE_BY_ONE = How()
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A grid whose plan has been shown.
+
+    Attributes:
+        executor: for its cells.
+        cells: of this command's share.
+        overview: of these.
+        outcomes: tasks and subsets that cannot be run.
+    """
+
+    executor: Executor
+    cells: Sequence[PlannedRun]
+    overview: Overview
+    outcomes: Sequence[Outcome]
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of all cells whose time earlier runs tell."""
+        return self.overview.seconds(self.executor.lanes)
+
+
 def run_grid(
     options: RunOptions,
     encodings: Sequence[str],
@@ -104,6 +126,7 @@ def run_grid(
     results: Path = Path("results"),
     device: str = "cpu",
     how: How = ONE_BY_ONE,
+    like: Sequence[Path] = (),
 ) -> list[Outcome]:
     """Run every encoding on every task under every seed; failures are recorded.
 
@@ -114,6 +137,7 @@ def run_grid(
         results: folder to write to.
         device: "cpu" or "cuda".
         how: the cells are worked through.
+        like: more folders with runs that tell how long others take, `results` is one.
 
     Returns:
         One outcome per run, and one per task or subset whose data are missing; none of a dry run.
@@ -121,6 +145,39 @@ def run_grid(
     Raises:
         InputErrors: bad input, before anything is trained.
         SavingError: a result could not be written.
+    """
+    grid = prepare_grid(
+        options, encodings, tasks, seeds, results=results, device=device, how=how, like=like
+    )
+    if how.dry_run:
+        return []
+    found: dict[str, Outcome] = {}
+    for cell in grid.overview.skipped:
+        assert cell.skip is not None
+        found[cell.run.title] = cell.run.skip(cell.skip, complain=cell.named)
+    alone = Serial(threads_of_run("", device, alone=True))
+    found |= _work(grid.overview, grid.executor, alone)
+    return [*grid.outcomes, *(found[cell.run.title] for cell in grid.cells)]
+
+
+def prepare_grid(
+    options: RunOptions,
+    encodings: Sequence[str],
+    tasks: Sequence[str],
+    seeds: Sequence[int] = (0,),
+    *,
+    results: Path = Path("results"),
+    device: str = "cpu",
+    how: How = ONE_BY_ONE,
+    like: Sequence[Path] = (),
+) -> Prepared:
+    """Show what there is to do; a dry run shows every cell.
+
+    Args:
+        options, encodings, tasks, seeds, results, device, how, like: as in `run_grid`.
+
+    Raises:
+        InputErrors: bad input.
     """
     executor = _executor(how, options, device)
     plan = make_plan(
@@ -136,7 +193,7 @@ def run_grid(
     cells = how.shard.of(plan.runs) if how.shard else plan.runs
     if how.together == "fsdp":
         _check_shards([cell for cell in cells if cell.skip is None])
-    overview = Overview.of(cells, Estimates(find_records(results), device))
+    overview = Overview.of(cells, Estimates(find_records(results, *like), device))
     lines = overview.lines(executor.lanes)
     if how.dry_run:
         lines = overview.cells() + lines
@@ -145,15 +202,7 @@ def run_grid(
     if overview.unknown and options.preset != "quick":
         with contextlib.suppress(*CRASHES):  # the cells themselves say what is wrong
             info(describe_training(overview.unknown))
-    if how.dry_run:
-        return []
-    found: dict[str, Outcome] = {}
-    for cell in overview.skipped:
-        assert cell.skip is not None
-        found[cell.run.title] = cell.run.skip(cell.skip, complain=cell.named)
-    alone = Serial(threads_of_run("", device, alone=True))
-    found |= _work(overview, executor, alone)
-    return [*plan.outcomes, *(found[cell.run.title] for cell in cells)]
+    return Prepared(executor, cells, overview, plan.outcomes)
 
 
 def _executor(how: How, options: RunOptions, device: str) -> Executor:

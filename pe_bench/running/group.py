@@ -116,6 +116,7 @@ class Phase:
         subset: that it is for; None: it serves all.
         seed: of weights and batches.
         lr: learning rate.
+        value: of the encoding's tunable option, None for its default.
         folder: of its checkpoints.
         resumes: whether it goes on from a checkpoint there.
     """
@@ -124,6 +125,7 @@ class Phase:
     subset: str | None
     seed: int
     lr: float
+    value: str | None
     folder: Path
     resumes: bool = False
 

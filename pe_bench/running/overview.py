@@ -85,12 +85,20 @@ class Overview:
             lines.append(f"to do    {title} ({', '.join(notes)})")
         return lines + [f"skipped  {cell.run.title}" for cell in self.skipped]
 
-    def _time(self, lanes: int | None) -> str:
+    def seconds(self, lanes: int | None) -> float:
+        """Return the seconds that cells may take of which earlier runs tell the time.
+
+        Args:
+            lanes: number of cells that run at once; None: unknown, they count as one by one.
+        """
         known = [seconds for seconds in self.estimates.values() if seconds is not None]
-        unknown = len(self.estimates) - len(known)
-        if not known:
+        return max([0.0, *known, sum(known) / (lanes or 1)])
+
+    def _time(self, lanes: int | None) -> str:
+        unknown = sum(seconds is None for seconds in self.estimates.values())
+        if unknown == len(self.estimates):
             return "unknown, as no run of such a task has finished here yet"
-        words = f"about {show_duration(max(max(known), sum(known) / (lanes or 1)))}"
+        words = f"about {show_duration(self.seconds(lanes))}"
         if lanes is None:
             words += " one after the other"
         elif lanes > 1:

@@ -2,10 +2,9 @@
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from torch import Tensor
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.registry import plugins
+from pe_bench.registry.options import split_spec, with_option
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.running.adaptation import take_over
@@ -22,7 +23,7 @@ from pe_bench.running.failures import FirstStepFailure, SharedFailure
 from pe_bench.running.group import ALONE, Group, Phase, Team
 from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.resolve import ResolvedTask
-from pe_bench.running.search import RateSearch, Trial
+from pe_bench.running.search import Candidate, Search, Trial, Watch
 from pe_bench.running.trained import Trained
 from pe_bench.system.files import locked, saving, slug
 from pe_bench.task import Batch
@@ -53,7 +54,8 @@ class Phases:
         seed: int,
         *,
         folder: Path | None = None,
-        lr: float | None = None,
+        choice: Candidate | None = None,
+        watch: Watch | None = None,
     ) -> tuple[Decoder, Trained]:
         """Return the model after a phase: trained now, or read from where an earlier call left it.
 
@@ -62,7 +64,8 @@ class Phases:
             subset: the one that the phase is for; None: it serves all of them.
             seed: of weights and batches.
             folder: for the model; None: that of `checkpoint`.
-            lr: learning rate; None: the chosen one.
+            choice: what to train with; None: what the search has chosen.
+            watch: ends a trial early.
 
         Raises:
             SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
@@ -79,20 +82,22 @@ class Phases:
         def start() -> Mapping[str, Tensor]:
             return self._start(task, subset, seed, model)
 
-        if lr is None:
-            lr = self.rate(task, subset)
+        choice = choice or self.choose(task, subset)
         title = f"{self.encoding.label} · {subset or task.label} · train"
         try:
-            model = task.make_model(self.encoding, seed)
+            model = task.make_model(self.built(choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
-        folder = folder or self.checkpoint(task, subset, seed, lr)
-        identity = self.identity(task, subset, seed, lr)
+        folder = folder or self.checkpoint(task, subset, seed, choice)
+        identity = self.identity(task, subset, seed, choice)
+        if watch:
+            watch.model = model
 
         def gather(resumes: bool) -> AbstractContextManager[Group]:
             if self.team is None:
                 return nullcontext(ALONE)
-            return self.team.gather(Phase(identity, subset, seed, lr, folder, resumes))
+            phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
+            return self.team.gather(phase)
 
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +106,7 @@ class Phases:
                 trained = train(
                     model,
                     batch,
-                    replace(task.train, lr=lr),
+                    replace(task.train, lr=choice.lr),
                     folder=folder,
                     of=identity,
                     title=title,
@@ -111,6 +116,7 @@ class Phases:
                     start=start if task.start and not self.is_loaded else None,
                     gather=gather,
                     loaded=self.is_loaded,
+                    stop=watch if self.team is None else None,
                 )
             except (SavingError, SharedFailure):
                 raise
@@ -135,16 +141,17 @@ class Phases:
         """
         from pe_bench.running.training import follow
 
-        subset, seed, lr = phase.subset, phase.seed, phase.lr
+        subset, seed = phase.subset, phase.seed
+        choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
 
         def batch(step: int) -> Batch:
             return task.batches.batch(subset, seed, task.first_step + step)
 
         follow(
-            task.make_model(phases.encoding, seed),
+            task.make_model(phases.built(choice), seed),
             batch,
-            replace(task.train, lr=lr),
+            replace(task.train, lr=choice.lr),
             folder=phase.folder,
             of=phase.identity,
             seed=seed,
@@ -164,7 +171,8 @@ class Phases:
         place: ResolvedTask | None = task
         while place is not None:
             for phases in (self, self.before):
-                identity = phases.identity(place, phase.subset, phase.seed, phase.lr)
+                choice = Candidate(phase.lr, phase.value)
+                identity = phases.identity(place, phase.subset, phase.seed, choice)
                 if identity == phase.identity:
                     return phases, place
             place = place.start
@@ -195,87 +203,137 @@ class Phases:
         return take_over(model, before.state_dict(), self.encoding)
 
     def checkpoint(
-        self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
+        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> Path:
         """Return the folder of a phase's model, for this run and later ones."""
         folder = task.task.context.cache / "checkpoints"
-        return folder / self.identity(task, subset, seed, lr)
+        return folder / self.identity(task, subset, seed, choice)
 
     def identity(
-        self, task: ResolvedTask, subset: str | None, seed: int, lr: float | None = None
+        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> str:
         """Return a digest of all that decides the weights after a phase, and its subset if any.
 
-        A learning rate decides them, however it was chosen: another search finds them trained.
-        Those of a phase that starts from another one depend on the search for that one's rate too.
+        A choice decides them, however it was made: another search finds them trained. Those of a
+        phase that starts from another one depend on the search for that one's choice too.
         """
         settings = dict(task.settings)
+        values: tuple[str, ...] = ()
         if task.tuning:
-            lr = self.rate(task, subset) if lr is None else lr
-            settings["train"] = {**settings["train"], "lr": lr}
+            choice = choice or self.choose(task, subset)
+            settings["train"] = {**settings["train"], "lr": choice.lr}
+            if choice.value is not None:
+                values = (choice.value,)
             if task.start is None:
                 del settings["tune"]
-        digest = digest_settings(settings, self.encoding.label, self.encoding.version, seed)
+        encoding = self.encoding
+        digest = digest_settings(settings, encoding.label, encoding.version, seed, *values)
         return digest if subset is None else f"{digest}/{slug(subset)}"
 
-    def rate(self, task: ResolvedTask, subset: str | None) -> float:
-        """Return the learning rate of a phase: the task's, or the best of those that are tried.
+    def built(self, choice: Candidate) -> Plugin:
+        """Return the encoding with the chosen value of its tunable option."""
+        if choice.value is None:
+            return self.encoding
+        option = self.encoding.cls.tunable.option
+        return plugins.load("encoding", with_option(self.encoding.given, option, choice.value))
 
-        The best has the smallest mean loss on held-out batches, over the tuning seeds. A rate under
-        which a model diverges is out. Losses are kept, so that a later call goes on from there.
+    def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
+        """Return what a phase is trained with: the task's rate, or what the search chooses.
+
+        Trials are kept, so that a later call goes on from there.
 
         Raises:
-            SharedFailure: no rate is left for a phase that serves all subsets, or it failed.
+            SharedFailure: no candidate is left for a phase that serves all subsets, or it failed.
             FirstStepFailure: the phase of one subset failed before its first step.
-            FloatingPointError: no rate is left for the phase of one subset.
+            FloatingPointError: no candidate is left for the phase of one subset.
         """
         if task.tuning is None:
-            return task.train.lr
+            return Candidate(task.train.lr)
         search = self._search(task)
         lock = task.task.context.cache / "tuning" / f"{search.path.stem}-{slug(subset or '')}.lock"
         with saving(lock.parent):
             lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, search.title(subset)):
-            best = search.chosen(subset)
-            if best is None:
-                best = self._choose(search, subset)
-        return best
+            return search.chosen(subset) or self._choose(search, subset)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
-        """Return the chosen learning rates of a task and what was tried, None without tuning."""
+        """Return what was tried and chosen for a task, None without tuning."""
         content = self._search(task).read() if task.tuning else {}
         return content or None
 
-    def _search(self, task: ResolvedTask) -> RateSearch:
+    def _search(self, task: ResolvedTask) -> Search:
         identity = task.digest(self.encoding.label, self.encoding.version)
         path = tuning_path(self.results, task.label, self.encoding.label, identity)
-        return RateSearch(task, self.encoding, path)
+        return Search(task, self.encoding, path)
 
-    def _choose(self, search: RateSearch, subset: str | None) -> float:
+    def _choose(self, search: Search, subset: str | None) -> Candidate:
+        before = Candidate(0.0)  # of the phase that the task starts from: its value stays
+        if search.task.start is not None:
+            before = self.before.choose(search.task.start, None)
+        values = self._values(search.task)
+
+        def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
+            return self._try(search.task, subset, candidate, seed, best)
+
         try:
-            best = search.choose(subset, partial(self._try, search.task, subset))
+            best = search.choose(subset, values, attempt, default=before.value)
         except FloatingPointError as error:
             if subset is None:
                 raise SharedFailure from error
             raise
-        for lr, seed in search.trials():
-            if subset is not None or lr != best:  # what starts from this phase needs the best
-                folder = self.checkpoint(search.task, subset, seed, lr)
+        for candidate, seed in search.tried(subset):
+            if subset is not None or candidate != best:  # what starts from it needs the best
+                folder = self.checkpoint(search.task, subset, seed, candidate)
                 shutil.rmtree(folder, ignore_errors=True)
         return best
 
-    def _try(self, task: ResolvedTask, subset: str | None, lr: float, seed: int) -> Trial:
-        """Train under a learning rate and measure the model's loss on held-out batches."""
+    def _values(self, task: ResolvedTask) -> Sequence[str]:
+        """Return the values to try for the encoding's tunable option.
+
+        None where the user gives the option, or where a model goes on from another one.
+        """
+        encoding = self.encoding
+        assert task.tuning is not None
+        if isinstance(encoding, Adapted | Pretrained) or task.start or not task.tuning.values:
+            return ()
+        tunable = encoding.cls.tunable
+        given = split_spec(encoding.given)[1]
+        return () if tunable is None or tunable.option in given else tunable.values
+
+    def _try(
+        self,
+        task: ResolvedTask,
+        subset: str | None,
+        candidate: Candidate,
+        seed: int,
+        best: float | None,
+    ) -> Trial:
+        """Train a candidate and measure the model's loss on held-out batches."""
+
+        def held_out() -> float:
+            assert watch.model is not None
+            loss = self._held_out_loss(watch.model, task, subset)
+            watch.model.train()
+            return loss
+
+        watch = Watch(task.train.steps, held_out, best)
         try:
-            model, trained = self.trained(task, subset, seed, lr=lr)
+            model, trained = self.trained(task, subset, seed, choice=candidate, watch=watch)
         except (FloatingPointError, SharedFailure) as error:
             if isinstance(error, SharedFailure) and not isinstance(
                 error.__cause__, FloatingPointError
             ):
                 raise
-            return Trial(loss=None)
+            return Trial(loss=None, stopped="diverged")
         loss = self._held_out_loss(model, task, subset)
-        return Trial(loss if math.isfinite(loss) else None, trained.loss, trained.seconds)
+        return Trial(
+            loss if math.isfinite(loss) else None,
+            trained.loss,
+            trained.seconds,
+            trained.steps,
+            watch.halfway,
+            watch.reason,
+        )
 
     @torch.inference_mode()
     def _held_out_loss(self, model: Decoder, task: ResolvedTask, subset: str | None) -> float:

@@ -161,8 +161,8 @@ def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
     tune = settings.get("tune")
     if not tune:
         return None
-    rates = () if settings["train"]["lr"] != preset.train.lr else tuple(tune["lr"])
-    return Tuning(rates, tuple(tune["seeds"]), tune["batches"])
+    rates = () if settings["train"]["lr"] != preset.train.lr else tune["lr"]
+    return Tuning.from_settings({**tune, "lr": rates})
 
 
 def _make_cache(folder: Path) -> Path:

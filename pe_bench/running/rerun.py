@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,11 +17,12 @@ from pe_bench.running.rebuild import Places, rebuild
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.run import Outcome, Run
 from pe_bench.system import environment
+from pe_bench.system.commit import ROUNDING, show_commit
 from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
 PLACE = ("subset", "metric", "length", "second_axis")
-FLOATING = ("clock",)  # in the environment
+NOT_LISTED = ("clock", "git.")  # of the environment: never the same; a sentence of its own
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,14 @@ class Repetition:
         rows: number of rows that were recorded.
         numbers: those that differ, the largest difference first.
         conditions: what differs in settings and environment: name, before and now.
+        commits: what two commits mean for the numbers; empty: record and code are of one.
     """
 
     outcome: Outcome
     rows: int
     numbers: list[Number]
     conditions: list[tuple[str, str, str]]
+    commits: str
 
 
 def repeat(
@@ -84,12 +88,32 @@ def repeat(
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
     info(f"{run.title}: again, in {scratch}")
     outcome = run.execute()
-    conditions = _changed_conditions(record, task, encoding, device)
+    now = environment.describe(device)
+    conditions = _changed_conditions(record, task, encoding, now)
+    versions = {"encoding_version", *_versions(record.settings)}
+    same = not any(name in versions for name, _, _ in conditions)
+    commits = describe_commits(record.environment, now, same)
     if outcome.status != "done" or outcome.folder is None:
-        return Repetition(outcome, 0, [], conditions)
+        return Repetition(outcome, 0, [], conditions, commits)
     again = read_record(outcome.folder)
     rows, numbers = _changed_numbers(record, again)
-    return Repetition(outcome, rows, numbers, conditions)
+    return Repetition(outcome, rows, numbers, conditions, commits)
+
+
+def describe_commits(before: Mapping[str, Any], now: Mapping[str, Any], same: bool) -> str:
+    """Return a sentence on the commits of a record and of the code now; empty: there is one only.
+
+    Args:
+        before, now: environments, as records have them.
+        same: whether versions of encoding, task, decoder and training are the same.
+    """
+    old, new = (show_commit(one) or "an unknown one" for one in (before, now))
+    if old == new:
+        return ""
+    commits = f"measured at commit {old}, this code is at commit {new}: "
+    if same:
+        return f"{commits}their versions are the same, so numbers are {ROUNDING}"
+    return f"{commits}their versions differ, so numbers may differ"
 
 
 def _check_repeatable(record: RunRecord) -> None:
@@ -134,15 +158,21 @@ def _place(row: Mapping[str, str]) -> str:
 
 
 def _changed_conditions(
-    record: RunRecord, task: ResolvedTask, encoding: Plugin, device: str
+    record: RunRecord, task: ResolvedTask, encoding: Plugin, now: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
     """Return what differs between a record and now, of all that may change numbers."""
     old = flatten_settings({**record.environment, "encoding_version": record.encoding_version})
-    new = flatten_settings({**environment.describe(device), "encoding_version": encoding.version})
-    old |= {n: v for n, v in flatten_settings(record.settings).items() if "versions." in n}
+    new = flatten_settings({**now, "encoding_version": encoding.version})
+    old |= _versions(record.settings)
     new |= flatten_settings(task.settings)
     return [
         (name, str(old[name]), str(new[name]))
         for name in old
-        if name in new and old[name] != new[name] and name not in FLOATING
+        if name in new and old[name] != new[name] and not name.startswith(NOT_LISTED)
     ]
+
+
+def _versions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions of code among settings."""
+    flat = flatten_settings(settings)
+    return {name: version for name, version in flat.items() if "versions." in name}

@@ -147,7 +147,7 @@ def resolve(
     }
     tuning = _tuning(options, task.train, asked)
     if tuning:
-        settings["tune"] = asdict(tuning)
+        settings["tune"] = tuning.settings
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
 
 
@@ -218,11 +218,12 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
     """
     if options.tune is None or not config.steps:
         return None
-    if asked and options.tune.lr:
-        return options.tune
+    tune = replace(options.tune, values=options.tune.values and options.origin is None)
+    if asked and tune.lr:
+        return tune
     if not config.lr:
         raise InputError("a learning rate of 0 has no third and no three times: give --tune.lr")
-    return replace(options.tune, lr=default_rates(config.lr))
+    return replace(tune, lr=default_rates(config.lr))
 
 
 def _untrained(overrides: Mapping[str, Any]) -> list[str]:

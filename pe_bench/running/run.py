@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import average_draws
-from pe_bench.results.record import Status
+from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.schema import Measurement
 from pe_bench.running.conditions import code_of
 from pe_bench.running.failures import Failures, FirstStepFailure, SharedFailure
@@ -23,12 +23,25 @@ from pe_bench.running.group import Team
 from pe_bench.running.keeping import is_kept, keep, place_of
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.reuse import find_same, identify_models
 from pe_bench.running.run_folder import RunFolder
-from pe_bench.running.run_record import as_text, describe_costs, find_pretraining, make_record
+from pe_bench.running.run_record import (
+    as_text,
+    describe_costs,
+    find_curves,
+    find_pretraining,
+    make_record,
+)
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
 from pe_bench.task import Evaluation
+
+MEASURED = (
+    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
+    *("parameters", "encoding_parameters", "pretraining", "costs"),
+)
+"""What a record says of the process that has measured a run."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +185,28 @@ class Run:
     def _execute(self, begun: Callable[[], None]) -> Outcome:
         begun()
         environment.reset_peak_memory(self.device)
+        same = find_same(self.files.siblings(), self.resolved, self.phases, self.seed)
+        if same is not None:
+            return self._reuse(same)
         failures = Failures(self.title)
         costs = self._measure_all(failures)
         found = self._summarize(tuple(costs), failures)
         if failures.errors:
             return self._failed(failures, found, **self._describe(costs))
         return self._done(costs, found)
+
+    def _reuse(self, same: RunRecord) -> Outcome:
+        """Record the numbers of a run with the same models, which another search has led to."""
+        info(f"{self.title}: has the models of {same.name}, whose numbers are taken over")
+        self._keep_models()
+        self.files.remove_work()
+        own = make_record(
+            "done", self.resolved, self.phases, self.seed, self.files.next_order(),
+            models=identify_models(self.resolved, self.phases, self.seed),
+        )  # fmt: skip
+        measured = {name: getattr(same, name) for name in MEASURED}
+        self.files.take_over(replace(own, reused=same.reused or same.name, **measured), same)
+        return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
         """Record that the task cannot be run with the encoding.
@@ -240,6 +269,7 @@ class Run:
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             pretraining=find_pretraining(self.resolved, self.phases, self.seed),
+            models=identify_models(self.resolved, self.phases, self.seed),
             **self._describe(costs),
         )
         return Outcome(self.title, "done", (), self.folder)
@@ -261,7 +291,8 @@ class Run:
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         place = place_of(self.folder, subset)
-        keep(model, place, self.encoding, self.resolved.task.vocabulary)
+        encoding = self.phases.built(self.phases.choose(self.resolved, subset))
+        keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)
@@ -289,7 +320,7 @@ class Run:
             with torch.inference_mode(), autocast:
                 evaluations.append(task.evaluate(model, subset, self.seed, journal))
         cost = {
-            "training": asdict(trained),
+            "training": trained.cost(),
             "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
             "peak_memory_bytes": environment.peak_memory(self.device),
             "notes": evaluations[0].notes,
@@ -300,7 +331,8 @@ class Run:
             [evaluation.rows for evaluation in evaluations],
             [evaluation.items for evaluation in evaluations],
         )
-        self.files.write_subset(subset, averaged, items, cost)
+        curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
+        self.files.write_subset(subset, averaged, items, cost, curves)
         return cost
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:

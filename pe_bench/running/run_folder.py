@@ -1,4 +1,4 @@
-"""The files of one run: what each subset has, all rows and items, and the record of the run."""
+"""The files of one run: those of each subset, all rows, items and curves, and the record."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,24 @@ from typing import Any
 
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
-from pe_bench.results.reading import place_of, read_measurements, read_record, write_rows
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_A_RUN,
+    Key,
+    LearningCurve,
+    read_curve_file,
+    write_curve_file,
+)
+from pe_bench.results.reading import (
+    place_of,
+    read_measurements,
+    read_record,
+    read_run_rows,
+    write_rows,
+)
 from pe_bench.results.record import RunRecord
 from pe_bench.results.schema import CSV_COLUMNS, Measurement
-from pe_bench.system.files import saving, slug
+from pe_bench.system.files import saving, slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
 from pe_bench.task import Evaluation
 
@@ -59,11 +73,15 @@ class RunFolder:
         rows: Sequence[Measurement],
         items: Sequence[Items],
         cost: Mapping[str, Any],
+        curves: Mapping[Key, LearningCurve],
     ) -> None:
         """Write what a subset has; its cost, written last, seals the other files."""
         files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
         self._write_rows(files[0], rows)
         write_items(files[1], items)
+        if curves:
+            files.append(self._file(subset, ".curves.parquet"))
+            write_curve_file(files[2], curves, OF_A_RUN)
         write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
 
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
@@ -79,6 +97,13 @@ class RunFolder:
             rows += read_measurements(self._file(subset, ".csv"))
             items += read_items(self._file(subset, ".parquet"))
         return Evaluation(rows, items=items)
+
+    def read_curves(self, subsets: Sequence[str]) -> dict[Key, LearningCurve]:
+        """Return the learning curves of subsets that are measured."""
+        curves: dict[Key, LearningCurve] = {}
+        for subset in subsets:  # those of a training that serves several are the same
+            curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
+        return curves
 
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Tell whether the run is finished and whole, with all of these subsets."""
@@ -105,26 +130,42 @@ class RunFolder:
 
     def next_order(self) -> int:
         """Return a place in the order of records after all runs of this encoding and task."""
-        return 1 + max((other.order for other in self._siblings()), default=0)
+        return 1 + max((other.order for other in self.siblings()), default=0)
 
     def come_last(self) -> None:
         """Make the finished run the one that reports show, where its code was edited meanwhile."""
         own = read_record(self.path)
-        for other in self._siblings():
+        for other in self.siblings():
             edited = other.encoding_version != own.encoding_version
             if edited and other.settings_digest == own.settings_digest and other.age > own.age:
                 self._write_record(replace(own, order=self.next_order()))
                 return
 
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
-        """Write the rows and items that were found, and right after them how they came about."""
+        """Write the rows and items that were found, and right after them how they came about.
+
+        The learning curves of the subsets in the record come along.
+        """
         if found:
             write_items(self.path / "items.parquet", found.items)
             self._write_rows(self.path / "rows.csv", found.rows)
+            curves = self.read_curves(record.subsets)
+            if curves:
+                write_curve_file(self.path / FILE, curves, OF_A_RUN)
+        self._write_record(record)
+
+    def take_over(self, record: RunRecord, other: RunRecord) -> None:
+        """Write the rows, items and curves of another run as those of this one, and its record."""
+        rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
+        write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)
+        for name in ("items.parquet", FILE):
+            assert other.folder is not None
+            if (other.folder / name).exists():
+                write_atomic(self.path / name, (other.folder / name).read_bytes())
         self._write_record(record)
 
     def _write_record(self, record: RunRecord) -> None:
-        files = [self.path / name for name in ("rows.csv", "items.parquet")]
+        files = [self.path / name for name in ("rows.csv", "items.parquet", FILE)]
         write_sealed(
             self.path / "run.json",
             record.to_json(),
@@ -147,6 +188,6 @@ class RunFolder:
         """Return the name under which the files of a subset are sealed."""
         return f"{place_of(self.path)}/{subset}"
 
-    def _siblings(self) -> list[RunRecord]:
+    def siblings(self) -> list[RunRecord]:
         """Return the records of all runs of this encoding and task, this one among them."""
         return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]

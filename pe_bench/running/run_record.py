@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.running.describe import describe_encoding, describe_task
 from pe_bench.running.origin import Adapted, Pretrained
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.sources import find_sources
-from pe_bench.running.trained import read_trained
+from pe_bench.running.trained import Trained, read_trained
 from pe_bench.system import environment
 
 
@@ -105,15 +106,42 @@ def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool)
 
 def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
     """Return the cost of the phase that the task starts from."""
+    trained = _find_start(resolved, phases, None, seed)
+    return trained.cost() if trained else None
+
+
+def find_curves(
+    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: Trained
+) -> dict[Key, LearningCurve]:
+    """Return the learning curves behind a model, keys as in `OF_A_RUN`.
+
+    Args:
+        resolved: the task.
+        phases: the training of the encoding.
+        subset: the one that the model was trained for; None: it serves all.
+        seed: of the run.
+        trained: end of the model's last phase, "task"; the one that it starts from is "start".
+    """
+    before = subset if isinstance(phases.encoding, Adapted) else None  # as `Phases` starts
+    start = _find_start(resolved, phases, before, seed)
+    curves: dict[Key, LearningCurve] = {}
+    if start and start.curve:
+        curves["start", before or ""] = start.curve
+    if trained.curve:
+        curves["task", subset or ""] = trained.curve
+    return curves
+
+
+def _find_start(
+    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
+) -> Trained | None:
+    """Return the end of the phase that a task, or a subset of it, starts from."""
     start = resolved.start
-    if start is None:
-        return None
-    if phases.is_loaded:
+    if start is None or phases.is_loaded:
         return None
     phases = phases.before
-    identity = phases.identity(start, None, seed)
-    trained = read_trained(phases.checkpoint(start, None, seed), identity)
-    return asdict(trained) if trained else None
+    identity = phases.identity(start, subset, seed)
+    return read_trained(phases.checkpoint(start, subset, seed), identity)
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:

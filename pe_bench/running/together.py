@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -74,6 +74,14 @@ class _Place(LightningEnvironment):
         return 0
 
 
+def gathered(tensor: Tensor) -> Tensor:
+    """Return a tensor as a whole on its device, from the shares of all processes if it has such.
+
+    All processes of the group have to call it.
+    """
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def whole(tree: dict[str, Any], group: Group) -> dict[str, Any]:
     """Return a tree with whole tensors on the CPU where it has shares, in the first process.
 
@@ -82,13 +90,13 @@ def whole(tree: dict[str, Any], group: Group) -> dict[str, Any]:
     if not group.shards:
         return tree
 
-    def gathered(leaf: Any) -> Any:
+    def gather(leaf: Any) -> Any:
         if not isinstance(leaf, DTensor):
             return leaf
         tensor = leaf.full_tensor()
         return tensor.cpu() if group.rank == 0 else None
 
-    result: dict[str, Any] = tree_map(gathered, tree)
+    result: dict[str, Any] = tree_map(gather, tree)
     return result
 
 

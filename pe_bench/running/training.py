@@ -54,6 +54,7 @@ def train(
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     gather: Callable[[bool], AbstractContextManager[Group]] = _alone,
     loaded: bool = False,
+    stop: Callable[[int, float], bool] | None = None,
 ) -> Trained:
     """Train a model in place, or load what an earlier call has trained.
 
@@ -72,6 +73,8 @@ def train(
             `follow`.
         loaded: a later call gives the same model again, with weights of somebody's: those that are
             not trained are in no file.
+        stop: called now and then with the number of steps that are done and the mean loss of the
+            last ones; True ends the training, whose model is then in no file.
 
     Raises:
         FloatingPointError: the loss is not finite any more.
@@ -85,7 +88,7 @@ def train(
         model.load_state_dict(kept["weights"], strict=not partly)
         if partly:
             methods.finish(model, config)
-        return Trained(**kept["trained"])
+        return Trained.from_json(kept["trained"])
     _set_pickles_aside(folder)
     if start:
         model.load_state_dict(start())
@@ -100,11 +103,14 @@ def train(
         info(f"{title}: goes on from step {begun['global_step']} of {config.steps}")
     with gather(bool(begun)) as group:
         saved = _Saved(resume, of, begun, partly)
-        trained = _fit(model, batch, config, saved, title, seed, device, precision, group)
+        trained = _fit(model, batch, config, saved, title, seed, device, precision, group, stop)
+    if trained.steps < config.steps:
+        resume.unlink(missing_ok=True)
+        return trained
     if not partly:
         methods.finish(model, config)
     weights = methods.saved_part(model.state_dict(), model, partly)
-    write_checkpoint(final, {"weights": weights, "trained": vars(trained)}, of=of)
+    write_checkpoint(final, {"weights": weights, "trained": trained.to_json()}, of=of)
     if partly:
         methods.finish(model, config)
     if loaded:  # Lightning's objects refer to each other, and to a model that may be large
@@ -203,11 +209,13 @@ def _fit(
     device: str,
     precision: str,
     group: Group,
+    stop: Callable[[int, float], bool] | None = None,
 ) -> Trained:
     """Train a model in place; under "fsdp" only the first process has its weights then."""
     if not saved.content:
         group.spread(model)
-    module = TrainingModule(copy.deepcopy(model) if group.shards else model, config, seed, group)
+    own = copy.deepcopy(model) if group.shards else model
+    module = TrainingModule(own, config, seed, group, stop)
     module.strict_loading = not saved.partly
     module.model.recompute = config.recompute
     callbacks: list[Callback] = [Progress(title)] if group.rank == 0 else []

@@ -2,18 +2,20 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.running import methods
+from pe_bench.running.curve_recorder import CurveRecorder
 from pe_bench.running.group import ALONE, Group
-from pe_bench.running.together import whole
+from pe_bench.running.together import gathered, whole
 from pe_bench.running.trained import Trained
 from pe_bench.system import environment
 from pe_bench.system.console import warn
@@ -27,9 +29,15 @@ class TrainingModule(L.LightningModule):
     """
 
     def __init__(
-        self, model: Decoder, config: TrainConfig, seed: int, group: Group = ALONE
+        self,
+        model: Decoder,
+        config: TrainConfig,
+        seed: int,
+        group: Group = ALONE,
+        stop: Callable[[int, float], bool] | None = None,
     ) -> None:
         super().__init__()
+        self.stop = stop
         self.model = model
         self.group = group
         self.weights: dict[str, Any] = {}  # in the end, where no process has all of them
@@ -41,12 +49,15 @@ class TrainingModule(L.LightningModule):
         self.peak = 0
         self.started = time.monotonic()
         self.slice = config.micro_batch  # rows that go through at once, None: all
+        self.trained_parameters: list[nn.Parameter] = []
         self.losses: Tensor  # of each step, on the device
         self.register_buffer("losses", torch.zeros(config.steps), persistent=False)
+        self.recorder = CurveRecorder(config.steps)
 
     def configure_optimizers(self) -> Any:
         config = self.train_config
         parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.trained_parameters = parameters
         groups: list[dict[str, Any]] = [
             {"params": [p for p in parameters if p.dim() > 1]},
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
@@ -63,19 +74,40 @@ class TrainingModule(L.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> None:
         step = self.global_step
+        self.recorder.begin(step)
         optimizer: Any = self.optimizers()
         loss = self._accumulate(batch, step)
         while loss is None:  # the gradients of an attempt that failed do not count
             optimizer.zero_grad()
             loss = self._accumulate(batch, step)
-        if self.train_config.clip:
-            # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train_config.clip)
+        norm = self._clip()
         optimizer.step()
         optimizer.zero_grad()
         self.lr_schedulers().step()  # type: ignore[union-attr]  # there is one
         self.tokens += batch.tokens.numel()
         self.losses[step] = loss
+        self.recorder.record(step, norm, batch.tokens.numel())
+        self._end_early(step + 1)
+
+    def _end_early(self, steps: int) -> None:
+        """Ask, at every twentieth of the planned steps, whether the training is to end."""
+        every = max(1, self.train_config.steps // 20)
+        if self.stop is None or steps % every or steps == self.train_config.steps:
+            return
+        recent = float(self.losses[steps - every : steps].mean())
+        if self.stop(steps, recent):
+            self.trainer.should_stop = True
+
+    def _clip(self) -> Tensor:
+        """Clip the gradient, where that is asked for; return its norm before, a scalar."""
+        parameters = self.trained_parameters
+        clip = self.train_config.clip
+        if clip:
+            # Lightning's own refuses fused optimizers under bf16, where nothing is scaled.
+            norm = nn.utils.clip_grad_norm_(parameters, clip)
+        else:
+            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        return gathered(norm)
 
     def transfer_batch_to_device(
         self, batch: Batch, device: torch.device, dataloader_idx: int
@@ -90,8 +122,7 @@ class TrainingModule(L.LightningModule):
         which changes sums by rounding alone.
         """
         # Random numbers depend on the seed and the step alone: a resumed run repeats them.
-        # Torch keeps 32 bits of a seed on the CPU.
-        torch.manual_seed((1_000_003 * self.seed + step) % 2**32)
+        self._seed((1_000_003 * self.seed + step) % 2**32)  # a CPU has 32 bits of a seed
         count = (batch.targets != IGNORE).sum().clamp(min=1)
         total = torch.zeros((), device=self.device)
         lacked = False  # memory
@@ -118,6 +149,15 @@ class TrainingModule(L.LightningModule):
             return None
         return self.group.add_up(self.model.parameters(), total)
 
+    def _seed(self, seed: int) -> None:
+        """Seed the generators that this training uses.
+
+        `torch.manual_seed` also visits all other devices, which takes a millisecond.
+        """
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
+
     def on_train_end(self) -> None:
         if self.group.shards:
             self.weights = whole(self.model.state_dict(), self.group)
@@ -137,13 +177,18 @@ class TrainingModule(L.LightningModule):
     def trained(self) -> Trained:
         seconds = self.seconds + time.monotonic() - self.started
         return Trained(
-            self.train_config.steps,
+            self.global_step if self.train_config.steps else 0,
             self.tokens,
             round(seconds, 3),
             self.recent_loss(),
             self.peak_memory(),
             self.slice,
+            self.recorder.curve(self.global_step, self.losses, self._rate),
         )
+
+    def _rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.train_config.lr * scale(step, self.train_config)
 
     def peak_memory(self) -> int:
         """Return the most bytes in use, in this call or before an interruption."""
@@ -158,6 +203,7 @@ class TrainingModule(L.LightningModule):
             "seconds": seconds,
             "peak_memory_bytes": self.peak_memory(),
             "losses": self.losses[: self.global_step].tolist(),
+            "curve": self.recorder.kept(self.global_step),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -166,6 +212,8 @@ class TrainingModule(L.LightningModule):
         self.seconds = saved["seconds"]
         self.peak = saved["peak_memory_bytes"]
         self.losses[: len(saved["losses"])] = torch.tensor(saved["losses"])
+        if "curve" in saved:  # not in what an earlier version has left
+            self.recorder.go_on(saved["curve"])
 
 
 def scale(step: int, config: TrainConfig) -> float:

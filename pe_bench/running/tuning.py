@@ -1,24 +1,30 @@
-"""Equal tuning for every encoding: which learning rates are tried, on what."""
+"""The options of `--tune`: an equal search for every encoding, see `pe_bench.running.search`."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pe_bench.errors import InputError
 
 FACTORS = (1 / 3, 1, 3)  # of the preset's learning rate
-SEEDS = (1000,)
+SEEDS = (1000, 1001, 1002)
 BATCHES = 16  # held-out batches that a model is judged by
+VERSION = 2
+"""Raise it when the search changes: another search may lead to other models."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The learning rates that are tried for every phase.
+    """What the search begins with, the same for every encoding.
 
     Attributes:
-        lr: in ascending order; of a command, empty stands for the default.
-        seeds: of the models that are trained to choose one. They are never reported.
+        lr: learning rates that are tried first, in ascending order; of a command, empty stands for
+            the default.
+        seeds: of the models that are trained for the search. They are never reported.
         batches: number of held-out batches that a model is judged by.
+        values: whether an encoding's own constant is searched too, see `Encoding.tunable`.
+        version: of the search; version 1 had one seed as a rule and took the smallest mean loss.
 
     Raises:
         InputError: a rate that is none, fewer than two, one twice, or no seed.
@@ -27,6 +33,8 @@ class Tuning:
     lr: tuple[float, ...] = ()
     seeds: tuple[int, ...] = SEEDS
     batches: int = BATCHES
+    values: bool = True
+    version: int = VERSION
 
     def __post_init__(self) -> None:
         for rate in self.lr:
@@ -41,6 +49,20 @@ class Tuning:
                 raise InputError(f"tune.seeds must not be negative, not {seed}")
         object.__setattr__(self, "lr", tuple(sorted(set(self.lr))))
         object.__setattr__(self, "seeds", tuple(sorted(set(self.seeds))))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Tuning":
+        """Return the search that `settings` of a run describe; those of version 1 name no more."""
+        given = {"values": False, "version": 1, **settings}
+        return cls(**{**given, "lr": tuple(given["lr"]), "seeds": tuple(given["seeds"])})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the settings of a run say about its search."""
+        found = asdict(self)
+        if self.version == 1:
+            del found["values"], found["version"]
+        return found
 
     def check_reported(self, seeds: Sequence[int]) -> None:
         """Check that no seed is both reported and used for choosing.
@@ -58,10 +80,10 @@ class Tuning:
 
 def default_rates(lr: float) -> tuple[float, ...]:
     """Return a third, one and three times a learning rate, with a single digit where rounded."""
-    return tuple(lr if factor == 1 else _round(lr * factor) for factor in FACTORS)
+    return tuple(lr if factor == 1 else round_rate(lr * factor) for factor in FACTORS)
 
 
-def _round(lr: float) -> float:
+def round_rate(lr: float) -> float:
     """Return a number with one significant digit; 9 becomes 10, as 1, 3, 10 have equal steps."""
     digits, _, exponent = f"{lr:.3e}".partition("e")
     digit = int(float(digits) + 0.5)

@@ -1,5 +1,6 @@
 """How far a score holds: the effective length of a curve over lengths."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +16,16 @@ class LengthCurve(NamedTuple):
     Attributes:
         name: of the curve.
         subset: that it is measured on.
-        rows: the score at each length.
+        rows: the score at each length that every encoding is measured at.
         trained: rows of its cells in distribution.
+        far: the score at each far length, which the effective length does not depend on.
     """
 
     name: str
     subset: str
     rows: list[Measurement]
     trained: list[Measurement]
+    far: Sequence[Measurement] = ()
 
     def effective_length(self, *, learned: bool) -> Measurement:
         """Return the longest length up to which the score keeps 85 % of that in distribution.

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from pe_bench.results.metrics import Metric
 from pe_bench.results.schema import Measurement, Status
 from pe_bench.results.statistics import mean_of
 from pe_bench.results.views import View
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.references import REFERENCES, References
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import (
@@ -49,9 +50,14 @@ class LengthGeneralizationTask(Task):
     "not_learned". It is "partial" where subsets are missing. The effective length, see
     `LengthCurve`, is one number of a run: of its curve with trained lengths, or their mean.
 
+    Cells of the split FAR are many times as long as any in training. They cost much and not every
+    encoding has positions there, so they have few items and a mean of their own, `far`, with the
+    same gate; headlines and effective lengths do not depend on them. An encoding whose
+    `max_position` is too small for a cell is measured without it, and a note says so.
+
     Args:
         context: what the run decides.
-        samples: items for each cell.
+        samples: items for each cell; of a far length, no more than about `far_samples` in all.
         gate: per cent in distribution from which on the scores out of distribution are ranked.
 
     Raises:
@@ -70,6 +76,9 @@ class LengthGeneralizationTask(Task):
     all_subsets: tuple[str, ...] = ("cells",)
     version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
+    far_samples: ClassVar[int] = 50
+    """Most items of a far length, shared out over its cells."""
+
     takes_data: ClassVar[bool] = False
     """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""
 
@@ -99,9 +108,16 @@ class LengthGeneralizationTask(Task):
         place = (self.all_subsets.index(subset), cell.length, *cell.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *place])
         samples = []
-        for _ in range(self.samples):
+        for _ in range(self.count(subset, cell)):
             samples.append(self.sample(rng, subset, cell))
         return collate(samples)
+
+    def count(self, subset: str, cell: Cell) -> int:
+        """Return the number of items of a cell."""
+        if cell.split != FAR:
+            return self.samples
+        alike = [c for c in self.cells(subset) if c.split == FAR and c.length == cell.length]
+        return min(self.samples, math.ceil(self.far_samples / len(alike)))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         trained: list[tuple[str, Cell]] = []
@@ -182,7 +198,11 @@ class LengthGeneralizationTask(Task):
 
     @cached_property
     def max_eval_tokens(self) -> int:
-        return self._longest_row()
+        return self._longest_row(ID, OOD, "")
+
+    @cached_property
+    def max_far_tokens(self) -> int:
+        return self._longest_row(ID, OOD, "", FAR)
 
     @cached_property
     def max_train_axis(self) -> float:
@@ -191,7 +211,8 @@ class LengthGeneralizationTask(Task):
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         by_length: dict[int, list[Cell]] = {}
-        for cell in self.cells(subset):
+        reachable, notes = self._reachable(model, subset)
+        for cell in reachable:
             by_length.setdefault(cell.length, []).append(cell)
         items: list[Items] = []
         forward = 0
@@ -207,18 +228,18 @@ class LengthGeneralizationTask(Task):
                 decoding += entry["decoding_tokens"]
                 bar.update(1)
         rows = [each.row() for each in items]
-        if decoding <= forward:
-            return Evaluation(rows, items=items)
-        note = (
-            f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of the "
-            f"{decoding:,} that decoding without a cache takes"
-        )
-        return Evaluation(rows, (note,), items)
+        if decoding > forward:
+            notes.append(
+                f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
+                f"the {decoding:,} that decoding without a cache takes"
+            )
+        return Evaluation(rows, tuple(notes), items)
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        expected = 0
+        expected: Counter[str] = Counter()
         for subset in self._needed_subsets:
-            expected += sum(cell.split == OOD for cell in self.cells(subset))
+            for cell in self.cells(subset):
+                expected.update(self.group_names(subset, cell))
         summary = Summary(
             self._cells,
             self.group_names,
@@ -267,17 +288,20 @@ class LengthGeneralizationTask(Task):
         return References(batches, size, places=self.autoregressive, ordered=ordered)
 
     def provenance(self) -> dict[str, Any]:
-        return {**super().provenance(), "items_sha256": self._items_digest}
+        return {**super().provenance(), **self._items_digests}
 
     @cached_property
-    def _items_digest(self) -> str:
-        digest = hashlib.sha256()
+    def _items_digests(self) -> dict[str, str]:
+        """Return the digest of the items, and that of far ones, which a run may leave out."""
+        digests = {"items_sha256": hashlib.sha256()}
         for subset in self.subsets:
             for cell in self.cells(subset):
+                name = "far_items_sha256" if cell.split == FAR else "items_sha256"
+                digest = digests.setdefault(name, hashlib.sha256())
                 for array in self.items(subset, cell).batch():
                     digest.update(str(tuple(array.shape)).encode())
                     digest.update(array.numpy().astype("<i4").tobytes())
-        return digest.hexdigest()
+        return {name: digest.hexdigest() for name, digest in digests.items()}
 
     @property
     def _needed_subsets(self) -> tuple[str, ...]:
@@ -289,11 +313,29 @@ class LengthGeneralizationTask(Task):
         """The cells of each subset of the run."""
         return {subset: self.cells(subset) for subset in self.subsets}
 
-    def _longest_row(self, split: str = "") -> int:
-        """Return the tokens of the longest row of a split; of all cells if it is empty."""
+    def _reachable(self, model: Decoder, subset: str) -> tuple[list[Cell], list[str]]:
+        """Return the cells that a model has positions for, and a note where it lacks some."""
+        limit = model.encoding.max_position
+        cells: list[Cell] = []
+        left_out: list[str] = []
+        for cell in self.cells(subset):
+            if limit is None or cell.split != FAR or self.max_tokens(subset, cell) <= limit:
+                cells.append(cell)
+            elif str(cell.length) not in left_out:
+                left_out.append(str(cell.length))
+        if not left_out:
+            return cells, []
+        unit = self.axes["length"]
+        return cells, [
+            f"{subset}: left out {' and '.join(left_out)} {unit} (far), which take more than the "
+            f"encoding's {limit:,} positions"
+        ]
+
+    def _longest_row(self, *splits: str) -> int:
+        """Return the tokens of the longest row of some splits."""
         found = 0
         for subset in self._needed_subsets:
-            cells = [cell for cell in self.cells(subset) if split in ("", cell.split)]
+            cells = [cell for cell in self.cells(subset) if cell.split in splits]
             longest = max((cell.length for cell in cells), default=0)
             for cell in cells:
                 if cell.length == longest:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pe_bench.results.schema import Measurement, Status
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.effective_length import LengthCurve
 
 Groups = Mapping[str, Sequence[Measurement]]
@@ -30,7 +30,7 @@ class Summary:
         mean: returns the mean of a group.
         gate: mean in distribution from which on one out of distribution is ranked.
         each_subset: whether every subset has means and a gate.
-        expected: cells out of distribution without which that mean is partial.
+        expected: number of cells of each mean; beyond training, one over fewer is partial.
     """
 
     cells: Mapping[str, Sequence[Cell]]
@@ -38,7 +38,7 @@ class Summary:
     mean: Mean
     gate: float
     each_subset: bool
-    expected: int
+    expected: Mapping[str, int]
 
     def summarize(
         self, measured: Sequence[Measurement], metrics: Sequence[str], headline: str
@@ -55,14 +55,13 @@ class Summary:
         for metric in metrics:
             cells = [row for row in measured if row.metric == metric]
             for name, group in self._groups(cells).items():
-                status = self._status(name, learned) if name.endswith(OOD) else "ranked"
-                rows.append(self.mean(name, group, status))
+                rows.append(self.mean(name, group, self._status(name, learned)))
             curves: list[LengthCurve] = []
             for subset in self.cells:
                 curves += self._curves(subset, cells)
             for curve in curves:
                 if curve.name != curve.subset:  # else its rows are measured
-                    rows += curve.rows
+                    rows += [*curve.rows, *curve.far]
             if metric == headline:
                 rows += self._effective_lengths(curves, learned)
         return rows
@@ -84,20 +83,27 @@ class Summary:
         """Return the curves of a subset, from rows of one metric."""
         found = {(row.length, row.second_axis): row for row in measured if row.subset == subset}
         points: dict[str, dict[int, list[Measurement]]] = {}
+        far: dict[str, dict[int, list[Measurement]]] = {}
         trained: dict[str, list[Measurement]] = {}
         for cell in self.cells[subset]:
             row = found.get((cell.length, cell.second_axis))
             name = cell.curve or ("" if cell.second_axis else subset)
             if row is None or not name:
                 continue
-            points.setdefault(name, {}).setdefault(cell.length, []).append(row)
+            lengths = (far if cell.split == FAR else points).setdefault(name, {})
+            lengths.setdefault(cell.length, []).append(row)
             if cell.split == ID:
                 trained.setdefault(name, []).append(row)
         curves = []
         for name, lengths in points.items():
-            rows = [replace(self.mean(name, some), length=n) for n, some in lengths.items()]
-            curves.append(LengthCurve(name, subset, rows, trained.get(name, [])))
+            rows = self._means(name, lengths)
+            beyond = self._means(name, far.get(name, {}))
+            curves.append(LengthCurve(name, subset, rows, trained.get(name, []), beyond))
         return curves
+
+    def _means(self, name: str, lengths: Mapping[int, Sequence[Measurement]]) -> list[Measurement]:
+        """Return the mean of each length."""
+        return [replace(self.mean(name, rows), length=n) for n, rows in lengths.items()]
 
     def _effective_lengths(
         self, curves: Sequence[LengthCurve], learned: Groups
@@ -122,17 +128,19 @@ class Summary:
         return [overall] if len(rows) == 1 else [overall, *rows]
 
     def _has_learned(self, name: str, groups: Groups) -> bool:
-        """Return whether what a mean out of distribution extrapolates from reaches the gate."""
-        trained = [f"{name.removesuffix(OOD)}{ID}"]
-        if name == OOD and self.each_subset:
+        """Return whether what a mean beyond training extrapolates from reaches the gate."""
+        trained = [f"{name.removesuffix(OOD).removesuffix(FAR)}{ID}"]
+        if name in (OOD, FAR) and self.each_subset:
             trained = [f"{subset}-{ID}" for subset in self.cells]
         means = [self.mean(group, groups[group]).value for group in trained if group in groups]
         return all(mean >= self.gate for mean in means)
 
     def _status(self, name: str, groups: Groups) -> Status:
-        """Return the status of a mean out of distribution."""
+        """Return the status of a mean."""
+        if not name.endswith((OOD, FAR)):
+            return "ranked"
         if not self._has_learned(name, groups):
             return "not_learned"
-        if name == OOD and len(groups[OOD]) != self.expected:
+        if len(groups[name]) != self.expected[name]:
             return "partial"
         return "ranked"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.views import Column, Curve, Heatmap, View
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 
 
 def make_views(
@@ -27,6 +27,7 @@ def make_views(
         max_trained: largest trained length.
     """
     columns = [ID]
+    far: list[str] = []
     curves: list[str] = []
     maps: list[View] = []
     for subset, points in cells.items():
@@ -35,12 +36,16 @@ def make_views(
             curves.append(cell.curve)
         if each_subset and len(cells) > 1:
             columns.append(f"{subset}-{OOD}")
+        if any(cell.split == FAR for cell in points):
+            far.append(FAR)
+            if each_subset and len(cells) > 1:
+                far.append(f"{subset}-{FAR}")
         if any(cell.second_axis for cell in points):
             maps.append(_make_map(subset, points, axes, headline, max_trained))
         else:
             curves.append(subset)
     views: list[View] = []
-    for name in dict.fromkeys(columns):
+    for name in dict.fromkeys([*columns, *far]):
         views.append(Column(name, headline, at_trained_length=name == ID))
     views.append(Column(OOD, "effective_length", "effective length"))
     for metric in metrics:

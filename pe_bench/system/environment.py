@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from pe_bench.system import commit
+
 # Of glibc's malloc.h: names of parameters, and the largest values that it takes.
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
@@ -86,7 +88,7 @@ def describe(device: str, devices: int = 1, strategy: str | None = None) -> dict
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": {name: _version(name) for name in PACKAGES},
-        "git": _git(),
+        "git": commit.find_commit(),
     }
 
 
@@ -165,20 +167,4 @@ def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return None
-
-
-def _git() -> dict[str, Any] | None:
-    here = Path(__file__).resolve()
-
-    def git(*args: str) -> str:
-        command = ["git", "-C", str(here.parent), *args]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", here.name)
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
-    except (OSError, subprocess.SubprocessError):
         return None

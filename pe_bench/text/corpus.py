@@ -1,8 +1,8 @@
 """The text that language models are trained and scored on, split by document.
 
-Sources: the Python standard library, which is on every machine, and any folder of text files or
-of files that hold many documents. Numbers can be compared only where the fingerprints of the text
-are the same.
+Sources: a part of the Python standard library that is shipped with this package, the whole of it as
+it is on this machine, and any folder of text files or of files that hold many documents. Numbers
+can be compared only where the fingerprints of the text are the same.
 """
 
 import hashlib
@@ -24,6 +24,10 @@ Split = Literal["train", "valid", "test"]
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
+
+PYTHON = "python-v1"
+PYTHON_FOLDER = Path(__file__).with_name(PYTHON)
+PYTHON_FINGERPRINT = "7e6981d01a236287d002e87585881904599ec501da4f129e4f64d1177bf76ed0"
 
 MIN_BYTES = 1024  # in each part of a corpus: less cannot hold one evaluation window
 MIN_GROUPS = 150  # of the standard library: fewer means that its sources are not there
@@ -133,6 +137,31 @@ class Corpus:
 
 
 _Parts = dict[Split, list[TextFile]]
+
+
+@cache
+def python_corpus() -> Corpus:
+    """Modules of CPython 3.11.7's standard library: 1.6 MB of source code to train on and
+    0.3 MB to test on.
+
+    They are files of this package, so the text is the same on every machine. Where they are from
+    and what their licence is stands beside them.
+
+    Raises:
+        DataError: The files are missing or not those that were shipped.
+    """
+    parts: _Parts = {}
+    splits: tuple[Split, ...] = ("train", "test")
+    for split in splits:
+        path = PYTHON_FOLDER / f"{split}.jsonl.gz"
+        parts[split] = read_files(PYTHON_FOLDER, [path])
+    corpus = _corpus(PYTHON, parts)
+    if corpus.fingerprint != PYTHON_FINGERPRINT:
+        raise DataError(
+            f"the files of the built-in text in {PYTHON_FOLDER} are missing or damaged: install "
+            "pe-bench again"
+        )
+    return corpus
 
 
 def stdlib_corpus() -> Corpus:

@@ -7,6 +7,7 @@ import numpy as np
 
 from pe_bench.api import (
     BASE,
+    FAR,
     HELD_OUT_SEED,
     ID,
     LARGE,
@@ -29,6 +30,8 @@ from pe_bench.tasks.copying.variants import FIRST_SYMBOL, NEXT, SEP, VARIANTS, V
 EVAL_SEED = 20_230_531
 TRAIN_SEED = 20_230_532  # of the training items of protocol paper, the same for every run
 TRAIN_ITEMS = 100_000  # of protocol paper
+FAR_FACTORS = (16, 32)
+"""Far lengths, as multiples of the longest trained one."""
 
 
 class Copying(LengthGeneralizationTask):
@@ -41,7 +44,9 @@ class Copying(LengthGeneralizationTask):
     `replace` is `REPLACE a WITH b IN a a a SEP b b b END`. The loss is on what follows SEP.
 
     Training draws lengths evenly from `min_symbols` to `max_train_symbols`; evaluation has
-    `samples` items for each length up to twice that. `exact_match` (published) counts the items of
+    `samples` items for each length up to twice that. Protocol strict adds 50 items each of 16 and
+    32 times as many symbols (mean `far`, apart from all others; an encoding with fewer positions is
+    measured without it). `exact_match` (published) counts the items of
     which all symbols and the end are correct, `token_accuracy` the tokens that are correct after
     correct ones, `correct_prefix` those before the first mistake. Each variant has a mean over
     trained and over longer lengths (the latter was published) and its own gate; the headline is the
@@ -130,17 +135,19 @@ class Copying(LengthGeneralizationTask):
         cells = [Cell(size, split=ID) for size in self.train_sizes]
         for size in range(longest + 1, 2 * longest + 1):
             cells.append(Cell(size, split=OOD, groups=groups.get(size, ())))
+        if self.context.protocol == "strict":
+            cells += [Cell(factor * longest, split=FAR) for factor in FAR_FACTORS]
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         variant = VARIANTS[subset]
         size = cell.length
-        count = variant.count(size, self.symbols)
-        if self.context.protocol == "strict" and count <= self.samples:
+        wanted = self.count(subset, cell)
+        if self.context.protocol == "strict" and variant.count(size, self.symbols) <= wanted:
             numbers = variant.all(size, self.symbols)
         else:
             rng = np.random.default_rng([EVAL_SEED, *variant.published_as.encode(), size])
-            numbers = variant.draw(rng, self.samples, size, self.symbols)
+            numbers = variant.draw(rng, wanted, size, self.symbols)
         return variant.rows(numbers, np.full(len(numbers), size), self.symbols)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pe_bench.api import (
+    FAR,
     FIRST,
     ID,
     OOD,
@@ -27,6 +28,8 @@ from pe_bench.results.views import View
 from pe_bench.tasks.mqar.rows import draw
 
 EVAL_SEED = 20_250_105
+FAR_FACTORS = (16, 32)
+"""Far lengths, as multiples of the longest trained one."""
 
 
 class MQAR(LengthGeneralizationTask):
@@ -51,6 +54,9 @@ class MQAR(LengthGeneralizationTask):
     | `longer` | longer, no more than T/4 pairs |
     | `more-pairs` | longer, more pairs |
     | `out-of-distribution` (headline) | both |
+    | `far` | 16 T and 32 T tokens, T/16 to T/4 pairs, no more than 50 rows of each length |
+
+    `far` is apart from the headline, and an encoding with fewer positions is measured without it.
 
     Subset `gap`: T/8 pairs at the start of 8 T tokens and a single query, that many tokens after
     the last pair: how far an encoding sees, apart from how much it can tell apart.
@@ -143,6 +149,10 @@ class MQAR(LengthGeneralizationTask):
                 curve = "by-length" if (self.tokens, pairs) in self.mix else ""
                 cells.append(Cell(length, str(pairs), split, groups, curve))
                 pairs *= 2
+        for factor in FAR_FACTORS:
+            for part in (16, 8, 4):
+                far = Cell(factor * self.tokens, str(self.tokens // part), FAR, curve="by-length")
+                cells.append(far)
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
@@ -155,7 +165,7 @@ class MQAR(LengthGeneralizationTask):
             pairs = self.tokens // 8
             gap = cell.length
         rng = np.random.default_rng([EVAL_SEED, length, pairs, gap or 0])
-        return draw(rng, self.samples, length, pairs, self.keys, gap)
+        return draw(rng, self.count(subset, cell), length, pairs, self.keys, gap)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])

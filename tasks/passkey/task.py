@@ -8,6 +8,7 @@ import numpy as np
 
 from pe_bench.api import (
     BASE,
+    FAR,
     ID,
     OOD,
     TINY,
@@ -30,6 +31,8 @@ from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_nam
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 DEPTHS = [tenth / 10 for tenth in range(11)]
+FAR_FACTORS = (16, 32)
+FAR_DEPTHS = [0.1, 0.3, 0.5, 0.7, 0.9]
 EVAL_SEED = 20_250_301
 
 # Of the published script: lengths are multiples of INTERVAL.
@@ -53,11 +56,14 @@ class Passkey(PromptTask):
     | lengths | tokens, up to 8 times the training length | 1000 to 8000, nominal, within the same |
     | filler | cut between tokens | cut by characters, 3.75 for a token |
     | depths | 0 to 1 in tenths of the filler or list | drawn from the trial's index |
+    | far lengths | 16 and 32 times the training length, not `keyvalue` | none |
     | keys | `samples` for each cell | 20 trials below 50000, which repeat across lengths |
 
     Means over cells: in and out of distribution, of each subset too; by length and by depth (of
     what is out of distribution). There is no gate where nothing measured is in distribution, as is
-    usual in protocol paper. `prompt_tokens` says how long the nominal lengths are.
+    usual in protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
+    is apart from all others: 25 prompts of each length and subset, at depths 0.1, 0.3 to 0.9. An
+    encoding with fewer positions is measured without it.
 
     Preset quick trains on `passkey` alone; `passkey:kinds=all` adds the others.
 
@@ -81,6 +87,7 @@ class Passkey(PromptTask):
     """
 
     length_factors = EVAL_LENGTH_FACTORS
+    far_samples = 25  # attention over 4096 tokens takes a quarter of a second each
     headline = Headline("exact_match", OOD)
     axes = {"length": "tokens of the prompt", "second": "depth of the key"}
     protocols = ("strict", "paper")
@@ -117,7 +124,11 @@ class Passkey(PromptTask):
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        self.prompts = Prompts(self.tokenizer, self.max_length, self.names, numbers)
+        # A checkpoint that knows no prompt is asked at lengths of its own.
+        has_far = self.strict and not self.zero_shot
+        self.far_lengths = [factor * self.length for factor in FAR_FACTORS] if has_far else []
+        longest = max([self.max_length, *self.far_lengths])
+        self.prompts = Prompts(self.tokenizer, longest, self.names, numbers)
         self.all_subsets = tuple(FORMATS) if self.strict and kinds == "all" else ("passkey",)
         self.min_lengths = {k: self.prompts.min_lengths(k, self.length) for k in self.all_subsets}
         self.check_room()
@@ -144,6 +155,8 @@ class Passkey(PromptTask):
             self.lengths = sorted(lengths)
             self.depths = [f"{depth:.1f}" for depth in DEPTHS]
             self.max_eval_tokens = self.lengths[-1] + self.prompts.max_number
+            longest = max([*self.lengths, *self.far_lengths])
+            self.max_far_tokens = longest + self.prompts.max_number
         else:
             self.max_train_axis = self.prompts.nominal_length(self.length)
             intervals = int(self.factors[-1] * self.max_train_axis) // INTERVAL
@@ -161,19 +174,28 @@ class Passkey(PromptTask):
                 split = ID if trained else OOD
                 curve = f"{subset}-length" if self.strict else ""
                 cells += [Cell(length, depth, split, curve=curve) for depth in self.depths]
+        if not FORMATS[subset].is_list:  # which would need more names than there are
+            for length in self.far_lengths:
+                for depth in FAR_DEPTHS:
+                    cells.append(Cell(length, f"{depth:.1f}", FAR, curve=f"{subset}-length"))
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         items = self._length_items(subset, cell.length)
-        each = len(items) // len(self.depths)
-        return items.take(np.arange(each) + each * self.depths.index(cell.second_axis))
+        depths = self.depths
+        if cell.split == FAR:
+            depths = [f"{depth:.1f}" for depth in FAR_DEPTHS]
+        each = len(items) // len(depths)
+        return items.take(np.arange(each) + each * depths.index(cell.second_axis))
 
     def _make_items(self, subset: str, length: int) -> Sequences:
         """Return the items of one length, depth by depth."""
         if not self.strict:
             return collate([self.prompts.published(length, trial) for trial in range(TRIALS)])
         rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), length])
-        depths = np.repeat(DEPTHS, self.samples)
+        split = FAR if length in self.far_lengths else ""
+        samples = self.count(subset, Cell(length, split=split))
+        depths = np.repeat(FAR_DEPTHS if split else DEPTHS, samples)
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
     def prompt_batch(self, seed: int, step: int, done: float = 1.0) -> Batch:
@@ -190,7 +212,7 @@ class Passkey(PromptTask):
 
     def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
         found = super().measure(subset, cell, scores)
-        if cell.second_axis and cell.length > self.max_train_axis:
+        if cell.second_axis and self._is_longer(cell.length):
             depth = Place(f"{subset}-depth", second_axis=cell.second_axis)
             found = [replace(each, groups=(*each.groups, depth)) for each in found]
         if not self.strict:
@@ -202,9 +224,13 @@ class Passkey(PromptTask):
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         by_depth: dict[tuple[str, str], list[Measurement]] = {}
         for row in measured:
-            if row.second_axis and row.length is not None and row.length > self.max_train_axis:
+            if row.second_axis and row.length is not None and self._is_longer(row.length):
                 by_depth.setdefault((row.subset, row.second_axis), []).append(row)
         means = super().summarize(measured)
         for (kind, depth), rows in by_depth.items():
             means.append(replace(self.mean(f"{kind}-depth", rows), second_axis=depth))
         return means
+
+    def _is_longer(self, length: int) -> bool:
+        """Return whether the means by depth count a length."""
+        return length > self.max_train_axis and length not in self.far_lengths

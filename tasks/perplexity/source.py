@@ -1,5 +1,6 @@
-"""Where the text of a run comes from: Python's own library, a folder, .bin files or a download."""
+"""Where the text of a run comes from: Python source code, a folder, .bin files or a download."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pe_bench.api import (
     Tokenizer,
     folder_corpus,
     load_tokenizer,
+    python_corpus,
     stdlib_corpus,
 )
 from pe_bench.errors import suggest
@@ -26,9 +28,11 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
 )
 from pe_bench.text.corpus import Piece, folder_test
 
-CORPORA = ("stdlib", "pg19", "proofpile", "code", "c4")
+BUILT_IN: Mapping[str, Callable[[], Corpus]] = {"python": python_corpus, "stdlib": stdlib_corpus}
+"""Corpora that need no data: one is shipped, the other differs between Python versions."""
+CORPORA = (*BUILT_IN, "pg19", "proofpile", "code", "c4")
 DEFAULT = {"small": "pg19", "mid": "c4", "paper": "c4"}
-"""The corpus of a preset; stdlib of others."""
+"""The corpus of a preset; python of others."""
 
 
 def open_source(
@@ -38,7 +42,7 @@ def open_source(
 
     Args:
         context: what the run decides.
-        corpus: name of the corpus; None: what --data has, else the standard library.
+        corpus: name of the corpus; None: what --data has, else that of the preset.
         train_files: number of files of a public corpus' train split.
 
     Raises:
@@ -51,9 +55,9 @@ def open_source(
         )
     if context.data is None:
         text = _without_data(context, corpus, train_files)
-    elif corpus == "stdlib":
+    elif corpus in BUILT_IN:
         raise InputError(
-            "perplexity:corpus=stdlib comes with Python: leave out --data or name another one"
+            f"perplexity:corpus={corpus} needs no data: leave out --data or name another one"
         )
     else:
         folder = context.data / corpus if corpus else context.data
@@ -68,9 +72,9 @@ def open_source(
 
 
 def _without_data(context: TaskContext, corpus: str | None, train_files: int) -> Corpus:
-    corpus = corpus or DEFAULT.get(context.preset, "stdlib")
-    if corpus == "stdlib":
-        return stdlib_corpus()
+    corpus = corpus or DEFAULT.get(context.preset, "python")
+    if corpus in BUILT_IN:
+        return BUILT_IN[corpus]()
     _check_download(context, corpus)
     return public_corpus(corpus, train_files, context.cache)
 
@@ -134,20 +138,21 @@ def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
     if context.data is None:
         return
     inside = [name for name in names if (context.data / name).exists()]
+    others = "|".join(name for name in CORPORA if name not in BUILT_IN)
     if inside and not (corpus and (context.data / corpus).exists()):
         raise InputError(
             f"{context.data} has a folder {inside[0]} to measure on, so the training corpus must "
-            f"be in another one there: name it with perplexity:corpus={'|'.join(CORPORA[1:])}"
+            f"be in another one there: name it with perplexity:corpus={others}"
         )
 
 
 def _test_piece(context: TaskContext, name: str) -> Piece:
-    """Return the test part of a corpus: of a folder in --data, of Python, or a download."""
+    """Return the test part of a corpus: of a folder in --data, built in, or a download."""
     folder = context.data / name if context.data is not None else None
     if folder is not None and folder.exists():
         return copied_test(name, folder) or folder_test(folder)
-    if name == "stdlib":
-        return stdlib_corpus().test
+    if name in BUILT_IN:
+        return BUILT_IN[name]().test
     _check_download(context, name)
     return public_corpus(name, 0, context.cache).test
 

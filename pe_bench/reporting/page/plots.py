@@ -10,7 +10,7 @@ import pandas as pd
 from pe_bench.reporting.maps import cells_of
 from pe_bench.reporting.marks import LEAST_RANGE, best_reference, list_curves, trained_lengths
 from pe_bench.reporting.scores import length_of
-from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tables import Table, training_seconds
 from pe_bench.reporting.tradeoff import find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
@@ -159,7 +159,7 @@ def _costs(table: Table, tables: Sequence[Table]) -> list[Chart]:
         return [_against(other, costs, label) for other in find_quality(table, tables)]
     seconds = {}
     for encoding in table.encodings:
-        own = [_training_seconds(r.costs) for r in table.records if r.encoding == encoding]
+        own = [training_seconds(r) for r in table.records if r.encoding == encoding]
         known = [value for value in own if value]
         if known:
             seconds[encoding] = statistics.median(known)
@@ -175,14 +175,6 @@ def _against(table: Table, costs: Mapping[str, float], label: str) -> Chart:
     }
     headline = f"{table.headline.subset}: {table.label(table.headline.metric)}"
     return {"title": table.heading, "x": label, "y": headline, "series": points}
-
-
-def _training_seconds(costs: Mapping[str, Any]) -> float:
-    """Return how long a run trained; where one training served all parts, it counts once."""
-    found = [cost.get("training") or {} for cost in costs.values()]
-    if found and all(one == found[0] for one in found):
-        found = found[:1]
-    return sum(float(one.get("seconds") or 0) for one in found)
 
 
 def _means(table: Table) -> dict[str, float]:

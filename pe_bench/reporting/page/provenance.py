@@ -8,6 +8,7 @@ from typing import Any
 from pe_bench.config import show_rate
 from pe_bench.reporting.tables import Table
 from pe_bench.results.record import RunRecord
+from pe_bench.system.commit import show_commit
 
 
 def commands(table: Table, encoding: str | None = None) -> list[str]:
@@ -78,21 +79,13 @@ def list_runs(table: Table) -> list[dict[str, Any]]:
                 "seed": record.seed,
                 "run": record.name,
                 "version": record.encoding_version,
-                "commit": show_commit(record),
+                "commit": show_commit(record.environment),
                 "device": str(record.environment.get("device") or ""),
                 "finished": record.finished[:16].replace("T", " "),
                 "seconds": None if record.seconds is None else round(record.seconds, 1),
             }
         )
     return runs
-
-
-def show_commit(record: RunRecord) -> str:
-    """Return the commit of a run's code; empty: it is not known."""
-    git = record.environment.get("git")
-    if not git:
-        return ""
-    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"
 
 
 def show_settings(table: Table) -> str:

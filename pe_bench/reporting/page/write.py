@@ -19,6 +19,7 @@ from pe_bench.reporting.page.plots import list_charts
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
 from pe_bench.results.record import RunRecord
+from pe_bench.system import commit
 from pe_bench.system.files import write_atomic
 
 HERE = Path(__file__).parent
@@ -59,6 +60,8 @@ def render(content: Content, tables: Sequence[Table]) -> str:
         scripts=[Markup(_read(name)) for name in SCRIPTS],
         licences=Markup(_read("vendor/LICENSES.txt")),
         data=embed(_data(content, tables)),
+        commit=commit.show_commit({"git": commit.find_commit()}),
+        rounding=commit.ROUNDING,
     )
 
 

@@ -1,0 +1,52 @@
+"""Write the table in docs/tasks.md of how well each task tells encodings apart.
+
+    python docs/main_set.py
+
+The numbers are those of results/quick and results/scrolls. `tests/test_main_set.py` fails where
+page and results disagree.
+"""
+
+import re
+from pathlib import Path
+
+from pe_bench.reporting.main_set import in_main_set, measure_signal
+from pe_bench.reporting.markdown import markdown_table
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.system.files import write_atomic
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tasks.md"
+RESULTS = ("quick", "scrolls")
+BETWEEN = r"(?<=<!-- signal -->\n).*?(?=\n<!-- end of signal -->)"
+HEADER = [
+    *("task", "encodings", "best reference", "worst mean", "best mean", "sd between encodings"),
+    *("sd between seeds", "ratio", "runs that learned", "seconds of a training", "main set"),
+]
+
+
+def main() -> None:
+    """Write the table."""
+    tables = [table for name in RESULTS for table in read_tables(ROOT / "results" / name)]
+    text = PAGE.read_text(encoding="utf-8")
+    write_atomic(PAGE, re.sub(BETWEEN, lambda _: compose(tables), text, flags=re.DOTALL))
+
+
+def compose(tables: list[Table]) -> str:
+    """Return the table, the largest ratio first."""
+    rows = []
+    for table in tables:
+        encodings = [name for name in table.ranked() if ":" not in name]  # none taken apart
+        signal = measure_signal(table, encodings)
+        floor = table.best_reference()
+        cells = [table.task_name, str(len(encodings)), "" if floor is None else f"{floor:.1f}"]
+        cells += [f"{signal.worst:.1f}", f"{signal.best:.1f}"]
+        cells += [f"{signal.between:.1f}", f"{signal.within:.1f}", f"{signal.ratio:.1f}"]
+        cells += [f"{100 * signal.learned:.0f} %", f"{signal.seconds:.0f}"]
+        cells.append("yes" if in_main_set([table]) else "")
+        rows.append((signal.ratio, cells))
+    rows.sort(key=lambda row: -row[0])
+    return markdown_table(HEADER, [cells for _, cells in rows], "l" + "r" * 9 + "l")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The tasks of the main table, and the signal by which they were chosen: see docs/tasks.md."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+
+from pe_bench.reporting.tables import Table, training_seconds
+
+MAIN_SET = {
+    "arithmetic": ("addition",),
+    "copying and addressing": ("copying", "probes"),
+    "recall": ("mqar",),
+    "long documents": ("passkey",),
+    "language modelling": ("perplexity",),
+}
+"""The tasks of each family. docs/tasks.md has the rule by which they were chosen."""
+
+
+def in_main_set(tables: Iterable[Table]) -> list[Table]:
+    """Return the tables of the tasks of the main set."""
+    chosen = {task for tasks in MAIN_SET.values() for task in tasks}
+    return [table for table in tables if table.task_name in chosen]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """How far apart the encodings of a table are, against how far apart their seeds are.
+
+    An analysis of variance with the encoding as a random factor: the variance between encodings is
+    that of their means, less what seeds add to it.
+
+    Attributes:
+        between: standard deviation between encodings, in the unit of the headline.
+        within: standard deviation between the seeds of an encoding, pooled.
+        worst, best: the mean of the last encoding and of the first.
+        learned: share of runs that learned what was trained.
+        seconds: of a training, median over runs.
+    """
+
+    between: float
+    within: float
+    worst: float
+    best: float
+    learned: float
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """The first deviation in units of the second."""
+        return self.between / self.within if self.within else math.inf
+
+
+def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
+    """Return the signal of a table.
+
+    Args:
+        table: with one headline for each run.
+        encodings: those that count; at least two, each with at least two seeds.
+    """
+    rows = table.rows
+    headline = table.headline
+    rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
+    rows = rows[rows["length"].isna()]
+    scores = [rows["value"][rows["encoding"] == encoding].tolist() for encoding in encodings]
+    means = [fmean(seeds) for seeds in scores]
+    from_seeds = fmean(variance(seeds) / len(seeds) for seeds in scores)
+    runs = [record for record in table.records if record.encoding in encodings]
+    return Signal(
+        between=math.sqrt(max(0.0, variance(means) - from_seeds)),
+        within=math.sqrt(fmean(variance(seeds) for seeds in scores)),
+        worst=min(means) if table.higher_is_better else max(means),
+        best=max(means) if table.higher_is_better else min(means),
+        learned=sum(map(table.learned, encodings)) / len(runs),
+        seconds=median(training_seconds(record) for record in runs),
+    )

@@ -1,0 +1,111 @@
+"""Learning curves: loss, learning rate, gradient norm and speed over the steps of a training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pe_bench.errors import InputError
+from pe_bench.system.files import write_atomic
+
+FILE = "curves.parquet"  # in the folder of a run, and in an export
+OF_A_RUN = ("phase", "subset")
+OF_AN_EXPORT = ("task", "encoding", "run", *OF_A_RUN)
+
+Key = tuple[str, ...]
+"""What a curve is of: values of `OF_A_RUN` or of `OF_AN_EXPORT`."""
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Points of one training, about 200; each summarizes an interval of steps.
+
+    Attributes:
+        step: optimizer steps done at the end of the interval.
+        loss: mean training loss over the steps of the interval, nats per target.
+        lr: learning rate of the last step of the interval.
+        grad_norm: mean norm of the gradient over the steps of the interval, before clipping.
+        tokens_per_second: padding included; nan where it was not measured.
+    """
+
+    step: tuple[int, ...] = ()
+    loss: tuple[float, ...] = ()
+    lr: tuple[float, ...] = ()
+    grad_norm: tuple[float, ...] = ()
+    tokens_per_second: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Return the columns as lists."""
+        return {name: list(column) for name, column in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Sequence[Any]]) -> "LearningCurve":
+        """Return the curve of `to_json`."""
+        return cls(**{name: tuple(content[name]) for name in POINT})
+
+
+POINT = tuple(field.name for field in fields(LearningCurve))
+
+
+def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Sequence[str]) -> None:
+    """Write curves as a Parquet file, a row for each point.
+
+    Args:
+        path: of the file; it is written whole or not at all.
+        curves: by what they are of.
+        names: of the parts of a key, `OF_A_RUN` or `OF_AN_EXPORT`; they become columns.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table: dict[str, Any] = {}
+    for index, name in enumerate(names):
+        labels: list[str] = []
+        for key, curve in curves.items():
+            labels += [key[index]] * len(curve)
+        table[name] = pa.array(labels, pa.string())
+    for name in POINT:
+        points: list[float] = []
+        for curve in curves.values():
+            points += getattr(curve, name)
+        table[name] = pa.array(points, pa.int64() if name == "step" else pa.float32())
+    content = pa.BufferOutputStream()
+    floats = [name for name in POINT if name != "step"]
+    parquet.write_table(
+        pa.table(table),
+        content,
+        compression="zstd",
+        use_dictionary=[*names, "step"],
+        use_byte_stream_split=floats,  # a third smaller
+    )
+    write_atomic(path, content.getvalue().to_pybytes())
+
+
+def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve]:
+    """Return the curves of a file that `write_curve_file` has written, none where there is no file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not path.exists():  # as of earlier versions, and of runs that train nothing
+        return {}
+    try:
+        table = parquet.ParquetFile(path).read(use_threads=False)
+        keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+        columns = {name: table.column(name).to_pylist() for name in POINT}
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise InputError(f"cannot read {path} ({error}): remove that file") from None
+    found: dict[Key, LearningCurve] = {}
+    start = 0
+    for key, points in groupby(keys):
+        end = start + sum(1 for _ in points)
+        found[key] = LearningCurve(**{name: tuple(columns[name][start:end]) for name in POINT})
+        start = end
+    return found

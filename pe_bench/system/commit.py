@@ -1,0 +1,34 @@
+"""The commit of the code, if it runs from a checkout."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROUNDING = "equal up to rounding, which training amplifies"
+"""What numbers are that two commits make whose versions of code are the same."""
+
+
+def find_commit() -> dict[str, Any] | None:
+    """Return "commit" and "dirty", whether files were changed since; None outside a checkout."""
+    here = Path(__file__).resolve()
+
+    def git(*args: str) -> str:
+        command = ["git", "-C", str(here.parent), *args]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def show_commit(environment: Mapping[str, Any]) -> str:
+    """Return the commit in the environment of a record, for people; empty: it is not known."""
+    git = environment.get("git")
+    if not git:
+        return ""
+    return f"{git['commit'][:10]}{' with changes' if git['dirty'] else ''}"

@@ -1,0 +1,82 @@
+"""Every committed folder has the grid beside it that makes its runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import some_slow
+from test_committed import FOLDERS, RESULTS
+
+from pe_bench.commands.options import make_parser
+from pe_bench.commands.run import do
+from pe_bench.results.reading import read_records
+from pe_bench.results.record import RunRecord
+from pe_bench.running import plan as planning
+from pe_bench.running.options import RunOptions
+from pe_bench.running.run import Run
+
+Cell = tuple[str, str, int, str, str, tuple[int, ...]]
+"""Task, encoding, seed, preset, protocol, and the seeds that choose learning rates."""
+
+
+def plan(
+    options: RunOptions,
+    encodings: Sequence[str],
+    tasks: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    results: Path,
+    device: str,
+    **how: Any,
+) -> list[Run]:
+    """Return the runs of a grid that can be run."""
+    made = planning.make_plan(
+        options, encodings, tasks, seeds, results=results, device=device, writes=False
+    )
+    return [planned.run for planned in made.runs if planned.skip is None]
+
+
+def of_run(run: Run) -> Cell:
+    context = run.resolved.task.context
+    tuning = run.resolved.tuning
+    return (
+        run.resolved.label,
+        run.encoding.label,
+        run.seed,
+        context.preset,
+        context.protocol,
+        tuning.seeds if tuning else (),
+    )
+
+
+def of_record(record: RunRecord) -> Cell:
+    tune = record.settings.get("tune")
+    return (
+        record.task,
+        record.encoding,
+        record.seed,
+        record.preset,
+        record.protocol,
+        tuple(tune["seeds"]) if tune else (),
+    )
+
+
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
+def test_the_grid_beside_results_makes_their_runs(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = RESULTS / folder / "grid.toml"
+    assert path.exists(), f"{folder}: write grid.toml, the grid of its runs"
+    monkeypatch.setattr(planning, "describe_depths", lambda *_: [])  # takes most of the time
+    first = make_parser().parse(["run", str(path)])
+    measured = {of_record(record) for record in read_records(RESULTS / folder)}
+    planned: set[Cell] = set()
+    for grid in (first, *first._more):
+        runs = do(plan, grid, ())
+        planned |= {of_run(run) for run in runs}
+        for task in {run.resolved.label for run in runs}:
+            cells = {of_run(run) for run in runs if run.resolved.label == task}
+            # A grid may still be running, task by task.
+            assert not cells & measured or cells <= measured, f"{folder}: {task} is incomplete"
+    assert measured <= planned, f"{folder}: {sorted(measured - planned)[:3]} are in no grid"

@@ -1,0 +1,149 @@
+"""Learning curves: what training records, where it is kept, and how it is read."""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from helpers import train_model
+from made_runs import SCORE, put
+from test_adaptation import run as run  # a fixture
+from test_runner import TASK, Toy, record
+from test_runner import toy as toy  # a fixture
+from test_training import CONFIG, batch, make_model
+
+import pe_bench
+from pe_bench.cli import main
+from pe_bench.config import TrainConfig
+from pe_bench.results.learning_curves import FILE, LearningCurve
+from pe_bench.results.reading import read_records
+from pe_bench.running.curve_recorder import CurveRecorder
+from pe_bench.running.training_module import scale
+from pe_bench.system.sealed import DamagedError, read_sealed
+from pe_bench.task import Batch
+
+COLUMNS = ["encoding", "task", "seed", "settings", "phase", "subset", "step", "loss", "lr",
+           "grad_norm", "tokens_per_second"]  # fmt: skip
+
+
+def test_a_point_summarizes_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0.0, 0.5)  # half a second a step
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    recorder = CurveRecorder(450)
+    for step in range(450):
+        recorder.begin(step)
+        if step == 100:
+            assert recorder.kept(100)["tokens"] == 1000  # a look at the clock: half a second
+        recorder.record(step, torch.tensor(float(step)), tokens=10)
+    curve = recorder.curve(450, 2 * torch.arange(450.0), lambda step: 0.1 * step)
+    assert curve.step == tuple(range(3, 451, 3))
+    assert curve.grad_norm == tuple(1.0 + 3 * n for n in range(150))
+    assert curve.loss == tuple(2 * norm for norm in curve.grad_norm)
+    assert curve.lr[-1] == pytest.approx(44.9)  # of the last step
+    assert curve.tokens_per_second[1] == 30 / 0.5  # the clock is read at marks alone
+    assert LearningCurve.from_json(curve.to_json()) == curve
+
+
+def test_a_training_that_ends_early_has_a_last_point() -> None:
+    recorder = CurveRecorder(450)
+    for step in range(7):
+        recorder.begin(step)
+        recorder.record(step, torch.tensor(1.0), tokens=10)
+    losses = torch.arange(450.0)
+    assert recorder.curve(7, losses, float).step == (3, 6, 7)
+    assert recorder.curve(7, losses, float).loss == (1.0, 4.0, 6.0)
+    assert not CurveRecorder(0).curve(0, losses, float)
+
+
+@pytest.mark.parametrize("clip", [0.0, 1e-3])
+def test_norms_are_those_before_clipping(tmp_path: Path, clip: float) -> None:
+    config = TrainConfig(steps=2, batch_size=4, length=8, lr=1e-2, clip=clip)
+    curve = train_model(make_model(), batch, config, tmp_path).curve
+    model = make_model()
+    tokens, targets = batch(0)
+    where = (targets != -100).flatten().nonzero().flatten()
+    (model.token_losses(tokens, targets, scored=where).sum() / len(where)).backward()
+    squares = [p.grad.square().sum() for p in model.parameters() if p.grad is not None]
+    assert curve.grad_norm[0] == pytest.approx(float(sum(squares) ** 0.5), rel=1e-5)
+    assert curve.lr == tuple(config.lr * scale(step, config) for step in range(2))
+
+
+def test_a_curve_survives_a_kill_and_is_found_later(tmp_path: Path) -> None:
+    whole = train_model(make_model(), batch, CONFIG, tmp_path / "whole")
+
+    def until_stopped(step: int) -> Batch:
+        if step == 7:
+            raise RuntimeError("power cut")
+        return batch(step)
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        train_model(make_model(), until_stopped, CONFIG, tmp_path / "parts")
+    resumed = train_model(make_model(), batch, CONFIG, tmp_path / "parts")
+    again = train_model(make_model(), until_stopped, CONFIG, tmp_path / "parts")
+    assert again.curve == resumed.curve
+    assert whole.curve.step == tuple(range(1, 13))
+    assert all(speed > 0 for speed in resumed.curve.tokens_per_second)
+    for name in ("step", "loss", "lr", "grad_norm"):
+        column = getattr(resumed.curve, name)
+        assert column == pytest.approx(getattr(whole.curve, name), rel=1e-6)
+    assert whole.curve.loss[-1] == pytest.approx(whole.loss)  # a tenth of 12 steps: the last
+
+
+def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path: Path) -> None:
+    toy()
+    _, folder = record(tmp_path)
+    frame = pe_bench.read_curves("results")
+    assert list(frame.columns) == COLUMNS
+    assert frame["phase"].eq("task").all() and frame["subset"].eq("").all()  # one for both subsets
+    assert frame["step"].tolist() == [1, 2] and frame["loss"].notna().all()
+    read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
+    toy("--results", "again")  # nothing is trained
+    assert pe_bench.read_curves("again").equals(frame)
+    (folder / FILE).write_bytes(b"else")
+    with pytest.raises(DamagedError, match=f"{FILE} is not as it was written"):
+        read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
+
+
+def test_curves_go_into_exports_and_come_back(toy: Toy, tmp_path: Path) -> None:
+    toy("--seeds", "0", "1", encodings=["nope", "rope"])
+    frame = pe_bench.read_curves("results")
+    assert len(frame) == 2 * 2 * 2
+    assert main(["export", "sent"]) == 0
+    assert main(["merge", "sent", "--results", "there"]) == 0
+    sent, there = pe_bench.read_curves("sent"), pe_bench.read_curves("there")
+    order = ["encoding", "seed", "step"]
+    expected = frame.sort_values(order).reset_index(drop=True)
+    for found in (sent, there):
+        again = found.sort_values(order).reset_index(drop=True)
+        pd.testing.assert_frame_equal(again, expected, rtol=2**-12)
+    for one in read_records(Path("there")):
+        assert one.status == "done" and one.folder is not None  # the seal is whole
+        assert (one.folder / FILE).exists()
+    assert main(["export", "once-more", "--results", "there"]) == 0
+    assert (Path("once-more") / FILE).read_bytes() == (Path("sent") / FILE).read_bytes()
+
+
+def test_a_phase_before_has_its_curve_too(run: Callable[..., pd.DataFrame], tmp_path: Path) -> None:
+    run("nope", origin="rope", adapt={"steps": 2})
+    frame = pe_bench.read_curves(tmp_path / "results")
+    assert frame["phase"].tolist() == ["start"] * 3 + ["task"] * 2
+    assert frame["step"].tolist() == [1, 2, 3, 1, 2]
+
+
+def test_each_subset_that_is_trained_by_itself_has_its_curve(toy: Toy, tmp_path: Path) -> None:
+    each = "    trains_each_subset = True\n    headline"
+    (tmp_path / "toy.py").write_text(TASK.replace("    headline", each, 1))
+    toy()
+    assert pe_bench.read_curves("results")["subset"].tolist() == ["a", "a", "b", "b"]
+
+
+def test_results_of_earlier_versions_have_no_curves(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE])
+    frame = pe_bench.read_curves(tmp_path)
+    assert frame.empty and list(frame.columns) == COLUMNS
+    assert main(["export", str(tmp_path / "sent"), "--results", str(tmp_path)]) == 0
+    assert not (tmp_path / "sent" / FILE).exists()
+    assert pe_bench.read_curves(tmp_path / "sent").empty

@@ -1,0 +1,60 @@
+"""The tasks of the main table, and the signal by which they were chosen."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from made_runs import put
+
+from pe_bench.registry import plugins
+from pe_bench.reporting.main_set import MAIN_SET, in_main_set, measure_signal
+from pe_bench.reporting.tables import read_tables
+from pe_bench.results.schema import Measurement
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
+    tasks = [task for family in MAIN_SET.values() for task in family]
+    assert len(MAIN_SET) == 5
+    assert len({*tasks}) == len(tasks) <= 8
+    assert {*tasks} <= {*plugins.names("task")}
+    assert all(1 <= len(family) <= 2 for family in MAIN_SET.values())
+
+
+def test_the_signal_of_a_table_is_an_analysis_of_variance(tmp_path: Path) -> None:
+    scores = {"rope": (1.0, 2.0, 3.0), "nope": (5.0, 7.0, 9.0), "tape": (20.0, 20.0, 20.0)}
+    for encoding, values in scores.items():
+        for seed, value in enumerate(values):
+            costs = {"all": {"training": {"seconds": 10.0 * (seed + 1)}}}
+            rows = [Measurement("all", "bits_per_byte", value, 9)]
+            put(tmp_path, encoding, rows, seed, costs=costs)
+    (table,) = read_tables(tmp_path)
+    signal = measure_signal(table, ["rope", "nope"])
+    assert signal.within == pytest.approx(2.5**0.5)  # variances 1 and 4
+    assert signal.between == pytest.approx((12.5 - 2.5 / 3) ** 0.5)  # of the means 2 and 7
+    assert signal.ratio == pytest.approx(((12.5 - 2.5 / 3) / 2.5) ** 0.5)
+    assert (signal.best, signal.worst) == (2.0, 7.0)  # fewer bits are better
+    assert (signal.learned, signal.seconds) == (1.0, 20.0)
+
+
+def test_seeds_alone_are_no_signal(tmp_path: Path) -> None:
+    for encoding in ("rope", "nope"):
+        for seed, value in enumerate((1.0, 9.0)):
+            put(tmp_path, encoding, [Measurement("all", "bits_per_byte", value, 9)], seed)
+    (table,) = read_tables(tmp_path)
+    assert measure_signal(table, ["rope", "nope"]).ratio == 0.0
+    assert in_main_set([table]) == []
+
+
+@pytest.mark.slow
+def test_the_page_has_the_signal_of_the_committed_results() -> None:
+    path = ROOT / "docs" / "main_set.py"
+    spec = importlib.util.spec_from_file_location("main_set_page", path)
+    assert spec and spec.loader
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    tables = [table for name in page.RESULTS for table in read_tables(ROOT / "results" / name)]
+    found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found == [page.compose(tables)], "run python docs/main_set.py"

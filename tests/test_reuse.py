@@ -1,0 +1,88 @@
+"""Measuring goes on from what is exported: nothing is trained or searched again."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from test_tuning import EACH, Toy, kept, records
+from test_tuning import toy as toy  # a fixture
+
+import pe_bench
+from pe_bench.cli import main
+from pe_bench.results.reading import place_of
+from pe_bench.system.sealed import read_sealed, write_sealed
+
+TUNED = ("--tune", "--tune.seeds", "7")
+
+
+def forget() -> None:
+    """Remove results, and models that were trained."""
+    shutil.rmtree("results")
+    shutil.rmtree("cache")
+
+
+def test_a_grid_goes_on_from_an_export(toy: Toy, tmp_path: Path) -> None:
+    toy(*TUNED, "--seeds", "0", "1", encodings=("nope", "rope"))
+    before = kept(tmp_path, "rope")
+    rows = pe_bench.read_results("results")
+    curves = pe_bench.read_curves("results")
+    assert main(["export", "sent"]) == 0
+    forget()
+    assert main(["merge", "sent"]) == 0
+    assert kept(tmp_path, "rope") == before
+    code, trained = toy(*TUNED, "--seeds", "0", "1", "2", encodings=("nope", "rope"))
+    assert code == 0 and [each.split()[1] for each in trained] == ["2", "2"]  # no 7: no search
+    assert len(pe_bench.read_results("results")) == len(rows) * 3 // 2
+    assert len(pe_bench.read_curves("results")) == len(curves) * 3 // 2
+
+
+def test_another_search_that_chooses_the_same_trains_nothing_again(
+    toy: Toy, tmp_path: Path
+) -> None:
+    toy(*TUNED, "--seeds", "0", "1")
+    (lr,) = kept(tmp_path)["lr"].values()
+    others = records(tmp_path)
+    rows = pe_bench.read_results("results")
+    assert main(["export", "sent"]) == 0
+    forget()
+    assert main(["merge", "sent"]) == 0
+    code, trained = toy("--tune", "--tune.seeds", "8", "--seeds", "0", "1", "2")
+    assert code == 0 and {each.split()[1] for each in trained[:-1]} == {"8"}
+    assert trained[-1].split()[1] == "2"  # of the seeds that are reported, the new one alone
+    found = [run for run in records(tmp_path) if run["settings"]["tune"]["seeds"] == [8]]
+    assert [run["seed"] for run in found] == [0, 1, 2]
+    assert [run["reused"] is not None for run in found] == [True, True, False]
+    for before, now in zip(others, found[:2], strict=True):
+        assert now["tuning"]["task"]["lr"] == {"all": lr}
+        assert now["tuning"]["task"]["seeds"] == [8]
+        assert now["models"] == before["models"]
+        assert (now["finished"], now["seconds"]) == (before["finished"], before["seconds"])
+        assert before["reused"] is None
+    again = pe_bench.read_results("results")
+    fresh = again[again["settings"] == found[0]["settings_digest"]]
+    assert fresh[fresh["seed"] < 2]["value"].tolist() == rows["value"].tolist()
+    assert toy("--tune", "--tune.seeds", "8", "--seeds", "0", "1", "2") == (0, [])
+
+
+@pytest.mark.slow
+def test_records_of_earlier_versions_are_reused_too(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "toy.py").write_text(EACH)  # a learning rate for each subset
+    toy(*TUNED, "--seeds", "0")
+    (path,) = tmp_path.glob("results/runs/*/*/*/run.json")
+    content = read_sealed(path, of=place_of(path.parent))
+    del content["models"]
+    files = [path.with_name(name) for name in ("rows.csv", "items.parquet", "curves.parquet")]
+    write_sealed(path, content, of=place_of(path.parent), files=files)
+    shutil.rmtree("cache")
+    _, trained = toy("--tune", "--tune.seeds", "8", "--seeds", "0")
+    assert {each.split()[1] for each in trained} == {"8"}
+
+
+@pytest.mark.slow
+def test_another_rate_or_another_length_is_trained(toy: Toy, tmp_path: Path) -> None:
+    toy("--train.lr", "1e-3")
+    assert toy("--train.lr", "3e-3") == (0, ["3e-3 0"])
+    assert toy("--train.lr", "3e-3", "--train.steps", "5") == (0, ["3e-3 0"])
+    _, trained = toy("--tune", "--tune.lr", "1e-5", "3e-3", "--tune.seeds", "8")
+    assert "3e-3 0" not in trained and "1e-5 0" not in trained  # 3e-3 is chosen, and was there
+    assert [run["reused"] is not None for run in records(tmp_path)].count(True) == 1

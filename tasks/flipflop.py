@@ -52,9 +52,9 @@ class Flipflop(LengthGeneralizationTask):
     | optimizer settings | ours |
 
     Shortcuts:
-        n-gram table: a read often follows its write within six tokens, above all in dense texts,
-            where the bit is in the table's context. What a model adds are reads farther away, of
-            which the means `sparse` and `longer-sparse` mostly consist.
+        n-gram table: many reads follow their write or another read of it within six tokens, in
+            dense texts nearly all. The means `sparse` and `longer-sparse` have few of these, and
+            the table is little above chance there.
 
     Args:
         pairs: instructions of a training text, half its tokens.

@@ -44,8 +44,8 @@ class Multiplication(LengthGeneralizationTask):
     | learning rate falls to a tenth, no weight decay | to zero, 0.01 |
 
     Shortcuts:
-        n-gram table: in distribution, where the operands are short enough that a table of six
-            tokens holds them whole. Longer ones it lacks, as the score out of distribution shows.
+        n-gram table: in distribution alone, as six tokens hold all of a number of one or two
+            digits and its factor.
 
     Args:
         digits: most digits of the number in training.

@@ -138,6 +138,7 @@ def _print_shortcuts(searched: Mapping[str, Sequence[Reach]], *, verbose: bool) 
         print(*words, *numbers)
     print()
     print(SHORTCUTS_LEGEND)
+    print()
 
 
 def _percent(share: float) -> str:

@@ -164,17 +164,22 @@ class References:
         A place that training lacks has the candidates of all places.
         """
         tokens = batch.tokens.numpy()
-        first = _first_places(tokens, self.vocab_size)  # (N, V)
-        is_first = first[np.arange(len(tokens))[:, None], tokens] == np.arange(tokens.shape[1])
+        rows = np.arange(len(tokens))
+        # Of each token in each row the first place: of a sorted number, where it stands.
+        known, first = np.unique(tokens + rows[:, None] * self.vocab_size, return_index=True)
+        is_first = np.zeros(tokens.shape, dtype=np.bool_)
+        is_first.flat[first] = True
         place = np.minimum(scored.place, len(self.answers) - 1)
         counts = np.zeros_like(place)
         for each in np.unique(place):
             new = is_first & self.answers[each][tokens]  # (N, T)
             here = place == each
             counts[here] = new.cumsum(1)[scored.row[here], scored.column[here]]
-        among = self.answers[place, scored.target]
-        among &= first[scored.row, scored.target] <= scored.column
-        return counts, among
+        wanted = scored.target + scored.row * self.vocab_size
+        index = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+        shown = known[index] == wanted
+        shown &= first[index] <= scored.row * tokens.shape[1] + scored.column
+        return counts, shown & self.answers[place, scored.target]
 
     def _expected(
         self, scored: Scored, counts: TokenIds, candidates: TokenIds, among: Mask
@@ -227,15 +232,6 @@ def _places(scored: Mask) -> TokenIds:
     column = np.arange(scored.shape[1])
     before = np.where(scored, -1, column)
     return column - 1 - np.maximum.accumulate(before, axis=1)
-
-
-def _first_places(tokens: TokenIds, size: int) -> TokenIds:
-    """Return the first column of each token in each row (N, V), T where the row lacks it."""
-    rows, columns = tokens.shape
-    first = np.full((rows, size), columns)
-    for column in reversed(range(columns)):
-        first[np.arange(rows), tokens[:, column]] = column
-    return first
 
 
 def _most_frequent(keys: TokenIds, targets: TokenIds, size: int) -> Table:

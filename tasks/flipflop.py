@@ -51,6 +51,11 @@ class Flipflop(LengthGeneralizationTask):
     | 1.6 million texts of 512 tokens | as many, drawn anew |
     | optimizer settings | ours |
 
+    Shortcuts:
+        n-gram table: many reads follow their write or another read of it within six tokens, in
+            dense texts nearly all. The means `sparse` and `longer-sparse` have few of these, and
+            the table is little above chance there.
+
     Args:
         pairs: instructions of a training text, half its tokens.
         times: how much longer the longest texts of the evaluation are, a power of two.

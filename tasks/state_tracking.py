@@ -64,6 +64,11 @@ class StateTracking(LengthGeneralizationTask):
     | architecture and rate searched, ends at 100 % | one for all, all steps |
     | sums and permutations are not among them | ours, after Liu et al. 2022 (arXiv 2210.10749) |
 
+    Shortcuts:
+        last token of majority: the share of ones is drawn for each row, so a bit is mostly the more
+            frequent one. What a model adds are rows of about as many zeros as ones.
+        n-gram table of majority: the last six bits tell even more often. Parity has no such rule.
+
     Args:
         max_train_symbols: symbols of the longest row in training.
         modulus: of `sum`.

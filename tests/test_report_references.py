@@ -42,7 +42,7 @@ def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_p
     assert names == ["alibi", "rope †", "*guessing*", "*bigram table*"]  # 9 is not below 9
     assert [row[HEADING] for row in rows[2:]] == ["20.000", "9.000"]
     assert {row["parameters"] for row in rows[2:]} == {"–"}
-    assert "In italics: references" in text and "†: not better" in text
+    assert "In italics: chance and the strongest reference" in text and "†: not better" in text
     assert set(csv["encoding"]) == {"rope", "alibi"}
 
 

@@ -1,5 +1,6 @@
 """`pe-bench check`: tables of what encodings and tasks keep, and of what encodings cost."""
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pe_bench.checks import tasks as task_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
+from pe_bench.checks.shortcuts import Reach, strongest
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
@@ -30,6 +32,11 @@ COSTS_LEGEND = (
     f"Costs are beyond a decoder without positions\n({SHAPE.layers} layers, {SHAPE.heads} heads, "
     f"width {SHAPE.width}, {SHAPE.train_length} tokens)."
 )
+SHORTCUTS_LEGEND = (
+    "Shortcuts know neither question nor positions. 0 %: chance, 100 %: the ceiling,\n"
+    "in (ID) and out of distribution (OOD); -v prints all."
+)
+ABSENT = "-"
 TERMINAL = 80  # columns
 UNKNOWN = ("?",) * len(COSTS)
 
@@ -103,9 +110,39 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
         print(label.ljust(width), *_cells(findings[label], checks), flush=True)
     print()
     _print_legend({name: _first_line(check) for name, check in checks.items()})
+    searched = {
+        label: subject.reaches
+        for label, subject in subjects.items()
+        if findings[label]["shortcuts"].status in ("ok", "FAIL")
+    }
+    if searched:
+        print()
+        _print_shortcuts(searched, verbose=verbose)
     for line in describe_findings(findings, verbose=verbose):
         print(line)
     return _all_hold(findings)
+
+
+def _print_shortcuts(searched: Mapping[str, Sequence[Reach]], *, verbose: bool) -> None:
+    """Print how far the strongest shortcut of each task comes, or all of them."""
+    rows = []
+    for label, reaches in searched.items():
+        for reach in reaches if verbose else strongest(reaches):
+            name = f"{label} {reach.subset}".rstrip()
+            rows.append([name, reach.shortcut, _percent(reach.inside), _percent(reach.outside)])
+    header = ["", "shortcuts" if verbose else "strongest shortcut", "ID", "OOD"]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in [header, *rows]:
+        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        print(*words, *numbers)
+    print()
+    print(SHORTCUTS_LEGEND)
+    print()
+
+
+def _percent(share: float) -> str:
+    return ABSENT if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def describe_findings(

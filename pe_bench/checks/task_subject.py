@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pe_bench.checks.shortcuts import Reach, search
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
@@ -85,6 +86,15 @@ class TaskSubject:
         """Return a fresh instance."""
         return _make(self.plugin, self.cache)
 
+    @cached_property
+    def reaches(self) -> list[Reach]:
+        """How far each shortcut comes, on as many items as a run has.
+
+        Raises:
+            NotApplicable: nothing can be counted.
+        """
+        return search(_make(self.plugin, self.cache, small=False))
+
     @property
     def phases(self) -> tuple[str | None, ...]:
         """Training phases: the subsets, or None for one that serves all."""
@@ -101,8 +111,13 @@ class TaskSubject:
         return [row for observed in self.observed.values() for row in observed.rows]
 
 
-def _make(plugin: Plugin, cache: Path) -> Task:
+def _make(plugin: Plugin, cache: Path, *, small: bool = True) -> Task:
     """Return an instance of a task under its first preset.
+
+    Args:
+        plugin: the task with its options.
+        cache: folder for what is derived from data.
+        small: whether its evaluation is as small as its `check_options` make it.
 
     Raises:
         InputError: it lacks what every task states, or refuses its options.
@@ -113,7 +128,8 @@ def _make(plugin: Plugin, cache: Path) -> Task:
     base = cls.presets[preset].starts_from
     start = _make(plugins.load("task", base, preset), cache) if base else None
     context = TaskContext(preset=preset, cache=cache, start=start)
-    task = cls.make(context, **{**cls.check_options, **plugin.options})
+    options = cls.check_options if small else {}
+    task = cls.make(context, **{**options, **plugin.options})
     _refuse_missing(plugin.label, task, ("vocabulary", "all_subsets"))
     return task
 

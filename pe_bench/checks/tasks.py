@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
+from pe_bench.checks.shortcuts import explained, judge
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
 from pe_bench.results.items import Place, recompute
@@ -175,6 +176,12 @@ def scores(subject: TaskSubject) -> str | None:
     return None
 
 
+def shortcuts(subject: TaskSubject) -> str | None:
+    """No rule without position comes halfway from chance to the ceiling unexplained."""
+    reasons = explained(subject.plugin.cls)
+    return judge(subject.reaches, reasons, default=not subject.plugin.options)
+
+
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "batch": batch,
     "ids": ids,
@@ -185,6 +192,7 @@ CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "summary": summary,
     "resume": resume,
     "scores": scores,
+    "shortcuts": shortcuts,
 }
 
 

@@ -22,11 +22,14 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
             "rank: from the best to the worst that is possible; encodings that share a letter "
             "cannot be told apart."
         )
-    if table.references is not None:
+    if table.reference_names:
         names = ", ".join(table.reference_names)
-        marks.append(f"References, which know training batches only and are not ranked: {names}.")
+        marks.append(
+            "Chance and the strongest reference, which know training batches only and are not "
+            f"ranked: {names}."
+        )
         if table.below_references():
-            marks.append(f"{BELOW}: not better than the best reference.")
+            marks.append(f"{BELOW}: not better than the strongest reference.")
     marks += _describe_damage(table)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
@@ -130,12 +133,15 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
 
 def _describe_references(table: Table) -> list[str]:
     """Return what the rows of references are, and which encodings are not above them."""
-    if table.references is None:
+    if not table.reference_names:
         return []
-    line = "In italics: references, which know training batches only and are not ranked."
+    line = (
+        "In italics: chance and the strongest reference, which know training batches only and are "
+        "not ranked."
+    )
     below = table.below_references()
     if below:
-        line += f" {BELOW}: not better than the best of these."
+        line += f" {BELOW}: not better than the strongest reference."
     return [line]
 
 

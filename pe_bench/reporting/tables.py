@@ -12,6 +12,7 @@ import pandas as pd
 
 from pe_bench.reporting.damage import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_all_rows, read_references
+from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
@@ -185,18 +186,29 @@ class Table:
 
     @property
     def reference_names(self) -> list[str]:
-        """Names of the references, in the order of their file."""
-        return [] if self.references is None else list(dict.fromkeys(self.references["encoding"]))
+        """Names of the references that the table shows: chance, and the strongest of all."""
+        scores = self._reference_scores
+        if not scores:
+            return []
+        chance = find_chance([*scores])
+        strongest = find_strongest(scores, higher_is_better=self.higher_is_better)
+        return list(dict.fromkeys([chance, strongest]))
 
     def best_reference(self) -> float | None:
         """Return the best score of a reference in the headline; None: there are none."""
+        scores = self._reference_scores
+        if not scores:
+            return None
+        return scores[find_strongest(scores, higher_is_better=self.higher_is_better)]
+
+    @cached_property
+    def _reference_scores(self) -> dict[str, float]:
+        """The score of each reference in the headline, in the order of their file."""
         if self.references is None:
-            return None
+            return {}
         scores = select(self.references, self.headline.subset, self.headline.metric)
-        means = scores["mean"][scores["length"].isna()]
-        if means.empty:
-            return None
-        return float(means.max() if self.higher_is_better else means.min())
+        scores = scores[scores["length"].isna()]
+        return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
 
     def below_references(self) -> list[str]:
         """Return the encodings whose headline is not better than that of every reference."""

@@ -14,12 +14,15 @@ from pe_bench.running.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
+VERSION = 2
+"""Raise it when a task's references change and its settings do not: they are measured again."""
+
 
 def write_references(resolved: ResolvedTask, results: Path) -> None:
     """Write the references of a task under its settings, unless they are there.
 
-    Nor where another process is writing them. A failure is a warning: the runs themselves lose
-    nothing.
+    References of an earlier version are written again. Nothing is done where another process is
+    writing them. A failure is a warning: the runs themselves lose nothing.
 
     Args:
         resolved: the task.
@@ -27,7 +30,8 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
     """
     path = references_path(results, resolved.label, resolved.digest())
     record = path.with_suffix(".json")
-    if recall(lambda: read_sealed(record, of=path.stem)) is not None:
+    kept = recall(lambda: read_sealed(record, of=path.stem))
+    if kept is not None and kept.get("version") == VERSION:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,5 +58,6 @@ def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
         rows += [identity | asdict(row) for row in measured]
     if rows:
         write_rows(path, rows, CSV_COLUMNS)
-        write_sealed(record, {"references": list(references)}, of=path.stem, files=[path])
+        about = {"references": list(references), "version": VERSION}
+        write_sealed(record, about, of=path.stem, files=[path])
         info(f"{resolved.label}: references ({', '.join(references)}) in {path}")

@@ -284,7 +284,8 @@ class LengthGeneralizationTask(Task):
         steps = range(math.ceil(REFERENCE_ROWS / self.train.batch_size))
         batches = (self.reference_batch(subset, step) for step in steps)
         size = self.vocabulary.vocab_size
-        return References(batches, size, places=self.autoregressive)
+        ordered = "string_match_all" not in self.cell_metrics
+        return References(batches, size, places=self.autoregressive, ordered=ordered)
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), **self._items_digests}

@@ -1,5 +1,6 @@
 """References: a constant answer and guesses, measured as the answers of models are."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -61,10 +62,62 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
     return answers
 
 
+def random_candidates(
+    records: Sequence[Record], train: Sequence[Record], otherwise: Sequence[str], seed: int
+) -> list[str]:
+    """Return an answer to each question that is drawn from the words of its input.
+
+    Each word of the answer is one that training has at that place of an answer, and no other word
+    again. They are consecutive words of the input where it has such, all equally likely. An answer
+    has as many words as most in training. A question that offers answers gets one of these.
+
+    Args:
+        records: of the questions.
+        train: the other questions.
+        otherwise: a guess for each question, its answer where it offers some or where its input has
+            no such words.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    given = [_words(output) for record in train for output in record.outputs]
+    length = Counter(map(len, given)).most_common(1)[0][0]
+    known = [{words[place] for words in given if len(words) > place} for place in range(length)]
+    answers = []
+    for record, guess in zip(records, otherwise, strict=True):
+        if options_of(record.input):
+            answers.append(guess)
+            continue
+        words = _words(record.input)
+        spans = [words[start : start + length] for start in range(len(words) - length + 1)]
+        candidates = {tuple(span): None for span in spans if _fits(span, known)}
+        if not candidates:
+            shuffled = list(dict.fromkeys(words[i] for i in rng.permutation(len(words))))
+            candidates = {tuple(_pick_each(shuffled, known)): None}
+        drawn = [*candidates][int(rng.integers(len(candidates)))]
+        answers.append(" ".join(drawn) or guess)
+    return answers
+
+
+def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
+    return all(word in place for word, place in zip(words, known, strict=True))
+
+
+def _pick_each(words: Sequence[str], known: Sequence[set[str]]) -> list[str]:
+    """Return the first word that fits each place and is at no earlier one, if there is any."""
+    picked: list[str] = []
+    for place in known:
+        picked += [word for word in words if word in place and word not in picked][:1]
+    return picked
+
+
 def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
-    """Return the rows of a constant answer and of guessing, without their summary."""
+    """Return the rows of a constant answer, of guessing and of candidates, without their summary.
+
+    Only built-in documents have candidates: an answer to a real question is seldom a list of words.
+    """
     constant: list[Measurement] = []
     guessing: list[Measurement] = []
+    candidate: list[Measurement] = []
     for subset, splits in questions.data.items():
         kind = SUBSETS[subset]
         train = splits["train"][:RECORDS]
@@ -76,12 +129,23 @@ def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
             records = questions.records(subset, split)
             constant += _rows(questions.score(subset, split, [best] * len(records)))
             options = [options_of(record.input) for record in records]
+            guessed = []
             drawn = []
             for seed in range(1 if slow else GUESSES):
                 answers = guesses(options, train, seed)
-                drawn.append(_rows(questions.score(subset, split, answers)))
-            guessing += average(drawn)
-    return {"constant answer": constant, "guessing": guessing}
+                guessed.append(_rows(questions.score(subset, split, answers)))
+                if questions.builtin:
+                    answers = random_candidates(records, train, answers, seed)
+                    drawn.append(_rows(questions.score(subset, split, answers)))
+            guessing += average(guessed)
+            if drawn:
+                candidate += average(drawn)
+    found = {"constant answer": constant, "guessing": guessing}
+    return found | {"random candidate": candidate} if candidate else found
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
 
 
 def _rows(items: Sequence[Items]) -> list[Measurement]:

@@ -301,7 +301,7 @@ class Scrolls(Task):
         return Evaluation([each.row() for each in items], items=items)
 
     def references(self) -> dict[str, list[Measurement]]:
-        """Return the rows of a constant answer and of guessing, as those of a model."""
+        """Return the rows of a constant answer and of guesses, as those of a model."""
         measured = measure_references(self.questions)
         return {name: [*rows, *self.summarize(rows)] for name, rows in measured.items()}
 

@@ -6,8 +6,8 @@ from markupsafe import Markup, escape
 
 LETTERS = re.compile(r"((?:^|\()[a-z]{6})[a-z]{4,}(?=\)?$)")  # alone, or in brackets at the end
 CODE = re.compile(r"`([^`]+)`")
-ARGUMENT = re.compile(r"^ {0,4}([\w, *]+): (.*)$")
-SECTIONS = ("Args:", "Attributes:")
+ARGUMENT = re.compile(r"^ {0,4}([\w, *-]+): (.*)$")
+SECTIONS = ("Args:", "Attributes:", "Shortcuts:")
 
 
 def render(text: str) -> Markup:
@@ -17,6 +17,8 @@ def render(text: str) -> Markup:
     for block in blocks:
         lines = block.splitlines()
         if lines and lines[0].strip() in SECTIONS:
+            if lines[0].strip() == "Shortcuts:":
+                parts.append(Markup("<p>Shortcuts that it has on purpose:</p>"))
             parts.append(_arguments(lines[1:]))
         elif lines and all(line.lstrip().startswith("|") for line in lines):
             parts.append(_table(lines))

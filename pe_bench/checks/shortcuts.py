@@ -1,0 +1,167 @@
+"""The search for shortcuts: how far the references of a task come between chance and ceiling.
+
+A task measures what it says only if no rule that knows neither the question nor any position
+answers it. References are such rules: they count training batches, as
+`pe_bench.sequences.references` describes for sequences. A task explains a shortcut that it has on
+purpose in its docstring:
+
+    Shortcuts:
+        n-gram table: short operands are in the table; see the score out of distribution.
+        n-gram table of majority: the last bits tell most majorities.
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pe_bench.checks.findings import NotApplicable
+from pe_bench.results.baselines import find_chance
+from pe_bench.results.metrics import METRICS
+from pe_bench.results.schema import Measurement
+from pe_bench.task import Task
+
+HALFWAY = 0.5
+ID = "in-distribution"
+OOD = "out-of-distribution"
+SECTION = re.compile(r"^Shortcuts:\n((?:[ ]{4,}.*\n?)+)", re.MULTILINE)
+ENTRY = re.compile(r"^[ ]{4}(\S.*?): (.*(?:\n[ ]{5,}.*)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a shortcut comes, from 0, chance, to 1, the ceiling.
+
+    Attributes:
+        subset: that is scored apart; empty: the task's headline.
+        shortcut: name of the reference.
+        inside, outside: in and out of distribution; nan: not measured.
+    """
+
+    subset: str
+    shortcut: str
+    inside: float
+    outside: float
+
+    @property
+    def most(self) -> float:
+        """The larger one."""
+        return max((n for n in (self.inside, self.outside) if not math.isnan(n)), default=math.nan)
+
+    @property
+    def name(self) -> str:
+        """What a docstring calls it: the kind of shortcut, and the subset if that is apart."""
+        kind = re.sub(r"^\S+gram table$", "n-gram table", self.shortcut)
+        return f"{kind} of {self.subset}" if self.subset else kind
+
+
+def search(task: Task) -> list[Reach]:
+    """Return how far each shortcut comes, for each subset that is scored apart or the headline.
+
+    Of a metric in per cent the ceiling is 100, of a loss it is 0, which no model reaches. Chance is
+    guessing, or of a loss the table without context.
+
+    Raises:
+        NotApplicable: nothing can be counted.
+    """
+    if task.measures_time:
+        raise NotApplicable("it measures time")
+    references = task.references()
+    if not references:
+        raise NotApplicable("it has no references: it trains nothing, or not on what it asks")
+    metric = task.metrics.get(task.headline.metric, METRICS.get(task.headline.metric))
+    percent = metric is not None and metric.unit == "%"
+    if not percent and (metric is None or metric.higher_is_better is not False):
+        raise NotApplicable(f"what {task.headline.metric} can be at best is not known")
+    ceiling = 100.0 if percent else 0.0
+    values = {name: _values(rows, task.headline.metric) for name, rows in references.items()}
+    chance = values.pop(find_chance([*references]))
+    found = []
+    for subset, (inside, outside) in _ends(task, chance).items():
+        for name, own in values.items():
+            reached = [_normalise(own, chance, end, ceiling) for end in (inside, outside)]
+            found.append(Reach(subset, name, *reached))
+    return found
+
+
+def strongest(reaches: Sequence[Reach]) -> list[Reach]:
+    """Return the shortcut that comes farthest, of equal ones the first, for each subset."""
+    found: dict[str, Reach] = {}
+    for reach in reaches:
+        if reach.subset not in found or reach.most > found[reach.subset].most:
+            found[reach.subset] = reach
+    return [*found.values()]
+
+
+def explained(cls: type[Task]) -> dict[str, str]:
+    """Return the shortcuts that the docstring of a task explains, each with the reason."""
+    section = SECTION.search(inspect.getdoc(cls) or "")
+    if section is None:
+        return {}
+    return {name: " ".join(why.split()) for name, why in ENTRY.findall(section[1])}
+
+
+def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) -> str | None:
+    """Return what is wrong with a task of these shortcuts, in one sentence; None: nothing.
+
+    Args:
+        reaches: of all shortcuts.
+        reasons: names of the shortcuts that the task explains.
+        default: whether the task has the options that its docstring is about: then every shortcut
+            that it explains has to be there.
+    """
+    halfway: dict[str, Reach] = {}  # the one that comes farthest, by the name in a docstring
+    for reach in sorted(reaches, key=lambda reach: reach.most, reverse=True):
+        if reach.most >= HALFWAY:
+            halfway.setdefault(reach.name, reach)
+    bare = [f"{name} ({describe(reach)})" for name, reach in halfway.items() if name not in reasons]
+    if bare:
+        return (
+            f"halfway from chance to the ceiling or farther comes {', '.join(bare)}: mend the "
+            "task, or say under Shortcuts in its docstring why that is intended"
+        )
+    for name in reasons:
+        if default and name not in halfway:
+            return (
+                f"the docstring explains the shortcut '{name}', which does not come halfway from "
+                "chance to the ceiling: leave it out"
+            )
+    return None
+
+
+def describe(reach: Reach) -> str:
+    """Return how far a shortcut comes, such as "12 % in distribution, 3 % out of it"."""
+    parts = []
+    if not math.isnan(reach.inside):
+        parts.append(f"{100 * reach.inside:.0f} % in distribution")
+    if not math.isnan(reach.outside):
+        parts.append(f"{100 * reach.outside:.0f} %{' out of it' if parts else ''}")
+    return ", ".join(parts)
+
+
+def _ends(task: Task, means: Mapping[str, float]) -> dict[str, tuple[str, str]]:
+    """Return the names of the means in and out of distribution of each subset that has its own.
+
+    Where none has, they are the headline and its counterpart.
+    """
+    apart = [name for name in task.subsets if f"{name}-{OOD}" in means]
+    if apart:
+        return {name: (f"{name}-{ID}", f"{name}-{OOD}") for name in apart}
+    headline = task.headline.subset
+    return {"": (ID if headline == OOD else "", headline)}
+
+
+def _values(rows: Sequence[Measurement], metric: str) -> dict[str, float]:
+    """Return the means of a metric, by subset."""
+    means = [row for row in rows if row.length is None and not row.second_axis]
+    return {row.subset: row.value for row in means if row.metric == metric}
+
+
+def _normalise(
+    values: Mapping[str, float], chance: Mapping[str, float], name: str, ceiling: float
+) -> float:
+    """Return where a mean is between chance and ceiling; nan where there is none."""
+    if name not in values or math.isclose(chance[name], ceiling):
+        return math.nan
+    return (values[name] - chance[name]) / (ceiling - chance[name])

@@ -15,7 +15,7 @@ from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
-from pe_bench.registry.options import split_spec, with_option
+from pe_bench.registry.options import show, with_option
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
 from pe_bench.running.search import (
@@ -288,17 +288,18 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
 
 
+@pytest.mark.parametrize("length", [14, 33, 128, 4096])
 @pytest.mark.parametrize("name", plugins.names("encoding"))
-def test_tunable_options(name: str) -> None:
-    """They exist, and their values make models that differ from the default."""
+def test_tunable_options(name: str, length: int) -> None:
+    """Their values make encodings, for rows of any length, and at most two of them."""
     plugin = plugins.load("encoding", name)
     tunable = plugin.cls.tunable
-    if tunable is None:
+    if tunable is None or tunable.option not in {o.name for o in plugins.options_of(plugin.cls)}:
         return
-    assert 1 <= len(tunable.values) <= 2
-    labels = {name}
-    for value in tunable.values:
-        other = plugins.load("encoding", with_option(name, tunable.option, value))
-        assert split_spec(other.label)[1][tunable.option]
-        labels.add(other.label)
-    assert len(labels) == 1 + len(tunable.values)
+    model = ModelConfig(layers=2, heads=4, width=64, mlp_width=8, train_length=length)
+    values = tunable.values(model)
+    assert 1 <= len(values) <= 2
+    for value in values:
+        other = plugins.load("encoding", with_option(name, tunable.option, show(value)))
+        if length >= 128:  # for shorter rows, values that do not fit are left out
+            other.make(model, 0)

@@ -360,7 +360,9 @@ class Task:
     def references(self) -> Mapping[str, list[Measurement]]:
         """Return the rows of references by name: guessing, a constant answer, tables of n-grams.
 
-        Subsets, lengths, metrics and summary rows are those of a model. Tables show them unranked.
+        Subsets, lengths, metrics and summary rows are those of a model. `guessing` is chance, or
+        the first one where it is lacking. Tables show chance and the strongest, unranked, and
+        `pe-bench check` fails where one comes halfway from chance to the ceiling.
         """
         return {}
 

@@ -189,6 +189,30 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
 
 
+def test_of_two_versions_of_references_the_later_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder, version in ((a, 1), (b, 2)):
+        put(folder, "rope", [SCORE], views=TEST)
+        path = references_path(folder, "lm", "5e77")
+        path.parent.mkdir()
+        write_rows(path, [replace(SCORE, value=version)], task="lm", encoding="guessing")
+        seal = {} if version == 1 else {"version": version}
+        write_sealed(path.with_suffix(".json"), seal, of=path.stem, files=[path])
+    later = path.read_bytes()
+    older = references_path(a, "lm", "5e77").read_bytes()
+    c = tmp_path / "c"
+    assert merge(a, to=c) == 0
+    copy = references_path(c, "lm", "5e77")
+    assert copy.read_bytes() == older
+    for folder in (b, a):  # neither order brings the older one back
+        assert merge(folder, to=c) == 0
+        assert copy.read_bytes() == later
+        read_sealed(copy.with_suffix(".json"), of=copy.stem)
+    assert "other references" not in capsys.readouterr().err
+
+
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0
     exported = {run.name: run for run in read_records(COMMITTED)}

@@ -176,6 +176,9 @@ def test_docstrings_become_html() -> None:
 |---|---|
 | `1` | 2 |
 
+Shortcuts:
+    n-gram table of c: said.
+
 Args:
     size: how much,
         and of what.
@@ -185,6 +188,7 @@ Args:
     assert "<pre>x = a &lt; b\n  y</pre>" in html
     assert "<th>here</th>" in html and "<td><code>1</code></td>" in html and "---" not in html
     assert "<dt><code>size</code></dt><dd>how much, and of what.</dd>" in html
+    assert "<dt><code>n-gram table of c</code></dt><dd>said.</dd>" in html
     assert html.endswith("<dd>&lt;b&gt;</dd></dl>")
 
 

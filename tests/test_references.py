@@ -1,5 +1,6 @@
 """References: what guessing, a constant answer and n-gram tables score, and where it is kept."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pe_bench.running.references import write_references
 from pe_bench.running.resolve import ResolvedTask, resolve
 from pe_bench.sequences.references import REFERENCES, References
 from pe_bench.sequences.scoring import Scores
+from pe_bench.system.sealed import write_sealed
 
 
 def length_tasks() -> dict[str, type[LengthGeneralizationTask]]:
@@ -129,6 +131,12 @@ def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     written = path.stat().st_mtime_ns
     write_references(task, tmp_path)
     assert path.stat().st_mtime_ns == written
+    record = path.with_suffix(".json")
+    kept = json.loads(record.read_text())
+    older = {"references": kept["references"][:4], "version": 1}
+    write_sealed(record, older, of=path.stem, files=[path])
+    write_references(task, tmp_path)
+    assert json.loads(record.read_text()) == kept
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
     write_references(task, tmp_path)

@@ -28,10 +28,11 @@ from pe_bench.sequences.cells import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits
 from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
-from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.documents import Record, write_split
 from pe_bench.tasks.scrolls.fine_tuning import shuffle
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
+from pe_bench.tasks.scrolls.references import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.task import Scrolls
 from pe_bench.text.tokenizer import ByteTokenizer
@@ -439,7 +440,7 @@ def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) ->
     for name, found in task.references().items():
         main = [row for row in found if row.metric in ("em", "f1", "rgm", "score")]
         rows[name] = {(row.subset, row.length): row for row in main}
-    assert list(rows) == ["constant answer", "guessing"]
+    assert list(rows) == ["constant answer", "guessing", "random candidate"]
     for name in task.subsets:
         limit = {"contract_nli": 33.4, "quality": 15}.get(name, 15)
         assert all(rows["constant answer"][name, length].value <= limit for length in task.lengths)
@@ -447,6 +448,25 @@ def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) ->
     assert guessing["quality", 512].value == pytest.approx(25, abs=6)
     assert guessing["contract_nli", 512].value == pytest.approx(33.3, abs=6)
     assert guessing[OOD, None].value < 15 > rows["constant answer"][OOD, None].value
+    candidate = rows["random candidate"]  # one of about a dozen, but for options and labels
+    assert 7 < candidate["narrative_qa", 512].value < 15
+    assert candidate["quality", 512].value == pytest.approx(25, abs=6)
+    assert guessing[OOD, None].value < candidate[OOD, None].value < 20
+
+
+def test_candidates_are_what_the_words_of_a_document_can_answer() -> None:
+    train = [Record("1", "", ("red oak",)), Record("2", "", ("blue, pine",))]
+    known = words_of_answers(train)
+    assert known == [{"red", "blue"}, {"oak", "pine"}]
+    assert find_candidates("Paint jars red pine. Paint keys red oak.", known) == [
+        *("red pine", "red oak")
+    ]
+    assert find_candidates("The pine has red. The oak is blue.", known) == [
+        *("red pine", "red oak", "blue pine", "blue oak")
+    ]
+    assert find_candidates("Nothing of red.", known) == []
+    options = "Which?\n\n (A) a\n (B) b\n (C) c\n (D) d\n\nText."
+    assert find_candidates(options, known) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.slow

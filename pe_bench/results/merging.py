@@ -208,21 +208,37 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _merge_references(path: Path, target: Path, found: Merge) -> None:
-    """Bring the rows of a task's references, with their seal where they have one."""
-    seal = path.with_suffix(".json")
+    """Bring the rows of a task's references, with their seal where they have one.
+
+    Those of the later version stay, see `running.references.VERSION`.
+    """
     try:
-        if seal.exists():
-            read_sealed(seal, of=path.stem)
+        version = _version_of(path)
     except DamagedError as damage:
         found.complaints.append(f"{damage}: left out")
         return
     copy = target / "references" / path.name
-    if not copy.exists():
+    try:
+        present = _version_of(copy) if copy.exists() else 0
+    except DamagedError:
+        present = 0
+    if version > present:
         write_atomic(copy, path.read_bytes())
+        seal = path.with_suffix(".json")
         if seal.exists():
             write_atomic(copy.with_suffix(".json"), seal.read_bytes())
-    elif sum_of(copy) != sum_of(path):
+    elif version == present and sum_of(copy) != sum_of(path):
         found.complaints.append(f"{path} has other references than {copy}, which stay")
+
+
+def _version_of(path: Path) -> int:
+    """Return the version of a file of references: 1 where its seal names none.
+
+    Raises:
+        DamagedError: it is not as its seal says.
+    """
+    seal = path.with_suffix(".json")
+    return int(read_sealed(seal, of=path.stem).get("version", 1)) if seal.exists() else 1
 
 
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:

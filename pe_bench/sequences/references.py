@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.config import IGNORE
+from pe_bench.errors import InputError
 from pe_bench.results.baselines import CHANCE
 from pe_bench.sequences.rows import Mask
 from pe_bench.sequences.scoring import Scores
@@ -87,6 +88,9 @@ class References:
             text, and the constant answer is one token.
         ordered: whether a token has to be written at its own place; False: anywhere in the answer,
             where guessing and the random candidate name different tokens.
+
+    Raises:
+        InputError: no target counts.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class References:
         self.ordered = ordered
         parts = [self._scored(batch) for batch in batches]
         seen = np.concatenate([part.target for part in parts])
+        if not len(seen):
+            raise InputError("no target counts in the training batches that references know")
         place = np.concatenate([part.place for part in parts])
         self.symbols = len(np.unique(seen))
         self.most_frequent = int(np.bincount(seen).argmax())

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -62,52 +63,37 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
     return answers
 
 
-def random_candidates(
-    records: Sequence[Record], train: Sequence[Record], otherwise: Sequence[str], seed: int
-) -> list[str]:
-    """Return an answer to each question that is drawn from the words of its input.
+def words_of_answers(train: Sequence[Record]) -> list[set[str]]:
+    """Return the words at each place of answers, for as many places as most answers have."""
+    answers = [_words(output) for record in train for output in record.outputs]
+    length = Counter(map(len, answers)).most_common(1)[0][0]
+    return [{words[place] for words in answers if len(words) > place} for place in range(length)]
 
-    Each word of the answer is one that training has at that place of an answer, and no other word
-    again. They are consecutive words of the input where it has such, all equally likely. An answer
-    has as many words as most in training. A question that offers answers gets one of these.
+
+def find_candidates(text: str, known: Sequence[set[str]]) -> list[str]:
+    """Return the answers that the words of an input can make; a question's options, if it has some.
+
+    They are consecutive words of the input where these fit, or else any different ones.
 
     Args:
-        records: of the questions.
-        train: the other questions.
-        otherwise: a guess for each question, its answer where it offers some or where its input has
-            no such words.
-        seed: of the draws.
+        text: the input.
+        known: the words that fit each place of an answer.
     """
-    rng = np.random.default_rng(seed)
-    given = [_words(output) for record in train for output in record.outputs]
-    length = Counter(map(len, given)).most_common(1)[0][0]
-    known = [{words[place] for words in given if len(words) > place} for place in range(length)]
-    answers = []
-    for record, guess in zip(records, otherwise, strict=True):
-        if options_of(record.input):
-            answers.append(guess)
-            continue
-        words = _words(record.input)
-        spans = [words[start : start + length] for start in range(len(words) - length + 1)]
-        candidates = {tuple(span): None for span in spans if _fits(span, known)}
-        if not candidates:
-            shuffled = list(dict.fromkeys(words[i] for i in rng.permutation(len(words))))
-            candidates = {tuple(_pick_each(shuffled, known)): None}
-        drawn = [*candidates][int(rng.integers(len(candidates)))]
-        answers.append(" ".join(drawn) or guess)
-    return answers
+    options = options_of(text)
+    if options:
+        return options
+    length = len(known)
+    words = _words(text)
+    spans = list(zip(*(words[place:] for place in range(length)), strict=False))
+    found = [span for span in spans if _fits(span, known)]
+    if not found:
+        choices = [[word for word in dict.fromkeys(words) if word in place] for place in known]
+        found = [drawn for drawn in product(*choices) if len({*drawn}) == length]
+    return [" ".join(drawn) for drawn in dict.fromkeys(found)]
 
 
 def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
     return all(word in place for word, place in zip(words, known, strict=True))
-
-
-def _pick_each(words: Sequence[str], known: Sequence[set[str]]) -> list[str]:
-    """Return the first word that fits each place and is at no earlier one, if there is any."""
-    picked: list[str] = []
-    for place in known:
-        picked += [word for word in words if word in place and word not in picked][:1]
-    return picked
 
 
 def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
@@ -122,24 +108,22 @@ def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
         kind = SUBSETS[subset]
         train = splits["train"][:RECORDS]
         slow = kind.summary and not questions.builtin  # comparing long summaries takes seconds
+        known = words_of_answers(train) if questions.builtin else []
         best = constant_answer(
             kind.metric, train, candidates=LONG_CANDIDATES if slow else CANDIDATES
         )
         for split in questions.splits(subset):
             records = questions.records(subset, split)
             constant += _rows(questions.score(subset, split, [best] * len(records)))
+            seeds = range(1 if slow else GUESSES)
             options = [options_of(record.input) for record in records]
-            guessed = []
-            drawn = []
-            for seed in range(1 if slow else GUESSES):
-                answers = guesses(options, train, seed)
-                guessed.append(_rows(questions.score(subset, split, answers)))
-                if questions.builtin:
-                    answers = random_candidates(records, train, answers, seed)
-                    drawn.append(_rows(questions.score(subset, split, answers)))
-            guessing += average(guessed)
-            if drawn:
-                candidate += average(drawn)
+            drawn = [guesses(options, train, seed) for seed in seeds]
+            guessing += average([_rows(questions.score(subset, split, some)) for some in drawn])
+            if questions.builtin:
+                options = [find_candidates(record.input, known) for record in records]
+                drawn = [guesses(options, train, seed) for seed in seeds]
+                scored = [_rows(questions.score(subset, split, some)) for some in drawn]
+                candidate += average(scored)
     found = {"constant answer": constant, "guessing": guessing}
     return found | {"random candidate": candidate} if candidate else found
 

@@ -32,12 +32,11 @@ EVAL_SEED = 20_250_110
 
 
 class Posgen(LengthGeneralizationTask):
-    """PosGen (Wang et al. 2024, arXiv 2403.00071) with fresh numbers: `^ 1 0 2 3 5 ..`, modulo 11.
+    """PosGen (Wang et al. 2024, arXiv 2403.00071) with fresh numbers: `^ 1 0 2 5 10 ..`.
 
     In longer texts, tokens tend to be harder to predict, and they stand at new positions. Here the
-    model writes, after every number of a row, the sum of `near` + `far` numbers that stand in the
-    row, modulo `modulus`. The rule is the same at every position. So what is lost beyond the
-    trained length is lost to positions.
+    model predicts after each number the sum of `near` + `far` numbers of the row, modulo `modulus`,
+    by one rule at every position. So what is lost beyond the trained length is lost to positions.
 
     | rule | adds the last `near` numbers and | like |
     |---|---|---|
@@ -45,24 +44,24 @@ class Posgen(LengthGeneralizationTask):
     | `chain` | the first `far` of the row | a chain of thought on a question |
     | `semi-recurrent` | `far` that move on by one for every two numbers | words taken in turn |
 
-    All numbers of a row are drawn independently, and the sums do not stand in the row. A sum with
-    one number missing is uniform. So without the distant number nothing is better than guessing,
-    neither a table of n-grams nor a difference of sums. `recurrent` is local, and such a table is
-    its solution: it is a control, which shows that the sum itself is learned and holds for longer
-    rows. It is in no mean of several rules. Every combination of `near` + `far` numbers is trained,
-    no row of the evaluation is: rows are fresh, and what is new beyond the trained length is the
-    position alone.
+    All numbers of a row are drawn independently, and the sums do not stand in the row. A sum of
+    which one number is unknown is uniform. So whoever does not find the distant number guesses: no
+    table of n-grams and no difference of earlier sums tells it. `recurrent` alone is local, and a
+    table of `near` + `far` tokens solves it, as intended: it is the control, which shows whether
+    the sum itself holds for longer rows. Rows are drawn afresh for every step: training has every
+    combination of `near` + `far` numbers, and there are no rows to learn by heart.
 
-    Each rule has a model of its own. Training scores every sum; evaluation has `samples` rows for
+    Each rule has a model of its own. Training scores every sum. Evaluation has `samples` rows for
     each length, from half to 4 times the trained one and one number more, and scores the last sum.
     Preset quick runs `chain`.
 
     | published | here |
     |---|---|
-    | each number is the sum of earlier ones, so that three or four numbers tell the next by any rule but `semi-recurrent` (`chain`: twice the last minus the `near` + 1-th last) | rows of independent numbers, sums beside them |
+    | numbers are the sums of those before | fresh numbers, with a sum after each |
+    | the last four tell the next (`chain`: 2 x_(t-1) - x_(t-4)) | the distant one is needed |
     | 3 near and 1 far, modulo 17, trained on 64 numbers | the same (preset paper) |
     | 10,000 training rows for 150 epochs of batches of 128 | as many steps, fresh rows |
-    | the code tests on beginnings that it has trained on | fresh rows |
+    | the code tests on beginnings that it has trained on | other rows |
     | means over all positions to the 64th, and to the 256th | places, also between |
     | 2 layers, T5's width of 512 with an MLP of 2048, ReLU | three matrices of 1365, SwiGLU |
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pe_bench.decoder import short
 from pe_bench.decoder.blocked import blocked_attention
 from pe_bench.decoder.flex import flex_attention
 from pe_bench.decoder.logits import (
@@ -170,6 +171,8 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
         rows = slice(1, None)
     elif terms.sink is not None and mask is not None:
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
+    elif mask is None and short.serves(q, k, v):
+        return short.short_attention(q, k, v, scale)
     # Torch's fused kernels want one width for q, k and v (on a CPU they refuse anything else and
     # fall back to T x S memory). Zeros change neither the products nor the sums.
     widest = max(q.shape[-1], width)

@@ -1,6 +1,7 @@
 """What other encodings import: `from pe_bench.encodings.rope import RoPE, rotate`."""
 
-from pe_bench.encodings.rope.encoding import RoPE, geometric, rotate
+from pe_bench.encodings.rope.encoding import RoPE, geometric
 from pe_bench.encodings.rope.remap import Remap
+from pe_bench.encodings.rope.rotation import rotate
 
 __all__ = ["Remap", "RoPE", "geometric", "rotate"]

@@ -165,10 +165,10 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     mask = _dense_mask(q, k, terms)  # (B or 1, H or 1, T, S), or None
     if terms.separable is not None:
         q, k = _fold(q, k, terms.separable, scale)  # (B, H, T, D + parts), (B, H, S, D + parts)
-    rows = slice(None)
+    first = 0
     if terms.sink is not None and mask is None:
         q, k, v = _sink_before_first_key(q, k, v, terms.sink / scale)
-        rows = slice(1, None)
+        first = 1
     elif terms.sink is not None and mask is not None:
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
     elif mask is None and short.serves(q, k, v):
@@ -184,7 +184,9 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
     )
-    return out[:, :, rows, :width]
+    if first or widest > width:  # or the gradient would be copied for nothing
+        out = out[:, :, first:, :width]
+    return out
 
 
 def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pe_bench.decoder import by_hand
+
 LONGEST = 256
 """Keys up to which the softmax is kept for the gradient; it has half of T x S numbers."""
 
@@ -20,9 +22,7 @@ BLOCK = 32
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return whether this file is for such queries, keys and values, (B, H, T, any)."""
-    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    wide = q.dtype.itemsize >= 4 and not torch.is_autocast_enabled("cpu")
-    return learns and wide and q.is_cpu and q.shape[2] == k.shape[2] <= LONGEST
+    return q.shape[2] == k.shape[2] <= LONGEST and by_hand.serves(q, k, v)
 
 
 def short_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -34,34 +34,34 @@ def short_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         v: values, (B, H, T, E).
         scale: of the products.
     """
-    out: Tensor = _Short.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
-    return out
+    attended: Tensor = _Short.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
+    return attended
 
 
 class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        heads = q.shape[:3]
+        rows = len(q)
         q = torch.mul(q, scale, out=q.new_empty(q.shape)).flatten(0, 1)  # (B H, T, D), contiguous
         k = k.reshape(q.shape)  # (B H, T, D)
         v = v.reshape(len(q), *v.shape[2:])  # (B H, T, E)
         length = q.shape[1]
         later = torch.full((BLOCK, BLOCK), -torch.inf, dtype=q.dtype).triu_(1)
-        out = torch.empty_like(v)
+        out = v.new_empty(rows, length, len(v) // rows, v.shape[2]).transpose(1, 2)  # (B, H, T, E)
         kept = []
         for start in range(0, length, BLOCK):
             stop = min(start + BLOCK, length)
             logits = torch.bmm(q[:, start:stop], k[:, :stop].mT)  # (B H, t, s)
             logits[..., start:] += later[: stop - start, : stop - start]
             shares = logits.softmax(-1)  # (B H, t, s)
-            out[:, start:stop] = torch.bmm(shares, v[:, :stop])
+            out[:, :, start:stop] = torch.bmm(shares, v[:, :stop]).unflatten(0, (rows, -1))
             kept.append(shares)
         ctx.save_for_backward(q, k, v, *kept)
         ctx.scale = scale
-        return out.view(*heads, -1)
+        return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *kept = ctx.saved_tensors
         heads = grad_out.shape[:3]

@@ -1,173 +1,202 @@
-"""Compare the time of a training step of two checkouts, or with and without torch.compile.
+"""Time the training steps of two checkouts, or of two settings, against each other.
 
-    python benchmarks/step.py --other ../older                     # a checkout, or a commit
-    python benchmarks/step.py --other HEAD~20 --tasks mqar addition --encodings rope tape
-    python benchmarks/step.py --compile                            # this checkout, compiled or not
+    python benchmarks/step.py --other HEAD~3                      # a commit
+    python benchmarks/step.py --other ../elsewhere                # a folder
+    python benchmarks/step.py --set train.clip=0 --task mqar      # this checkout, other settings
 
-Each side trains in a process of its own with one thread. The two take turns, a block of steps at a
-time, so that whatever else the machine does slows both alike. The ratio is the median over rounds
-of (this side / other side), its interval the 95 % bootstrap of that median.
+Each side trains in a process of its own, with one thread, by the same loop as `pe-bench run`. The
+two take turns, block after block of some steps, so that whatever slows the machine slows both.
+Seconds are those of the processor: time that other processes take does not count. A ratio is the
+median over pairs of neighbouring blocks; its interval has 95 % of the medians of blocks drawn
+with replacement (bootstrap).
 """
 
 import argparse
+import io
+import json
 import os
+import random
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import numpy as np
-
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parents[1]
 TASKS = ["mqar", "addition", "passkey", "copying", "perplexity"]
-WARM_UP = 1  # blocks that are not counted
+WARM_UP = 10  # steps before the first block
+DRAWS = 2000  # of the bootstrap
 
 
-def main() -> None:
-    options = parse_options()
-    if options.child:
-        train_in_blocks(*options.child, steps=options.steps, rounds=options.rounds)
-        return
-    if bool(options.other) == options.compile:
-        sys.exit("give either --other CHECKOUT or --compile")
-    with tempfile.TemporaryDirectory() as scratch:
-        other = ROOT if options.compile else find_checkout(options.other, Path(scratch))
-        print("| task | encoding | this, ms a step | other, ms a step | ratio | 95 % interval |")
-        print("|---|---|---:|---:|---:|---|")
-        for task in options.tasks:
-            for encoding in options.encodings:
-                times = measure(task, encoding, other, options)  # (rounds, 2)
-                print(describe(task, encoding, times / options.steps), flush=True)
+class Side:
+    """One of the two: a process that trains, and waits after each block.
+
+    Args:
+        checkout: folder of the code.
+        settings: changed fields of the preset, as in "train.clip=0".
+        encoding, task: specs.
+        args: number and length of the blocks.
+    """
+
+    def __init__(
+        self,
+        checkout: Path,
+        settings: list[str],
+        encoding: str,
+        task: str,
+        args: argparse.Namespace,
+    ) -> None:
+        work = {
+            "encoding": encoding,
+            "task": task,
+            "settings": settings,
+            "block": args.block,
+            "steps": WARM_UP + args.block * args.blocks,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--child", json.dumps(work)],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._read()  # the warm-up is over
+
+    def block(self) -> float:
+        """Run a block; return its seconds per step."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _read(self) -> float:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the process in {self.process.args!r} has ended, see above")
+        return float(line)
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--other", help="folder of another checkout, or a commit of this one")
-    parser.add_argument("--compile", action="store_true", help="torch.compile on this side")
-    parser.add_argument("--tasks", nargs="+", default=TASKS)
-    parser.add_argument("--encodings", nargs="+", default=["rope", "tape"])
-    parser.add_argument("--steps", type=int, default=25, help="steps of a block")
-    parser.add_argument("--rounds", type=int, default=12, help="blocks of each side")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)  # task, encoding, compile
-    return parser.parse_args()
-
-
-def find_checkout(name: str, scratch: Path) -> Path:
-    """Return the folder of a checkout; of a commit, one that is made now."""
-    if Path(name).is_dir():
-        return Path(name).resolve()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", name], capture_output=True)
-    if archive.returncode:
-        sys.exit(f"{name} is neither a folder nor a commit of this checkout")
-    subprocess.run(["tar", "-x", "-C", scratch], input=archive.stdout, check=True)
-    return scratch
-
-
-def measure(task: str, encoding: str, other: Path, options: argparse.Namespace) -> np.ndarray:
-    """Return the seconds of each block, (rounds, 2): this side and the other one."""
-    sides = [start(ROOT, task, encoding, options, options.compile)]
-    sides.append(start(other, task, encoding, options, False))
-    times = np.zeros((options.rounds + WARM_UP, 2))
-    for round_ in range(len(times)):
-        order = (0, 1) if round_ % 2 else (1, 0)
-        for side in order:
-            times[round_, side] = run_block(sides[side])
-    for side in sides:
-        side.communicate()
-    return times[WARM_UP:]
-
-
-def start(
-    root: Path, task: str, encoding: str, options: argparse.Namespace, compiled: bool
-) -> subprocess.Popen[str]:
-    """Start the training of one side, which waits before each block."""
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--steps", str(options.steps)]
-    command += ["--rounds", str(options.rounds)]
-    command += ["--child", task, encoding, "compiled" if compiled else "plain"]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        text=True,
-    )
-
-
-def run_block(side: subprocess.Popen[str]) -> float:
-    """Let one side go through a block, and return the seconds that it took."""
-    assert side.stdin and side.stdout
-    side.stdin.write("go\n")
-    side.stdin.flush()
-    for line in side.stdout:
-        if line.startswith("block "):
-            return float(line.split()[1])
-    sys.exit(
-        f"a side has ended with exit code {side.wait()}: run its training by itself to see why"
-    )
-
-
-def describe(task: str, encoding: str, times: np.ndarray) -> str:
-    """Return a row of the table, given seconds a step, (rounds, 2)."""
-    ratios = times[:, 0] / times[:, 1]
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(ratios, (5000, len(ratios)))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    milliseconds = 1000 * np.median(times, axis=0)
-    return (
-        f"| {task} | {encoding} | {milliseconds[0]:.1f} | {milliseconds[1]:.1f} "
-        f"| {np.median(ratios):.3f} | {low:.3f} to {high:.3f} |"
-    )
-
-
-def train_in_blocks(task: str, encoding: str, mode: str, *, steps: int, rounds: int) -> None:
-    """Train as a run does, and wait for a line of standard input before each block of steps."""
-    import torch
+def child(work: dict[str, Any]) -> None:
+    """Train; after the warm-up and after each block write seconds per step and wait for a line."""
+    from dataclasses import replace
 
     from pe_bench.registry import plugins
     from pe_bench.running.options import RunOptions
     from pe_bench.running.resolve import resolve
     from pe_bench.running.training import train
-    from pe_bench.system import environment
+    from pe_bench.task import Batch
 
-    torch.set_num_threads(1)
-    environment.set_up("cpu")
-    resolved = resolve(RunOptions(), task)
-    model = resolved.make_model(plugins.load("encoding", encoding), seed=2000)
-    if mode == "compiled":
-        for layer in model.layers:
-            layer.compile()
-    subset = resolved.task.subsets[0] if resolved.task.trains_each_subset else None
-    begun = 0.0
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer
+    changed: dict[str, dict[str, Any]] = {"train": {}, "model": {}}
+    for setting in work["settings"]:
+        name, _, value = setting.partition("=")
+        group, _, field = name.partition(".")
+        changed[group][field] = json.loads(value)
+    resolved = resolve(RunOptions(**changed), work["task"])
+    if resolved.start:  # what the task starts from is of the same shape, and takes longer to train
+        resolved = replace(resolved, start=None)
+    task = resolved.batches
+    subset = task.subsets[0] if task.trains_each_subset else None
+    model = resolved.make_model(plugins.load("encoding", work["encoding"]), 0)
+    started = time.process_time()
 
-    def batch(step: int) -> Any:
-        nonlocal begun
-        if step % steps == 0:
-            if step:
-                print(f"block {time.perf_counter() - begun}", flush=True)
+    def batch(step: int) -> Batch:
+        nonlocal started
+        done = step - WARM_UP
+        if done >= 0 and done % work["block"] == 0:
+            print((time.process_time() - started) / work["block"], file=answers, flush=True)
             sys.stdin.readline()
-            begun = time.perf_counter()
-        return resolved.batches.batch(subset, 2000, step)
+            started = time.process_time()
+        return task.batch(subset, 0, step)
 
-    planned = replace(resolved.train, steps=steps * (rounds + WARM_UP) + 1)
     with tempfile.TemporaryDirectory() as folder:
         train(
             model,
             batch,
-            planned,
+            replace(resolved.train, steps=work["steps"] + 1),  # the last one ends the last block
             folder=Path(folder),
-            of="step",
-            title="step",
-            seed=2000,
+            of="",
+            title=work["task"],
+            seed=0,
             device="cpu",
             precision="fp32",
         )
+
+
+@contextmanager
+def checkout_of(name: str) -> Iterator[Path]:
+    """Give the folder of a checkout, or one with the files of a commit for a while."""
+    if Path(name).is_dir():
+        yield Path(name).resolve()
+        return
+    archive = subprocess.run(["git", "archive", name], cwd=HERE, capture_output=True, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="tar")
+        yield Path(folder)
+
+
+def compare(
+    other: Path, encoding: str, task: str, args: argparse.Namespace
+) -> tuple[list[float], list[float]]:
+    """Return seconds per step of each block: here, and there."""
+    here = Side(HERE, args.set, encoding, task, args)
+    there = Side(other, [], encoding, task, args)
+    ours, theirs = [], []
+    for number in range(args.blocks):
+        first, second = (here, ours), (there, theirs)
+        if number % 2:
+            first, second = second, first
+        for side, seconds in (first, second):
+            seconds.append(side.block())
+    here.close()
+    there.close()
+    return ours, theirs
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Return the bounds that hold 95 % of the medians of ratios drawn with replacement."""
+    draw = random.Random(0)
+    medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    return medians[DRAWS // 40], medians[-DRAWS // 40]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--other", default=str(HERE), help="folder or commit to compare with")
+    parser.add_argument("--set", nargs="+", default=[], help="settings here: train.clip=0")
+    parser.add_argument("--encoding", nargs="+", default=["rope", "tape"])
+    parser.add_argument("--task", nargs="+", default=TASKS)
+    parser.add_argument("--blocks", type=int, default=21, help="of each side")
+    parser.add_argument("--block", type=int, default=10, help="steps of a block")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child)
+        return
+    print("| encoding | task | ms here | ms there | ratio | 95 % |\n|---|---|---|---|---|---|")
+    with checkout_of(args.other) as other:
+        for encoding in args.encoding:
+            for task in args.task:
+                ours, theirs = compare(other, encoding, task, args)
+                ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+                low, high = interval(ratios)
+                numbers = f"{1e3 * median(ours):.1f} | {1e3 * median(theirs):.1f}"
+                numbers += f" | {median(ratios):.3f} | {low:.3f} to {high:.3f}"
+                print(f"| {encoding} | {task} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":

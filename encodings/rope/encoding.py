@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
+from pe_bench.encodings.rope.rotation import rotate
 from pe_bench.encodings.rope.selections import whole_periods
 
 ScalingName = Literal[
@@ -27,40 +27,6 @@ ScalingName = Literal[
     "clipped",
     "rope-id",
 ]
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate channel pairs (m, m + D/2), the LLaMA layout, by angles given as cos and sin.
-
-    x is (B, H, T, D); cos and sin broadcast to (B, H, T, D/2).
-    """
-    given = not (cos.requires_grad or sin.requires_grad)
-    if given and 2 * cos.shape[-1] == x.shape[-1]:
-        turned: Tensor = _Rotation.apply(x, cos, sin)  # type: ignore[no-untyped-call]
-        return turned
-    first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-class _Rotation(torch.autograd.Function):
-    """A rotation by given angles. Its gradient is the rotation back, which needs nothing of x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        cos = torch.cat([cos, cos], dim=-1)  # (B or 1, H or 1, T, D)
-        sin = torch.cat([-sin, sin], dim=-1)  # (B or 1, H or 1, T, D)
-        ctx.save_for_backward(cos, sin)
-        ctx.shape = x.shape
-        return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = gradients
-        cos, sin = ctx.saved_tensors
-        back = gradient.roll(gradient.shape[-1] // 2, -1)
-        turned = (gradient * cos).addcmul_(back, sin, value=-1)
-        return turned.sum_to_size(ctx.shape), None, None
 
 
 def geometric(base: float, planes: int, device: torch.device | None = None) -> Tensor:

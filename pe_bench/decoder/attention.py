@@ -9,8 +9,8 @@
 
 The three hooks are `product`, `rewrite_logits` and `normalise`.
 
-"auto" has one more: on a CPU, rows of a few tokens take the formula as two batched products, the
-first of which adds bias and mask. Torch's fused kernel has a fixed cost for each row and head.
+On a CPU torch's kernel is made for long rows. Short rows have products of their own: those without
+a bias in training (`short.py`), and under "auto" those with one, where the first product adds it.
 """
 
 from typing import Literal, get_args
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pe_bench.decoder import short
 from pe_bench.decoder.blocked import blocked_attention
 from pe_bench.decoder.flex import flex_attention
 from pe_bench.decoder.logits import (
@@ -38,7 +39,7 @@ LONG = 512
 """Queries from which T x S numbers cost more than blocks do."""
 
 SHORT = 64
-"""Tokens of a row up to which batched products are faster on a CPU than a fused kernel."""
+"""Tokens of a row up to which products are faster on a CPU than a kernel with a mask."""
 
 FEW = 16
 """Queries up to which a copy of all cached keys costs more than the products with them."""
@@ -65,7 +66,7 @@ def attend(
     Raises:
         InputError: a backend that cannot do what is asked for.
     """
-    short = backend == "auto" and _is_short(q, k, terms)
+    biased = backend == "auto" and _is_short_with_bias(q, k, terms)
     if backend == "auto":
         backend = fastest(q, v, terms)
     elif reason := reason_against(backend, q, v, terms):
@@ -74,8 +75,8 @@ def attend(
         )
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
-    if short:
-        return _short(q, k, v, terms)
+    if biased:
+        return _short_with_bias(q, k, v, terms)
     if backend == "sdpa":
         return _sdpa(q, k, v, terms)
     if backend == "blocked":
@@ -168,8 +169,10 @@ def _reason_against_fusing(terms: LogitTerms) -> str | None:
     return None
 
 
-def _is_short(q: Tensor, k: Tensor, terms: LogitTerms) -> bool:
-    """Return whether q (B, H, T, D) and k (B, G, S, D) are better multiplied without a kernel."""
+def _is_short_with_bias(q: Tensor, k: Tensor, terms: LogitTerms) -> bool:
+    """Return whether q (B, H, T, D) and k (B, G, S, D) need no kernel for a bias of pairs."""
+    if terms.bias is None and terms.by_distance is None:
+        return False
     if q.device.type != "cpu" or q.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu"):
         return False
     if max(q.shape[2], k.shape[2]) > SHORT or terms.index is not None or terms.sink is not None:
@@ -177,21 +180,17 @@ def _is_short(q: Tensor, k: Tensor, terms: LogitTerms) -> bool:
     return _reason_against_fusing(terms) is None
 
 
-def _short(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
+def _short_with_bias(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Return the attention of q (B, H, T, D), k (B, H, T, D) and v (B, H, T, E), (B, H, T, E)."""
     rows, heads, length = q.shape[:3]
-    bias = dense_bias(terms, length, length, q.device)  # (B or 1, H or 1, T, T), or None
-    if terms.separable is not None:
-        matrix = separable_matrix(terms.separable, None)  # (B or 1, H, T, T)
-        bias = matrix if bias is None else bias + matrix
+    bias = dense_bias(terms, length, length, q.device)  # (B or 1, H or 1, T, T)
     seen = terms.mask(length, length, q.device)  # (B or 1, 1, T, T)
-    if bias is None:
+    if bias is None:  # a hook that has none this time
         bias = q.new_zeros(seen.shape)
+    if terms.separable is not None:
+        bias = bias + separable_matrix(terms.separable, None)  # (B or 1, H, T, T)
     added = bias.to(q.dtype).masked_fill(~seen, -torch.inf)  # (B or 1, H or 1, T, T)
-    if added.shape[:2] == (1, 1):
-        added = added[0, 0]
-    else:
-        added = added.expand(rows, heads, length, length).flatten(0, 1)  # (B H, T, T)
+    added = added.expand(rows, heads, length, length).flatten(0, 1)  # (B H, T, T)
     scale = 1 / terms.divisor(q.shape[-1])
     logits = torch.baddbmm(added, q.flatten(0, 1), k.flatten(0, 1).mT, alpha=scale)  # (B H, T, T)
     out = logits.softmax(-1) @ v.flatten(0, 1)  # (B H, T, E)
@@ -204,12 +203,14 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     mask = _dense_mask(q, k, terms)  # (B or 1, H or 1, T, S), or None
     if terms.separable is not None:
         q, k = _fold(q, k, terms.separable, scale)  # (B, H, T, D + parts), (B, H, S, D + parts)
-    rows = slice(None)
+    first = 0
     if terms.sink is not None and mask is None:
         q, k, v = _sink_before_first_key(q, k, v, terms.sink / scale)
-        rows = slice(1, None)
+        first = 1
     elif terms.sink is not None and mask is not None:
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
+    elif mask is None and short.serves(q, k, v):
+        return short.short_attention(q, k, v, scale)
     # Torch's fused kernels want one width for q, k and v (on a CPU they refuse anything else and
     # fall back to T x S memory). Zeros change neither the products nor the sums.
     widest = max(q.shape[-1], width)
@@ -221,7 +222,9 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
     )
-    return out[:, :, rows, :width]
+    if first or widest > width:  # or the gradient would be copied for nothing
+        out = out[:, :, first:, :width]
+    return out
 
 
 def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
-from pe_bench.encodings.rope import rotate
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope import BASE, rotate
 
 
 class CARoPE(Encoding):
@@ -33,9 +33,9 @@ class CARoPE(Encoding):
     """
 
     shared = False
+    tunable = BASE
     shift_invariant = True
     parameters_per_layer = "C*H + H"
-    tunable = Tunable("base", ("100", "1000"))
     variants = ("base=500", "start=normal")
 
     def __init__(

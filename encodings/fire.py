@@ -9,6 +9,15 @@ from torch import Tensor, nn
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 
 
+def other_thresholds(model: ModelConfig) -> list[float]:
+    """Return a half and an eighth of the training length.
+
+    The published 512 are a quarter of the rows of 2048 tokens that it was made for. Queries before
+    the threshold see distances alone, so in shorter rows all do.
+    """
+    return [max(2.0, model.train_length // 2), max(2.0, model.train_length // 8)]
+
+
 class FIRE(Encoding):
     """logit_ij += MLP(psi(i - j) / (psi(max(i, t)) + eps)), psi(x) = ln(1 + |c x|).
 
@@ -34,8 +43,8 @@ class FIRE(Encoding):
     """
 
     shared = False
+    tunable = Tunable("threshold", other_thresholds)
     parameters_per_layer = "33*H + 66"
-    tunable = Tunable("threshold", ("32", "128"))  # within reach of short rows
     variants = (
         "width=8,c=0.5,threshold=24,eps=0.001,shared=true",
         "activation=leaky-relu,init=normal",

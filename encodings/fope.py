@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
-from pe_bench.encodings.rope import geometric, rotate
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope import BASE, geometric, rotate
 
 
 class FoPE(Encoding):
@@ -37,7 +37,7 @@ class FoPE(Encoding):
     """
 
     shared = False
-    tunable = Tunable("base", ("100", "1000"))
+    tunable = BASE
     variants: ClassVar[tuple[str, ...]] = (
         "base=500,gain=0.6,learned=true",
         "padding=one,outputs=capped",

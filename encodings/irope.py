@@ -1,5 +1,7 @@
 """Chunked RoPE, and NoPE with a temperature in every 4th layer (Llama 4, Meta 2025)."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from pe_bench.api import EncodingSpec, Layers, ModelConfig, Positions, Visibilit
 from pe_bench.encodings.hybrid import find_global_layers
 from pe_bench.encodings.log_temperature import LogTemperature
 from pe_bench.encodings.nope import NoPE
-from pe_bench.encodings.rope import RoPE
+from pe_bench.encodings.rope import BASE, RoPE
 
 
 class _NormalisedRoPE(RoPE):
@@ -37,8 +39,10 @@ class IRoPE(Layers):
         chunk: size of a chunk; None is a quarter of the training length.
         start: keys at which the temperature starts to grow; None is the training length.
         scale: of the temperature; 0 turns it off.
+        base: of the rotation in local layers.
     """
 
+    tunable = BASE
     variants = ("every=2,chunk=8,start=8", "scale=0")
 
     def __init__(
@@ -50,6 +54,7 @@ class IRoPE(Layers):
         chunk: int | None = None,
         start: int | None = None,
         scale: float = 0.1,
+        base: float = 10_000.0,
     ) -> None:
         size = max(1, model.train_length // 4) if chunk is None else chunk
 
@@ -57,7 +62,7 @@ class IRoPE(Layers):
             nope = EncodingSpec("nope")
             return LogTemperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
 
-        makers = [_NormalisedRoPE, make_global if scale else NoPE]
+        makers = [partial(_NormalisedRoPE, base=base), make_global if scale else NoPE]
         kinds = find_global_layers(model, every)
         super().__init__(model, makers, kinds, [Visibility(chunk=size), None])
 

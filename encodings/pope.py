@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
-from pe_bench.encodings.rope import geometric
+from pe_bench.api import Encoding, InputError, ModelConfig, Positions
+from pe_bench.encodings.rope import BASE, geometric
 
 
 class PoPE(Encoding):
@@ -29,9 +29,9 @@ class PoPE(Encoding):
     """
 
     shared = False
+    tunable = BASE
     shift_invariant = True
     parameters_per_layer = "C"
-    tunable = Tunable("base", ("100", "1000"))
     variants = ("base=500,start=uniform",)
 
     def __init__(

@@ -5,8 +5,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pe_bench.api import InputError, ModelConfig, Positions, random_ids
+from pe_bench.api import InputError, ModelConfig, Positions, Tunable, random_ids
 from pe_bench.encodings.rope import RoPE, rotate
+
+
+def other_pools(model: ModelConfig) -> list[int]:
+    """Return pools of 8 and 32 training rows.
+
+    The published pool of 2048 ids is four times the longest row there, 500 tokens. A pool that is
+    smaller than a task's longest row does not fit it.
+    """
+    return [8 * model.train_length, 32 * model.train_length]
 
 
 class RandPE(RoPE):
@@ -40,6 +49,7 @@ class RandPE(RoPE):
     version = 2
     shift_invariant = True
     needs_final_length = True
+    tunable = Tunable("max", other_pools)
     variants: ClassVar[tuple[str, ...]] = ("max=512,evaluation=even", "per_layer=true,count=2")
 
     def __init__(

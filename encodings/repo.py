@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import geometric, rotate
+from pe_bench.encodings.rope import BASE, geometric, rotate
 
 
 class RePo(Encoding):
@@ -31,6 +31,7 @@ class RePo(Encoding):
     """
 
     shared = False
+    tunable = BASE
     shift_invariant = True
     parameters_per_layer = "C*C//4 + C//8*H"
     variants = ("base=10000,lower=0",)

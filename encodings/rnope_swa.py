@@ -1,7 +1,8 @@
 """NoPE in every 4th layer, RoPE in a window elsewhere (Yang et al. 2025, arXiv 2501.18795)."""
 
-from pe_bench.api import EncodingSpec, ModelConfig, Tunable
+from pe_bench.api import EncodingSpec, ModelConfig
 from pe_bench.encodings.hybrid import Hybrid
+from pe_bench.encodings.rope import BASE
 
 
 class RNoPESWA(Hybrid):
@@ -20,7 +21,7 @@ class RNoPESWA(Hybrid):
         base: of their rotation.
     """
 
-    tunable = Tunable("base", ("100", "1000"))
+    tunable = BASE
     variants = ("every=2,window=8",)
 
     def __init__(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import geometric, rotate
+from pe_bench.encodings.rope import BASE, geometric, rotate
 
 
 class SelectiveRoPE(Encoding):
@@ -34,6 +34,7 @@ class SelectiveRoPE(Encoding):
     """
 
     shared = False
+    tunable = BASE
     shift_invariant = True
     parameters_per_layer = "16*C + 8*C + 2*C"
     variants = ("rank=4,base=10000,bias=true,gate=true", "init=normal")

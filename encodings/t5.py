@@ -21,6 +21,14 @@ def bucket_table(buckets: int, max_distance: int) -> Tensor:
     return torch.where(distance < exact, distance, logarithmic)
 
 
+def other_distances(model: ModelConfig) -> list[int]:
+    """Return the training length and half of it: all buckets are then trained.
+
+    Of the default's 128 tokens shorter rows leave the last buckets as they were at the start.
+    """
+    return [model.train_length, model.train_length // 2]
+
+
 class T5(Encoding):
     """logit_ij += table[bucket(i - j), h].
 
@@ -47,7 +55,7 @@ class T5(Encoding):
 
     shift_invariant = True
     parameters_per_layer = "32*H once"
-    tunable = Tunable("max_distance", ("32", "64"))  # buckets that short rows reach
+    tunable = Tunable("max_distance", other_distances)
     variants = ("buckets=64,shared=false", "max_distance=512,scaled=false")
 
     bucket_of: Tensor

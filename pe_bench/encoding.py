@@ -40,15 +40,18 @@ EVAL_SAMPLES = 4  # frozen draws of random ids that evaluation is averaged over
 
 
 class Tunable(NamedTuple):
-    """An option that the search of `--tune` may choose.
+    """An option that the search of `--tune` may choose, as it chooses the learning rate.
+
+    It is a constant that was made for other lengths than those of the model, such as the base of a
+    rotation. Weights have the same shapes under all of its values.
 
     Attributes:
         option: its name.
-        values: up to two that are tried beside the default, as in a spec.
+        values: shape of the model -> up to two values to try beside the default.
     """
 
     option: str
-    values: tuple[str, ...]
+    values: Callable[[ModelConfig], Sequence[float]]
 
 
 class Encoding(nn.Module):
@@ -264,8 +267,8 @@ class Encoding(nn.Module):
     """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
 
     tunable: ClassVar[Tunable | None] = None
-    """The one constant that the search of `--tune` may choose, beside the learning rate: where
-    authors chose it for lengths that differ much from those of a small model."""
+    """The constant that the search of `--tune` may choose, if there is one. It is not searched
+    where a spec gives it, nor in a subclass whose constructor does not have it."""
 
     needs_final_length: bool = False
     """Position ids depend on the length of the finished sequence: see `draw_positions`."""

@@ -49,7 +49,8 @@ class ChainedFacts(PromptTask):
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
     all subsets in equal parts, on prompts of every length up to `train.length`, after first lessons
     on two stories of one hop; its rows have two stories or more and ask for all ends. Preset quick
-    has one hop alone: `rope` does not learn the second within 2400 steps (37 %, guessing 33).
+    has one hop alone, so it looks up a fact and chains nothing: `rope` does not learn the second
+    hop within 2400 steps (37 %, guessing 33).
 
     References: "guessing in context" names one of the places in the prompt, "last place" the last.
 

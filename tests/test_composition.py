@@ -93,7 +93,7 @@ def test_facts_are_those_of_the_base(base: str) -> None:
     alone, both = make(base), make(f"abacus:base={base}")
     annotations = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEncoding)
     facts = {name for name in annotations if hasattr(alone, name)}
-    facts -= {"shift_invariant", "parameters_per_layer", "variants", "version"}  # its own
+    facts -= {"shift_invariant", "parameters_per_layer", "variants", "version", "tunable"}  # own
     assert {"shared", "max_position", "eval_samples", "divide_scores"} <= facts
     for fact in facts:
         assert getattr(both, fact) == getattr(alone, fact), fact

@@ -282,6 +282,7 @@ def test_its_model_is_loaded_once_and_kept(
 def drop_a_shard(folder: Path) -> None:
     index = {"weight_map": {"model.norm.weight": "model-1.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()  # or that would be read
 
 
 def drop_a_tensor(folder: Path) -> None:

@@ -228,8 +228,8 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("scrolls", {"subsets": ("qasperr",)}, r"no subset 'qasperr' \(did you mean 'qasper'\?\)"),
     ("scrolls:answer_tokens=-1", {}, "scrolls:answer_tokens must be from 0 to .*, not -1"),
     ("scrolls:summary_tokens=-1", {}, "scrolls:summary_tokens must be from 0 to .*, not -1"),
-    ("ruler:needles=3", {}, "ruler:needles must be even, not 3"),
-    ("ruler:needles=0", {}, "ruler:needles must be from 2"),
+    ("ruler:needles=5", {}, "ruler:needles must be even, not 5"),
+    ("ruler:needles=0", {}, "ruler:needles must be from 4"),
     ("ruler:kinds=vt+cwx", {}, "ruler:kinds must be all, or some of niah-single, .*joined by +"),
     ("ruler:kinds=vt+vt", {}, "ruler:kinds must be all, or some of"),
     (

@@ -38,7 +38,7 @@ SYMBOLS = {
     "passkey": 10,
     "posgen": 11,
     "probes": 16,
-    "ruler": 16,
+    "ruler": 32,
     "selective-copy": 17,
     "state-tracking": 2,
 }

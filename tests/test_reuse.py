@@ -9,6 +9,7 @@ from test_tuning import toy as toy  # a fixture
 
 import pe_bench
 from pe_bench.cli import main
+from pe_bench.config import show_rate
 from pe_bench.results.reading import place_of
 from pe_bench.system.sealed import read_sealed, write_sealed
 
@@ -83,6 +84,9 @@ def test_another_rate_or_another_length_is_trained(toy: Toy, tmp_path: Path) -> 
     toy("--train.lr", "1e-3")
     assert toy("--train.lr", "3e-3") == (0, ["3e-3 0"])
     assert toy("--train.lr", "3e-3", "--train.steps", "5") == (0, ["3e-3 0"])
-    _, trained = toy("--tune", "--tune.lr", "1e-5", "3e-3", "--tune.seeds", "8")
-    assert "3e-3 0" not in trained and "1e-5 0" not in trained  # 3e-3 is chosen, and was there
+    search = ("--tune", "--tune.lr", "1e-5", "3e-3", "--tune.seeds", "8")
+    toy(*search, "--seeds", "1")
+    best = show_rate(kept(tmp_path)["lr"]["all"])
+    assert toy("--train.lr", best)[1] == [f"{best} 0"]
+    assert toy(*search) == (0, [])  # the rate is chosen, and its model was there
     assert [run["reused"] is not None for run in records(tmp_path)].count(True) == 1

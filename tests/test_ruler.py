@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import chain
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from helpers import Oracle, make_task, means, measure
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.registry import plugins
+from pe_bench.results.views import Column
 from pe_bench.running.options import RunOptions
 from pe_bench.running.resolve import resolve
-from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.rows import Sequences
 from pe_bench.task import TaskContext
@@ -103,9 +105,9 @@ def test_rows_of_training_ask_for_more_where_there_is_room(tmp_path: Path) -> No
         targets = task.batch(None, 3, task.train.steps - 1 - step).targets
         assert len(targets) == 32
         asked = (targets != IGNORE).sum(1)
-        assert 1 <= int(asked.min()) < int(asked.max()) <= 5  # four first tokens, a last answer
+        assert 1 <= int(asked.min()) < int(asked.max()) <= 7  # six first tokens, a last answer
         longest = max(longest, int((targets != IGNORE).nonzero()[:, 1].max()) + 1)
-    assert 63 <= longest <= task.train_length == 64 + 2
+    assert 71 <= longest <= task.train_length == 72 + 2
 
 
 def test_no_word_of_the_language_is_a_nonsense_word() -> None:
@@ -121,7 +123,7 @@ def test_answers_are_in_the_order_of_the_text() -> None:
         text = tokenizer.decode(context.prompt)
         answers = tokenizer.decode(turn.answer).split()
         places = [text.index(f" {answer}") for answer in answers]
-        assert places == sorted(places) and len(answers) == 4
+        assert places == sorted(places) and len(answers) == prompts.n_answers(kind)
 
 
 def rows_of(items: Sequences) -> list[tuple[list[int], list[int]]]:
@@ -163,7 +165,7 @@ def oracle(task: Ruler, change: Any, **options: Any) -> Oracle:
 )
 def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, exact: float) -> None:
     kinds = "niah-multivalue+niah-multiquery+vt+cwe"
-    task = make(tmp_path, kinds=kinds, samples=3, train={"length": 96})
+    task = make(tmp_path, kinds=kinds, needles=4, samples=3, train={"length": 96})
     rows = measure(task, oracle(task, change), tmp_path)
     for metric, expected in (("string_match_all", recall), ("exact_match", exact)):
         assert {row.value for row in rows if row.metric == metric} == {expected}
@@ -173,9 +175,23 @@ def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, ex
     assert effective[OOD] == effective["vt"] == (384 if recall == 100 else 0)
 
 
+def test_recall_ignores_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make(tmp_path, samples=3)
+    items = task.items("niah-multivalue", Cell(72))
+    decode = task.tokenizer.decode
+
+    def shout(model: Any, prompts: list[list[int]], **options: Any) -> list[list[int]]:
+        monkeypatch.setattr(task.tokenizer, "decode", lambda ids: decode(ids).upper())
+        return [answer for _, answer in rows_of(items)]
+
+    monkeypatch.setattr("pe_bench.tasks.ruler.task.generate", shout)
+    (scores,) = task.score(Oracle(lambda ids: ids), [items])
+    assert scores.exact.all() and (scores.correct == 2).all()
+
+
 def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path) -> None:
     context = TaskContext(train=TrainConfig(steps=0, length=96), cache=tmp_path, untrained=True)
-    task = Ruler.make(context, kinds="vt", samples=3)
+    task = Ruler.make(context, kinds="vt", needles=4, samples=3)
     rows = measure(task, oracle(task, lambda answer: [answer[0], 44, answer[1]]), tmp_path)
     assert {row.value for row in rows if row.metric == "string_match_all"} == {100}
     assert task.max_eval_tokens == 384 + 4 and task.gate is None
@@ -183,7 +199,7 @@ def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path)
 
 @pytest.mark.slow
 def test_cells(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all", train={"length": 96})
+    task = make(tmp_path, kinds="all", needles=4, train={"length": 96})
     lengths = {kind: [cell.length for cell in task.cells(kind)] for kind in task.subsets}
     assert tuple(lengths) == KINDS
     for kind, found in lengths.items():
@@ -195,7 +211,7 @@ def test_cells(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all", train={"length": 96})
+    task = make(tmp_path, kinds="all", needles=4, train={"length": 96})
     seen = set()
     for step in range(100):
         for row in task.batch(None, 0, step).tokens.tolist():
@@ -209,18 +225,64 @@ def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_guessing_in_context(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all", samples=20, train={"length": 96})
+    task = make(tmp_path, kinds="all", needles=4, samples=20, train={"length": 96})
     rows = task.references()["guessing in context"]
     found = {}
     for row in rows:
         if row.length == 96:
             found[row.subset, row.metric] = row.value
-    words = {"niah-single": 2, "niah-multikey": 8, "niah-multivalue": 6, "niah-multiquery": 8}
-    for kind, there in {**words, "vt": 6}.items():
-        asked = 1 if kind in ("niah-single", "niah-multikey") else 2
+    kinds = {"niah-single": (1, 4), "niah-multikey": (1, 4), "vt": (2, 8)}
+    kinds |= {"niah-multivalue": (2, 4), "niah-multiquery": (2, 4)}
+    for kind, (asked, there) in kinds.items():
         assert found[kind, "string_match_all"] == pytest.approx(100 * asked / there)
         assert found[kind, "exact_match"] == pytest.approx(100 / comb(there, asked))
     assert 5 < found["cwe", "string_match_all"] < 20 < found["fwe", "string_match_all"] < 70
+
+
+def test_words_that_ignore_the_question_are_far_from_the_answer(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=20)
+    rng = np.random.default_rng(0)
+    for kind in task.subsets:
+        for cell in task.cells(kind):
+            floor = task.own_references(kind, cell)["guessing in context"]
+            assert np.mean(floor.correct / floor.counts) < 0.34  # halfway is 0.5
+            named = []
+            for prompt, answer in rows_of(task.items(kind, cell)):
+                words = re.findall(r"\w+", task.tokenizer.decode(prompt))
+                asked = words[-1]
+                there = sorted({*task.names}.intersection(words) - {asked})
+                assert len(there) >= 4 * len(answer)
+                drawn = rng.permutation(there)[: len(answer)].tolist()
+                right = task.tokenizer.decode(answer).split()
+                named.append(len({*drawn}.intersection(right)) / len(right))
+            assert np.mean(named) < 0.45  # expected: at most 0.25
+
+
+def test_any_word_is_a_key_in_one_prompt_and_a_value_in_another(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    keys: set[str] = set()
+    values: set[str] = set()
+    for seed in range(30):
+        context = task.write(np.random.default_rng(seed), "niah-multikey", 72)[0]
+        pairs = re.findall(r"^We call (\w+) (\w+)\.$", task.tokenizer.decode(context.prompt), re.M)
+        assert len({*chain(*pairs)}) == 2 * len(pairs) == 2 * task.needles  # no word twice
+        keys |= {key for key, _ in pairs}
+        values |= {value for _, value in pairs}
+    assert keys == values == {*task.names}
+
+
+def test_a_single_needle_has_as_many_other_lines_beside_it(tmp_path: Path) -> None:
+    task = make(tmp_path, kinds="niah-single")
+    context, question = task.write(np.random.default_rng(0), "niah-single", 72)
+    lines = re.findall(r"^We (\w+) \w+ \w+\.$", task.tokenizer.decode(context.prompt), re.M)
+    assert Counter(lines) == {"call": 1, "saw": task.needles - 1}
+    assert "We call" in task.tokenizer.decode(question.prompt)
+
+
+def test_every_kind_of_question_has_a_column(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    columns = {view.subset for view in task.views if isinstance(view, Column)}
+    assert {OOD, *(f"{kind}-{OOD}" for kind in task.subsets)} <= columns
 
 
 @pytest.mark.slow
@@ -239,7 +301,7 @@ def test_preset_paper_asks_a_language_model(tmp_path: Path) -> None:
         model={"layers": 1, "width": 16, "heads": 2, "mlp_width": 16},
         cache=tmp_path / "cache",
     )
-    made = resolve(options, "ruler:needles=2,samples=2")
+    made = resolve(options, "ruler:needles=4,samples=2")
     task = made.task
     assert isinstance(task, Ruler) and task.gate is None and task.references() == {}
     assert task.data_label.endswith("bpe:300-zero-shot")

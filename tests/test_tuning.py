@@ -114,43 +114,78 @@ def test_default_rates(lr: float, rates: list[str]) -> None:
     assert list(map(show_rate, default_rates(lr))) == rates
 
 
+def trials(tmp_path: Path, encoding: str = "nope") -> list[str]:
+    """What the search has trained, as `toy` notes it."""
+    tried = kept(tmp_path, encoding)["tried"]
+    return [f"{show_rate(trial['lr'])} {trial['seed']}" for trial in tried]
+
+
 def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
     code, trained = toy("--tune", "--seeds", "0", "1")
     found = kept(tmp_path)
-    losses = {each["lr"]: each["loss"] for each in found["tried"]}
-    best = min(losses, key=lambda lr: losses[lr])
-    assert code == 0 and list(losses) == found["rates"] == RATES
-    assert found["lr"] == {"all": best}
-    assert best == 1e-2  # of four steps: the fastest
-    expected = [f"{show_rate(lr)} 1000" for lr in RATES]
-    assert trained == [*expected, f"{show_rate(best)} 0", f"{show_rate(best)} 1"]
+    worst: dict[float, float] = {}
+    for trial in found["tried"]:
+        worst[trial["lr"]] = max(trial["loss"], worst.get(trial["lr"], 0.0))
+    best = found["lr"]["all"]
+    seeds = [trial["seed"] for trial in found["tried"] if trial["lr"] == best]
+    assert code == 0 and found["rates"] == RATES and seeds == [1000, 1001, 1002]
+    assert best > 1e-2 and worst[best] < worst[3e-3]  # of four steps: faster than the grid
+    expected = ["3e-3 1000", "1e-3 1000", "1e-2 1000", "3e-2 1000"]  # its edge is left
+    assert trials(tmp_path)[:4] == expected
+    runs = [f"{show_rate(best)} 0", f"{show_rate(best)} 1"]
+    assert trained == [*trials(tmp_path), *runs]
     for record in records(tmp_path):
         assert record["tuning"]["task"]["lr"] == {"all": best}
+        assert record["tuning"]["task"]["values"] == {"all": None}
         assert record["settings"]["tune"]["lr"] == RATES
         assert record["settings"]["train"]["lr"] == 3e-3
+
+
+def test_a_value_of_the_encoding_is_chosen_and_shown(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The row keeps the name; model and record have the value, and a repetition has it too."""
+    toy("--tune", "--tune.seeds", "7", "--keep", encodings=("rope", "rope:base=50"))
+    (record, other) = sorted(records(tmp_path), key=lambda r: len(r["encoding"]))
+    tried = {trial["value"] for trial in record["tuning"]["task"]["tried"]}
+    assert tried == {None, "100", "1000"}
+    assert {trial["value"] for trial in other["tuning"]["task"]["tried"]} == {None}
+    chosen = record["tuning"]["task"]["values"]["all"]
+    assert record["encoding"] == "rope" and chosen in tried
+    (folder,) = (tmp_path / "results/runs/toy.py/rope").glob("*/model")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["rope_parameters"]["rope_theta"] == float(chosen or 10_000)
+    assert main(["report"]) == 0
+    text = (tmp_path / "results/leaderboard.md").read_text()
+    rate = show_rate(record["tuning"]["task"]["lr"]["all"])
+    assert f"rope {rate}{f', base={chosen}' if chosen else ''}" in text
 
 
 @pytest.mark.slow
 def test_held_out_draws_are_of_a_seed_of_their_own(toy: Toy, tmp_path: Path) -> None:
     toy("--tune")
     seeds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert seeds.count("1000") == 3 * 4 and seeds.count("0") == 4
-    assert seeds.count(str(HELD_OUT_SEED)) == 3 * 16
-    assert {*seeds} == {"0", "1000", str(HELD_OUT_SEED)}
+    tried = kept(tmp_path)["tried"]
+    for seed in (1000, 1001, 1002):
+        expected = sum(trial["steps"] for trial in tried if trial["seed"] == seed)
+        assert seeds.count(str(seed)) == expected > 0
+    assert seeds.count("0") == 4
+    assert seeds.count(str(HELD_OUT_SEED)) == len(tried) * 16
+    assert {*seeds} == {"0", "1000", "1001", "1002", str(HELD_OUT_SEED)}
 
 
 @pytest.mark.slow
 def test_what_is_chosen_is_not_chosen_again(toy: Toy, tmp_path: Path) -> None:
     toy("--tune")
+    best = show_rate(kept(tmp_path)["lr"]["all"])
     assert toy("--tune") == (0, [])
-    assert toy("--tune", "--seeds", "0", "5") == (0, ["1e-2 5"])
-    assert toy("--tune", "--tune.seeds", "7")[1] == ["1e-3 7", "3e-3 7", "1e-2 7"]  # 1e-2 again
-    assert toy("--train.lr", "1e-2") == (0, [])  # the same model, however its rate was chosen
+    assert toy("--tune", "--seeds", "0", "5") == (0, [f"{best} 5"])
+    assert toy("--train.lr", best) == (0, [])  # the same model, however its rate was chosen
     assert toy()[1] == ["3e-3 0"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+@pytest.mark.parametrize("stop", [1, 2, 4, 7])
 def test_an_interrupted_search_goes_on(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
@@ -160,21 +195,25 @@ def test_an_interrupted_search_goes_on(
     monkeypatch.delenv("TOY_STOP")
     code, after = toy("--tune")
     assert code == 0
-    assert [*before[:-1], *after] == ["1e-3 1000", "3e-3 1000", "1e-2 1000", "1e-2 0"]
+    best = show_rate(kept(tmp_path)["lr"]["all"])
+    assert [*before[:-1], *after] == [*trials(tmp_path), f"{best} 0"]
 
 
 @pytest.mark.slow
 def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
     code, trained = toy("--tune", "--tune.lr", "1e30", "1e-4", "--train.steps", "9")
-    assert code == 0 and trained == ["1e-4 1000", "1e30 1000", "1e-4 0"]
-    assert [each["loss"] is None for each in kept(tmp_path)["tried"]] == [False, True]
+    found = kept(tmp_path)
+    assert code == 0 and trained[-1] == f"{show_rate(found['lr']['all'])} 0"
+    assert found["lr"]["all"] < 1.0
+    losses = {trial["lr"]: trial["loss"] for trial in found["tried"]}
+    assert losses[1e30] is None and losses[1e-4] is not None
 
 
 @pytest.mark.slow
 def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = toy("--tune", "--tune.lr", "1e30", "1e31", "--train.steps", "9")
     assert code == 1
-    assert "not finite under any learning rate of 1e30, 1e31" in capsys.readouterr().err
+    assert "not finite under any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
     assert records(tmp_path)[0]["status"] == "failed"
 
 
@@ -193,7 +232,7 @@ def test_encodings_share_a_table_and_tuned_ones_none_with_others(
     text = (tmp_path / "results/leaderboard.md").read_text()
     assert "Learning rate: 3e-3 for every encoding (default, not tuned)." in text
     chosen = {name: show_rate(kept(tmp_path, name)["lr"]["all"]) for name in ("nope", "rope")}
-    assert "Learning rate: tuned for every encoding, of 1e-3, 3e-3, 1e-2, by the loss on" in text
+    assert "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, 1e-2, by" in text
     for name, rate in chosen.items():
         assert f"{name} {rate}" in text
         assert f"{name} {rate}" in printed  # the run's own table says it too
@@ -203,8 +242,11 @@ def test_encodings_share_a_table_and_tuned_ones_none_with_others(
 def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(EACH)
     code, trained = toy("--tune", "--tune.lr", "1e-3", "1e-2")
-    assert code == 0 and trained == ["1e-3 1000", "1e-2 1000", "1e-2 0"] * 2
-    assert kept(tmp_path)["lr"] == {"a": 1e-2, "b": 1e-2}
+    chosen = kept(tmp_path)["lr"]
+    assert code == 0 and [*chosen] == ["a", "b"]
+    for subset in ("a", "b"):
+        assert f"{show_rate(chosen[subset])} 0" in trained
+    assert len(trained) == len(trials(tmp_path)) + 2
     assert not list(tmp_path.glob("cache/checkpoints/*/*/final.safetensors"))
 
 
@@ -365,12 +407,18 @@ def test_what_a_task_starts_from_is_tuned_first(
     assert grid == list(map(show_rate, default_rates(start_lr)))
     assert list(map(show_rate, chosen["task"]["rates"])) == ["1e-4", "1e-3"]
     fine_tuned = show_rate(chosen["task"]["lr"]["quality"])
-    assert [*trained] == [
-        *[f"{lr} 1000" for lr in grid],  # the start, of which the best is kept
-        *["1e-4 1000", "1e-3 1000"],
-        *[f"{rate} 0", f"{fine_tuned} 0"],
-    ]
+    searches = []
+    for part in ("start", "task"):  # the start first, of which the best is kept
+        for trial in chosen[part]["tried"]:
+            searches.append(f"{show_rate(trial['lr'])} {trial['seed']}")
+    needed = {f"{rate} {seed}" for seed in (1001, 1002)}  # what later trials start from
+    assert {*searches} <= {*trained} <= {*searches, *needed, f"{rate} 0", f"{fine_tuned} 0"}
+    assert trained[-2:] == [f"{rate} 0", f"{fine_tuned} 0"]
+    assert trained.index(f"{grid[1]} 1000") == 0
     assert main(["report"]) == 0
     text = (tmp_path / "results/leaderboard.md").read_text()
-    assert f"Learning rate of the pre-training: tuned for every encoding, of {grid[0]}," in text
+    assert (
+        f"Learning rate of the pre-training: tuned for every encoding, beginning with {grid[0]},"
+        in text
+    )
     assert f"nope {fine_tuned}." in text

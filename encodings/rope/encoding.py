@@ -73,6 +73,19 @@ def geometric(base: float, planes: int, device: torch.device | None = None) -> T
     return powers.to(device or torch.get_default_device(), non_blocking=True)
 
 
+def other_bases(model: ModelConfig) -> tuple[float, float]:
+    """Return bases to try beside 10,000, which was made for a few thousand tokens.
+
+    In heads of 16 channels the longest waves of the bases 10,000, 1,000 and 100 are 20,000, 2,700
+    and 350 tokens. Texts of 1024 tokens and more have the larger bases of later language models.
+    """
+    return (1_000.0, 100.0) if model.train_length < 1024 else (100_000.0, 500_000.0)
+
+
+BASE = Tunable("base", other_bases)
+"""What `--tune` chooses for encodings that rotate."""
+
+
 class RoPE(Encoding):
     """Channel pair m of the token at position p turns by the angle p theta_m.
 
@@ -115,7 +128,7 @@ class RoPE(Encoding):
     """
 
     shift_invariant = True
-    tunable = Tunable("base", ("100", "1000"))  # planes that turn within short rows
+    tunable = BASE
     option_tables = {"scaling": SCALINGS}
     variants: ClassVar[tuple[str, ...]] = (
         "base=500000,rotary=0.5,trainable=true",

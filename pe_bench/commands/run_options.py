@@ -160,14 +160,15 @@ def _add_tuning(run: Parser) -> None:
     tuning.add_argument(
         "--tune",
         action="store_true",
-        help="choose the learning rate of each encoding; each rate is a training more",
+        help="choose the learning rate of each encoding, and a constant that it declares; a search "
+        "costs about six trainings",
     )
     tuning.add_argument(
         "--tune.lr",
         nargs="+",
         type=value(float),
         metavar="X",
-        help="learning rates to try; default: a third, one and three times the preset's",
+        help="learning rates to begin with; default: a third, one and three times the preset's",
     )
     tuning.add_argument(
         "--tune.seeds",
@@ -175,7 +176,7 @@ def _add_tuning(run: Parser) -> None:
         type=seeds,
         action=StoreSeeds,
         metavar="N",
-        help="seeds of the models that are tried, none of --seeds; default: 1000",
+        help="seeds of the models that are tried, none of --seeds; default: 1000 1001 1002",
     )
 
 

@@ -18,7 +18,7 @@ from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
-from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.reporting.tuning import WORSE, describe_tuning, describe_worse, find_worse
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
@@ -62,7 +62,7 @@ def summarize(
         if others:
             marks += f" Measured before: {', '.join(others)}."
         if (table.about.settings or {}).get("tune"):
-            marks += " " + " ".join(describe_tuning(table))
+            marks += " " + " ".join([*describe_tuning(table), *describe_worse(table)])
         parts += [wrap(table.heading), shown, wrap(marks)]
         for other in tables:
             if other.about.settings_digest not in settings and _differ_in_tuning(table, other):
@@ -109,6 +109,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     percent = columns[0].percent
     compared = any(difference.seeds > 1 for difference in comparison.pairs)
     losses = {encoding: table.training_loss(encoding) for encoding in table.encodings}
+    worse = find_worse(table)
     has_losses = any(loss == loss for loss in losses.values())
     costs = {encoding: table.mean_costs(encoding) for encoding in table.encodings}
     cost_columns = [n for n in COSTS if any(n in costs[name] for name in costs)]
@@ -130,7 +131,8 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
         row += [show_number(column, encoding, seeds) for column in columns[1:]]
         if has_losses:
             loss = losses[encoding]
-            row.append(ABSENT if loss != loss else f"{loss:.4f}")
+            count = f" {WORSE}{len(worse[encoding])}" if encoding in worse else ""
+            row.append(ABSENT if loss != loss else f"{loss:.4f}{count}")
         row.append(str(seeds))
         row.append(ABSENT if record.parameters is None else f"{record.parameters:,}")
         for name in cost_columns:

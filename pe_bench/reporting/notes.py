@@ -7,7 +7,7 @@ from pe_bench.reporting.damage import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.reporting.tuning import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
 from pe_bench.system.commit import ROUNDING, show_commit
 
@@ -68,6 +68,7 @@ def write_notes(table: Table) -> str:
     lines += _describe_references(table)
     lines += _describe_sizes(table)
     lines += describe_tuning(table)
+    lines += describe_worse(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     lines += _describe_left_out(table)
     names = {str(record.environment.get("device")) for record in table.records}

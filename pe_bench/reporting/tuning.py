@@ -1,11 +1,21 @@
-"""Which learning rate each encoding of a table was trained with, and how it was chosen."""
+"""What each encoding of a table was trained with, and how that was chosen."""
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.tables import Table
 from pe_bench.results.record import RunRecord
+
+EDGE = " (!)"
+
+WORSE = "‡"
+"""Mark of runs that have ended with a much larger training loss than the search did."""
+
+FACTOR = 10.0
+NEGLIGIBLE = 0.01
+"""Training losses, in nats per target, below which no run is marked."""
 
 
 def describe_tuning(table: Table) -> list[str]:
@@ -27,24 +37,96 @@ def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -
     if not tune:
         return f"{name}: {show_rate(train['lr'])} for every encoding (default, not tuned)."
     chosen: dict[str, None] = {}
+    costs: list[float] = []
     for encoding in table.ranking():
         for record in table.records:
             if record.encoding == encoding:
-                chosen[f"{encoding} {_rates(record, part)}"] = None
+                search = (record.tuning or {}).get(part, {})
+                chosen[f"{encoding} {_choices(search)}"] = None
+                costs += search.get("trainings", {}).values()
     rates = ", ".join(map(show_rate, tune["lr"]))
     seeds = ", ".join(map(str, tune["seeds"]))
+    if tune.get("version", 1) == 1:  # one grid, the smallest mean loss
+        return (
+            f"{name}: tuned for every encoding, of {rates}, by the loss on held-out draws (seed "
+            f"{seeds}, not reported): {'; '.join(chosen)}."
+        )
+    rule = "the worst of seeds" if len(tune["seeds"]) > 1 else "seed"
+    edge = any(EDGE in text for text in chosen)
     return (
-        f"{name}: tuned for every encoding, of {rates}, by the loss on held-out draws (seed "
-        f"{seeds}, not reported): {'; '.join(chosen)}."
+        f"{name}: tuned for every encoding, beginning with {rates}, by the loss on held-out draws "
+        f"({rule} {seeds}, not reported): {'; '.join(chosen)}."
+        + (f" A search took up to {max(costs):g} trainings." if costs else "")
+        + (f" {EDGE.strip()} marks a rate at the edge of what was tried." if edge else "")
     )
 
 
-def _rates(record: RunRecord, part: str) -> str:
-    """Return the chosen rate, or each with the subsets that it was chosen for."""
-    chosen: Mapping[str, float] = (record.tuning or {}).get(part, {}).get("lr", {})
+def _choices(search: Mapping[str, Any]) -> str:
+    """Return the chosen rate and value, or each with the subsets that it was chosen for."""
     subsets: dict[str, list[str]] = {}
-    for phase, lr in chosen.items():
-        subsets.setdefault(show_rate(lr), []).append(phase)
+    for phase, lr in search.get("lr", {}).items():
+        text = show_rate(lr)
+        value = search.get("values", {}).get(phase)
+        if value is not None:
+            text += f", {search.get('option', 'value')}={value}"
+        if search.get("at_edge", {}).get(phase):
+            text += EDGE
+        subsets.setdefault(text, []).append(phase)
     if len(subsets) == 1:
         return next(iter(subsets))
-    return ", ".join(f"{rate} ({', '.join(names)})" for rate, names in subsets.items())
+    return ", ".join(f"{choice} ({', '.join(names)})" for choice, names in subsets.items())
+
+
+def find_worse(table: Table) -> dict[str, list[int]]:
+    """Return the seeds of each encoding whose training has ended much worse than in the search.
+
+    That is a training loss of more than FACTOR times the median of the search under the same
+    choice. Encodings without such a seed are left out.
+    """
+    found: dict[str, list[int]] = {}
+    for record in table.records:
+        if _is_worse(record):
+            found.setdefault(record.encoding, []).append(record.seed)
+    return {encoding: sorted(seeds) for encoding, seeds in found.items()}
+
+
+def describe_worse(table: Table) -> list[str]:
+    """Return a line that counts the runs that have ended much worse than the search."""
+    found = find_worse(table)
+    if not found:
+        return []
+    parts = []
+    for encoding, seeds in found.items():
+        plural = "s" if len(seeds) > 1 else ""
+        parts.append(f"{encoding} (seed{plural} {', '.join(map(str, seeds))})")
+    count = sum(map(len, found.values()))
+    runs = "1 run has" if count == 1 else f"{count} runs have"
+    return [
+        f"{WORSE}: {runs} ended with a training loss of more than {FACTOR:g} times that of the "
+        f"search under the same learning rate: {'; '.join(parts)}."
+    ]
+
+
+def _is_worse(record: RunRecord) -> bool:
+    search = (record.tuning or {}).get("task", {})
+    for subset, cost in record.costs.items():
+        loss = cost.get("training", {}).get("loss")
+        phase = subset if subset in search.get("lr", {}) else "all"
+        expected = _loss_of_search(search, phase)
+        if loss is None or expected is None:
+            continue
+        if loss > NEGLIGIBLE and loss > FACTOR * expected:
+            return True
+    return False
+
+
+def _loss_of_search(search: Mapping[str, Any], phase: str) -> float | None:
+    """Return the median training loss of the trials of what was chosen, None if it is not known."""
+    lr = search.get("lr", {}).get(phase)
+    value = search.get("values", {}).get(phase)
+    losses = []
+    for trial in search.get("tried", []):
+        if (trial["phase"], trial["lr"], trial.get("value")) == (phase, lr, value):
+            losses.append(trial.get("training_loss"))
+    known = [loss for loss in losses if loss is not None]
+    return median(known) if known else None

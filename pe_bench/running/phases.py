@@ -15,7 +15,7 @@ from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
 from pe_bench.registry import plugins
-from pe_bench.registry.options import split_spec, with_option
+from pe_bench.registry.options import show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.running.adaptation import take_over
@@ -288,9 +288,10 @@ class Phases:
         return best
 
     def _values(self, task: ResolvedTask) -> Sequence[str]:
-        """Return the values to try for the encoding's tunable option.
+        """Return the values to try for the encoding's tunable option, as a spec writes them.
 
-        None where the user gives the option, or where a model goes on from another one.
+        There are none where the user gives the option, or where a model goes on from another one.
+        A value under which the encoding cannot serve the task is left out.
         """
         encoding = self.encoding
         assert task.tuning is not None
@@ -298,7 +299,19 @@ class Phases:
             return ()
         tunable = encoding.cls.tunable
         given = split_spec(encoding.given)[1]
-        return () if tunable is None or tunable.option in given else tunable.values
+        options = {option.name for option in plugins.options_of(encoding.cls)}
+        if tunable is None or tunable.option in given or tunable.option not in options:
+            return ()
+        found = []
+        for value in tunable.values(task.model):
+            candidate = Candidate(0.0, show(value))
+            try:
+                fits = task.task.skip(task.make_encoding(self.built(candidate))) is None
+            except InputError:
+                fits = False
+            if fits and self.built(candidate).label != encoding.label:  # it is the default
+                found.append(show(value))
+        return found
 
     def _try(
         self,

@@ -178,15 +178,16 @@ def beyond_edge(losses: Mapping[Candidate, float], best: Candidate) -> Candidate
 
 
 def _between(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | None:
-    """Return an untried candidate between the best rate and the next lower or higher one."""
+    """Return an untried candidate between the best rate and a neighbour, the farther one first."""
     rates = sorted({candidate.lr for candidate in losses})
     place = rates.index(best.lr)
-    for neighbour in (place - 1, place + 1):
-        if 0 <= neighbour < len(rates):
-            mean = math.sqrt(best.lr * rates[neighbour])
-            found = Candidate(float(f"{mean:.1e}"), best.value)
-            if found not in losses:
-                return found
+    neighbours = [rates[i] for i in (place - 1, place + 1) if 0 <= i < len(rates)]
+    neighbours.sort(key=lambda lr: -round(abs(math.log(lr / best.lr)), 3))
+    for neighbour in neighbours:
+        mean = math.sqrt(best.lr * neighbour)
+        found = Candidate(float(f"{mean:.1e}"), best.value)
+        if found not in losses:
+            return found
     return None
 
 
@@ -327,6 +328,7 @@ class Search:
             "rates": self.tuning.lr,
             "seeds": self.tuning.seeds,
             "held_out_batches": self.tuning.batches,
+            "option": self.encoding.cls.tunable.option if self.encoding.cls.tunable else None,
             "tried": [],
         }
         entry = {"phase": _phase(subset), **asdict(candidate), "seed": seed, **asdict(trial)}

@@ -18,11 +18,15 @@ HEADS = {
     "cwe": "Learn which words of the list are common.\n",
     "fwe": "Learn which words of the list are frequent, but for the word blank.\n",
 }
+ASKED = "We call"
+OTHER = "We saw"  # lines of `niah-single` that are not asked for
 BLANK = " blank"
 LIST = "List:"
-TEXTS = [FILLER, f" {FILLER}", *HEADS.values(), BLANK, LIST, "VAR =.", "We call and."]
+TEXTS = [FILLER, f" {FILLER}", *HEADS.values(), BLANK, LIST, "VAR =.", f"{ASKED} and.", OTHER]
 TEXTS += ["Variables equal to", "The most common frequent words are"]
 
+VALUES = 2  # of each key of `niah-multivalue`; keys that `niah-multiquery` asks for
+CHAINS = 4  # of `vt`, one of which is asked for
 COMMON = 12  # times that each common word is in a list
 UNCOMMON = 3  # times that each other word is
 FREQUENT = 3  # words that `fwe` asks for
@@ -48,10 +52,9 @@ class RulerPrompts(Pieces):
     Args:
         tokenizer: encodes all texts.
         max_length: tokens of the longest prompt.
-        names: nonsense words, all different. Keys and variables are of one half, values of the
-            other.
-        needles: lines of `niah` with several of them and of `vt`; half as many are asked for, and
-            as many words by `cwe`.
+        names: nonsense words, all different, for keys, variables and values alike.
+        needles: lines of `niah`; half as many variables has a chain of `vt`, and half as many
+            words does `cwe` ask for.
     """
 
     def __init__(
@@ -60,12 +63,11 @@ class RulerPrompts(Pieces):
         super().__init__(tokenizer, max_length, names)
         self.needles = needles
         self.max_name = TOKEN_BOUNDS.get(tokenizer.name, TOKEN_BOUNDS["other"])[0]
-        half = len(names) // 2
-        self.keys = range(half)
-        self.values = range(half, 2 * half)
         self.answers = {
             "niah-single": 1,
             "niah-multikey": 1,
+            "niah-multivalue": VALUES,
+            "niah-multiquery": VALUES,
             "fwe": FREQUENT,
         }
 
@@ -91,7 +93,7 @@ class RulerPrompts(Pieces):
             fits = [n for n in range(2, needles + 1, 2) if self.min_length(kind, n) <= length]
             needles = lesson.facts or int(rng.choice(fits))
         if kind in NIAH:
-            content = self._needles(kind, rng, 1 if kind == "niah-single" else needles, lesson)
+            content = self._needles(kind, rng, needles, lesson)
         elif kind == "vt":
             content = self._chains(rng, needles // 2)
         else:
@@ -109,11 +111,12 @@ class RulerPrompts(Pieces):
         name = [0] * self.max_name
         head = len(self._head(kind))
         if kind in NIAH:
-            lines = 1 if kind == "niah-single" else needles
-            asked = needles // 2 if kind == "niah-multiquery" else 1
-            needed = lines * len(self._needle(name, name)) + len(self._ask_value([name] * asked))
+            line = max(len(self._needle(name, name, verb)) for verb in (ASKED, OTHER))
+            asked = VALUES if kind == "niah-multiquery" else 1
+            needed = needles * line + len(self._ask_value([name] * asked))
         elif kind == "vt":
-            needed = needles * len(self._assignment(name, name)) + len(self._ask_variables(name))
+            lines = CHAINS * (needles // 2)
+            needed = lines * len(self._assignment(name, name)) + len(self._ask_variables(name))
         else:
             words = MIN_ZIPF if kind == "fwe" else needles * (COMMON + UNCOMMON) // 2
             widest = max(self.max_name, len(self.encode(BLANK)))
@@ -136,19 +139,24 @@ class RulerPrompts(Pieces):
         Args:
             kind: one of NIAH.
             rng: source of everything that is random.
-            lines: number of words.
+            lines: number of words with a meaning.
             lesson: which words are in use; None: all.
         """
-        lesson = lesson or Lesson()
-        n_keys = 2 if kind == "niah-multivalue" else lines
-        n_asked = lines // 2 if kind == "niah-multiquery" else 1
-        keys = self._draw(rng, lesson.in_use(self.keys, n_keys), n_keys)
-        values = self._draw(rng, lesson.in_use(self.values, lines), lines)
+        n_keys = lines // VALUES if kind == "niah-multivalue" else lines
+        n_asked = VALUES if kind == "niah-multiquery" else 1
+        in_use = (lesson or Lesson()).in_use(range(len(self.names)), n_keys + lines)
+        words = self._draw(rng, in_use, n_keys + lines)
+        keys, values = words[:n_keys], words[n_keys:]
         of_key = rng.permutation(np.repeat(np.arange(n_keys), lines // n_keys)).tolist()
         texts = [self._needle(keys[k], value) for k, value in zip(of_key, values, strict=True)]
         asked = rng.permutation(n_keys).tolist()
+        if kind == "niah-single":
+            asked = asked[:1]
+            for line, k in enumerate(of_key):
+                if k not in asked:
+                    texts[line] = self._needle(keys[k], values[line], OTHER)
         turns = []
-        for start in range(0, n_keys, n_asked):
+        for start in range(0, len(asked), n_asked):
             some = asked[start : start + n_asked]
             answer: list[int] = []
             for key in some:
@@ -158,14 +166,14 @@ class RulerPrompts(Pieces):
         return Content(texts, turns)
 
     def _chains(self, rng: np.random.Generator, size: int) -> Content:
-        """Return the assignments of two chains of `size` variables; those of one are asked for."""
-        names = self._draw(rng, self.keys, 2 * size)
+        """Return the assignments of chains of `size` variables; those of one are asked for."""
+        names = self._draw(rng, range(len(self.names)), CHAINS * (1 + size))
         chains = []  # a value, then variables
-        for value in self._draw(rng, self.values, 2):
-            chains.append([value, *(names.pop() for _ in range(size))])
-        done = [0, 0]
+        for start in range(0, len(names), 1 + size):
+            chains.append(names[start : start + 1 + size])
+        done = [0] * CHAINS
         lines = []
-        for which in rng.permutation(np.repeat([0, 1], size)).tolist():
+        for which in rng.permutation(np.repeat(np.arange(CHAINS), size)).tolist():
             value, variable = chains[which][done[which] : done[which] + 2]
             lines.append(self._assignment(variable, value))
             done[which] += 1
@@ -214,11 +222,11 @@ class RulerPrompts(Pieces):
                 return words
             total -= max(1, excess // max(self.max_name, len(blank)))  # not too few
 
-    def _needle(self, key: list[int], value: list[int]) -> list[int]:
-        return [*self.encode("We call"), *key, *value, *self.encode(".\n")]
+    def _needle(self, key: list[int], value: list[int], verb: str = ASKED) -> list[int]:
+        return [*self.encode(verb), *key, *value, *self.encode(".\n")]
 
     def _ask_value(self, keys: list[list[int]]) -> list[int]:
-        ids = self.encode("We call") + keys[0]
+        ids = self.encode(ASKED) + keys[0]
         for key in keys[1:]:
             ids = [*ids, *self.encode(" and"), *key]
         return ids

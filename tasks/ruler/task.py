@@ -28,9 +28,12 @@ from pe_bench.api import (
     generate,
 )
 from pe_bench.tasks.passkey.prompts import nonsense_names
-from pe_bench.tasks.ruler.prompts import KINDS, TEXTS, UNCOMMON, RulerPrompts
+from pe_bench.tasks.ruler.prompts import KINDS, NIAH, TEXTS, UNCOMMON, RulerPrompts
 
 MAX_TOKENS = 16_384  # of a forward pass
+# What finds the words of a prompt that answers could be, without its question.
+CANDIDATES = dict.fromkeys(NIAH, r"^We \w+ \w+ (\w+)\.$")
+CANDIDATES |= {"vt": r"^VAR (\w+) =", "cwe": r"\w+", "fwe": r"\w+"}
 
 
 class Ruler(PromptTask):
@@ -38,34 +41,39 @@ class Ruler(PromptTask):
 
     | subset | the text has, n being `needles` | asked for | answers |
     |---|---|---|---|
-    | `niah-single` | `We call bado kilu.` | `We call bado` | 1 |
+    | `niah-single` | `We call bado kilu.`, n - 1 lines `We saw nepo rati.` | `We call bado` | 1 |
     | `niah-multikey` | n keys, a value each | one key | 1 |
-    | `niah-multivalue` | two keys, n / 2 values each | one key | n / 2 |
-    | `niah-multiquery` | n keys, a value each | half of the keys | n / 2 |
-    | `vt` | `VAR bado = kilu.`, two chains of n / 2 variables | those with a value | n / 2 |
+    | `niah-multivalue` | n / 2 keys, two values each | one key | 2 |
+    | `niah-multiquery` | n keys, a value each | two keys | 2 |
+    | `vt` | `VAR bado = kilu.`, four chains of n / 2 variables | those with a value | n / 2 |
     | `cwe` | a list, n / 2 words 12 times, all others 3 times | the common words | n / 2 |
     | `fwe` | a list, the k-th word as often as 1 / k^2 | the second to fourth | 3 |
 
-    Lines are hidden in `passkey`'s filler at random places. Keys and variables are words of one
-    half of the vocabulary, values of the other. One model is trained on all subsets in equal parts,
-    on prompts of every length up to `train.length`, after first lessons on two keys; rows of
-    training have two lines or more and go on with the other questions about them. Answers are in
-    the order of the text (`fwe`: by frequency). Preset quick has the first three alone: within its
-    steps `rope` learns neither `niah-multiquery` nor `vt`, and `cwe` and `fwe` were not tried.
+    Lines are hidden in `passkey`'s filler at random places. Keys, variables and values are words of
+    one vocabulary, and no word has two roles in a prompt. One model is trained on all subsets in
+    equal parts, on prompts of every length up to `train.length`, after first lessons on two keys;
+    rows of training have two lines or more and go on with the other questions about them. Answers
+    are in the order of the text (`fwe`: by frequency).
+
+    Preset quick has `niah-multikey` and `niah-multivalue`: the question of `niah-single` can be
+    ignored, as one line alone says "call", within its steps `rope` learns neither
+    `niah-multiquery` nor `vt`, and `cwe` and `fwe` were not tried.
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
-    model writes, in any order, mean over items. `exact_match` counts items in which all do. The
-    reference "guessing in context" names as many of the nonsense words of the prompt as there are
-    answers.
+    model writes, in any order and whatever the case of letters, mean over items. `exact_match`
+    counts items in which all do. The reference "guessing in context" does not read the question. It
+    names as many words of the right kind as there are answers: values, variables (`vt`), or words
+    of the list.
 
     | RULER | here |
     |---|---|
     | 13 tasks | seven: no UUIDs, essays, text of needles alone, questions on documents |
     | instructions, questions, an example (`vt`, `cwe`) | a sentence, and the answer's beginning |
     | keys of two words, values of seven digits | nonsense words of four letters |
-    | `multivalue`: 4 values of one key | two keys, so that not all values are answers |
-    | `multiquery`: 4 keys, all asked for | half of the keys, likewise |
-    | `vt`: one chain of 4 hops | two chains of n / 2 variables, likewise |
+    | `single`: no other line | n - 1 lines that the question does not ask for |
+    | `multivalue`: 4 values of one key | two values of each key; not all are answers |
+    | `multiquery`: 4 keys, all asked for | two of the keys, likewise |
+    | `vt`: one chain of 4 hops | four chains of n / 2 variables, likewise |
     | `cwe`: a numbered list, 10 words 30 times | not numbered, n / 2 words 12 times |
     | `fwe`: words of six letters, `....` is the first | nonsense words, `blank` is the first |
     | up to 128 tokens written | as many as the longest answer has (zero-shot: twice as many) |
@@ -75,10 +83,11 @@ class Ruler(PromptTask):
 
     Args:
         kinds: `all`, or some subsets, joined by +: niah-single+vt.
-        needles: lines of the subsets with several, even.
+        needles: n of the table, even.
     """
 
     headline = Headline("string_match_all", OOD)
+    version = 3
     cell_metrics = ("string_match_all", "exact_match")
     all_subsets = KINDS
     first_subset = "niah-multikey"
@@ -87,13 +96,13 @@ class Ruler(PromptTask):
     presets = {
         "quick": Preset(
             TrainConfig(
-                steps=3000, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
+                steps=3000, batch_size=32, length=72, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
             TINY.changed(layers=2, heads=2, init_std=0.05),
             {
                 "vocabulary": "words",
-                "kinds": "niah-single+niah-multikey+niah-multivalue",
-                "needles": 4,
+                "kinds": "niah-multikey+niah-multivalue",
+                "needles": 6,
                 "samples": 50,
                 "gate": 70.0,
             },
@@ -118,7 +127,7 @@ class Ruler(PromptTask):
         self.needles = needles
         self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
         super().__init__(context, **options)
-        self.check_range(needles=(needles, 2, 64))
+        self.check_range(needles=(needles, 4, 64))
         if needles % 2:
             raise InputError(f"{self.name}:needles must be even, not {needles}")
         unknown = set(self.all_subsets).difference(KINDS)
@@ -173,7 +182,7 @@ class Ruler(PromptTask):
         answers = []
         for ids, scored in zip(items.ids, items.scored, strict=True):
             prompts.append(ids[: scored.argmax()].tolist())
-            answers.append(self.tokenizer.decode(ids[scored]).split())
+            answers.append(self.tokenizer.decode(ids[scored]).lower().split())
         limit = int(items.scored.sum(1).max()) * (1 + self.zero_shot)
         rows = max(1, MAX_TOKENS // (items.ids.shape[1] + limit))
         written = []
@@ -182,7 +191,7 @@ class Ruler(PromptTask):
             written += generate(model, some, max_new_tokens=limit, end=self.tokenizer.eos)
         found = np.zeros(len(items), dtype=np.int64)
         for row, ids in enumerate(written):
-            text = self.tokenizer.decode(ids)
+            text = self.tokenizer.decode(ids).lower()
             found[row] = sum(answer in text for answer in answers[row])
         counts = np.array(list(map(len, answers)))
         tokens = sum(map(len, prompts)) + sum(map(len, written))
@@ -190,11 +199,12 @@ class Ruler(PromptTask):
 
     def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
         items = self.items(subset, cell)
-        words = np.zeros(len(items))
+        candidates = np.zeros(len(items))
         for row, (ids, scored) in enumerate(zip(items.ids, items.scored, strict=True)):
             prompt = self.tokenizer.decode(ids[: scored.argmax()])
-            words[row] = len({*self.names}.intersection(re.findall("[a-z]+", prompt)))
+            words = re.findall(CANDIDATES[subset], prompt, re.MULTILINE)
+            candidates[row] = len({*self.names}.intersection(words))
         asked = self.prompts.n_answers(subset)
-        found = asked**2 / words  # each answer is among those named with probability asked / words
-        exact = np.array([1 / comb(int(count), asked) for count in words])
+        found = asked**2 / candidates  # each answer is named with probability asked / candidates
+        exact = np.array([1 / comb(int(count), asked) for count in candidates])
         return {"guessing in context": Scores(exact, np.full(len(items), asked), found, found)}

@@ -1,0 +1,303 @@
+"""Recall where one matching token is not enough: by order, by two tokens, by value (accuracy)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.api import (
+    BASE,
+    FIRST,
+    HELD_OUT_SEED,
+    ID,
+    IGNORE,
+    OOD,
+    SMALL,
+    TINY,
+    Batch,
+    Cell,
+    Headline,
+    InputError,
+    LengthGeneralizationTask,
+    Preset,
+    Scores,
+    Sequences,
+    TaskContext,
+    TokenIds,
+    TrainConfig,
+    Vocabulary,
+)
+from pe_bench.sequences.lessons import Lesson, lesson_at
+from pe_bench.sequences.rows import stack
+
+EVAL_SEED = 20_251_125
+
+TRAINED_VALUES = (2, 4)
+"""Values of a key in training."""
+
+MORE_VALUES = 8  # of a key, in evaluation alone
+LEAST_KEYS = 4  # of a row in evaluation
+
+MARKERS = {"latest": FIRST, "first": FIRST + 1, "two-token": FIRST + 2, "reverse": FIRST + 3}
+NTH = FIRST + 4
+"""Marker of the first value; those of the second to the last trained one follow."""
+
+FIRST_WORD = NTH + max(TRAINED_VALUES)
+LESSON_WORDS = 4  # in use at least: two keys of two tokens
+
+
+class Facts(NamedTuple):
+    """What rows say and what they are asked.
+
+    Attributes:
+        keys: (N, n, 1 or 2) the key of each record, in the order of the row.
+        values: (N, n) the value of each record.
+        markers: (N, m) first token of each question.
+        places: (N, m) the record that each question is about.
+    """
+
+    keys: TokenIds
+    values: TokenIds
+    markers: TokenIds
+    places: TokenIds
+
+
+class Recall(LengthGeneralizationTask):
+    """Five kinds of question about n records `key value`; an induction head answers none of them.
+
+    Such a head finds where the last token came before, and names what followed it. Here keys come
+    several times, have two tokens, or are asked for.
+
+    | subset | a row ends with | asks for |
+    |---|---|---|
+    | `latest` | `LATEST k` for every key | the value that the key had last |
+    | `first` | `FIRST k` for every key | the value that it had first |
+    | `nth` | `NTH_i k` for every key | its i-th value, i from 1 to 4 |
+    | `two-token` | `BOTH a b` for as many keys | the value after `a b` |
+    | `reverse` | `KEY v` for as many values | the key before `v` |
+
+    Every key has w values (the second axis), so there are n / w keys. Records are in random order,
+    and all values of a row are different. Of `two-token`, each first token and each second token
+    is in w records, and every pair in one. Rows do not show answers, and the questions of a row are
+    about different records. `accuracy` is the percentage of questions that are answered correctly,
+    `exact_match` that of rows in which all are.
+
+    One model is trained on all kinds in equal parts: on `records` records with 2 and with 4 values
+    of a key, and on half as many records with 2. The first 40 % of the steps are lessons on two
+    records of different keys, at first with few words: without them no kind is learned within the
+    steps of preset quick. Of the other steps two fifths have a quarter of `records`, with one value
+    or two of a key.
+
+    | mean over cells | rows |
+    |---|---|
+    | `in-distribution` | the three trained sizes |
+    | `longer` | 2 and 4 times `records`, 2 and 4 values of a key |
+    | `more-values` | 8 values of a key, as many records or more |
+    | `out-of-distribution` (headline) | both |
+
+    Each kind has its own means and its own gate. Reference `a record of the key` names one of the w
+    records of the key at random (of `two-token`: of the first token; of `reverse`: any record),
+    which is what can be known without order, second token and value. Reference `the last record`
+    answers with the record at the end.
+
+    No publication has these rows, so preset paper repeats none. Single kinds have relatives:
+    `flipflop` asks for the latest of many writes (Liu et al. 2023, arXiv 2306.00946), MQAR for the
+    only value of a key (Arora et al. 2023, arXiv 2312.04927), RULER for one of several needles
+    (Hsieh et al. 2024, arXiv 2404.06654).
+
+    Args:
+        records: records of the longest training rows, a multiple of 16.
+        words: number of possible keys, and of possible values.
+    """
+
+    headline = Headline("accuracy", OOD)
+    all_subsets = (*MARKERS, "nth")
+    cell_metrics = ("accuracy", "exact_match")
+    autoregressive = False
+    averages_each_subset = True
+    axes = {"length": "records", "second": "values of a key"}
+    presets = {
+        "quick": Preset(
+            TrainConfig(steps=1600, batch_size=64, lr=3e-3),
+            TINY.changed(layers=2, init_std=0.05),
+            {"records": 16, "words": 64, "gate": 95.0},
+        ),
+        "small": Preset(
+            TrainConfig(steps=10_000, batch_size=128, lr=1e-3),
+            SMALL,
+            {"records": 64, "words": 512},
+        ),
+        "mid": Preset(
+            TrainConfig(steps=20_000, batch_size=128, lr=5e-4),
+            BASE,
+            {"records": 128, "words": 2048, "samples": 200},
+        ),
+        "paper": Preset(
+            TrainConfig(steps=40_000, batch_size=256, lr=5e-4),
+            BASE,
+            {"records": 128, "words": 8192, "samples": 500},
+        ),
+    }
+
+    def __init__(
+        self, context: TaskContext, *, records: int = 16, words: int = 64, **options: Any
+    ) -> None:
+        super().__init__(context, **options)
+        if records % 16 or not 16 <= records <= 4096:
+            raise InputError(
+                f"{self.name}:records must be a multiple of 16, up to 4096, not {records}"
+            )
+        self.check_range(words=(words, 4 * records, 2**20))
+        self.records = records
+        self.words = words
+        self.vocabulary = Vocabulary(FIRST_WORD + 2 * words)
+
+    def cells(self, subset: str) -> list[Cell]:
+        cells = []
+        for length in (self.records // 2, self.records, 2 * self.records, 4 * self.records):
+            for values in (*TRAINED_VALUES, MORE_VALUES):
+                # Two tokens need as many second tokens as there are records of a first one.
+                least = max(LEAST_KEYS, values) if subset == "two-token" else LEAST_KEYS
+                if length // values < least:
+                    continue
+                if values == MORE_VALUES:
+                    if length >= self.records:
+                        cells.append(Cell(length, str(values), OOD, ("more-values",)))
+                elif length > self.records:
+                    cells.append(Cell(length, str(values), OOD, ("longer",)))
+                elif length == self.records or values == 2:
+                    cells.append(Cell(length, str(values), ID))
+        return cells
+
+    def items(self, subset: str, cell: Cell) -> Sequences:
+        return _lay_out(self._evaluated(subset, cell), subset)
+
+    def batch(self, subset: str | None, seed: int, step: int) -> Batch:
+        steps = self.train.steps
+        return self._mixed(seed, step, lesson_at(step / steps if steps else 1.0))
+
+    def held_out_batch(self, subset: str | None, step: int) -> Batch:
+        return self._mixed(HELD_OUT_SEED, step, Lesson())
+
+    def reference_batch(self, subset: str | None, step: int) -> Batch:
+        return self._mixed(0, step, Lesson())
+
+    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
+        facts = self._evaluated(subset, cell)
+        values = int(cell.second_axis)
+        among = cell.length // values if subset == "reverse" else values
+        counts = np.full(self.samples, facts.places.shape[1])
+        by_chance = np.full(facts.places.shape, 1 / among)
+        row = np.arange(self.samples)[:, None]
+        records = facts.keys[..., 0] if subset == "reverse" else facts.values
+        is_last = records[row, facts.places] == records[:, -1:]
+        return {
+            "a record of the key": _expected(by_chance, counts),
+            "the last record": _expected(is_last.astype(np.float64), counts),
+        }
+
+    def _evaluated(self, subset: str, cell: Cell) -> Facts:
+        values = int(cell.second_axis)
+        rng = np.random.default_rng(
+            [EVAL_SEED, self.all_subsets.index(subset), cell.length, values]
+        )
+        return _draw(rng, subset, self.samples, (cell.length, values), self.words)
+
+    def _mixed(self, seed: int, step: int, lesson: Lesson) -> Batch:
+        """Return rows of one size, of all kinds in equal parts."""
+        rng = np.random.default_rng([seed, step])
+        whole = self.records
+        sizes = [
+            (whole // 4, 1),
+            (whole // 4, 2),
+            (whole // 2, 2),
+            *((whole, values) for values in TRAINED_VALUES),
+        ]
+        size = sizes[rng.integers(len(sizes))]
+        in_use = None
+        if lesson.facts is not None:
+            size = (lesson.facts, 1)
+            in_use = len(lesson.in_use(range(self.words), LESSON_WORDS))
+        parts = []
+        kinds = len(self.all_subsets)
+        for place, kind in enumerate(self.all_subsets):
+            rows = (self.train.batch_size + (step + place) % kinds) // kinds
+            facts = _draw(rng, kind, rows, size, self.words, in_use)
+            parts.append(_lay_out(facts, kind))
+        return stack(parts).batch()
+
+
+def _draw(
+    rng: np.random.Generator,
+    kind: str,
+    rows: int,
+    size: tuple[int, int],
+    words: int,
+    in_use: int | None = None,
+) -> Facts:
+    """Return what rows of one size say and are asked.
+
+    Args:
+        rng: source of everything that is random.
+        kind: of the questions.
+        rows: number of rows.
+        size: records of each, and values of each key.
+        words: number of possible keys, and of possible values.
+        in_use: number of these to choose from; None: all.
+    """
+    length, values = size
+    n_keys = length // values
+    row = np.arange(rows)[:, None]
+    # Records are numbered key by key; a row has them in any order.
+    number = _shuffled(rng, rows, length)  # (N, n)
+    key = number // values  # (N, n)
+    parts = [key]
+    if kind == "two-token":  # as many records of each second token as of each first one
+        parts.append(n_keys + (key + number % values) % n_keys)
+    names = _shuffled(rng, rows, in_use or words)  # (N, words in use)
+    keys = np.stack([names[row, part] for part in parts], axis=-1)  # (N, n, 1 or 2)
+    told = _shuffled(rng, rows, in_use or words)[:, :length]  # (N, n)
+    markers: TokenIds = np.full((rows, n_keys), MARKERS.get(kind, NTH))
+    if kind in ("two-token", "reverse"):
+        places = _shuffled(rng, rows, length)[:, :n_keys]  # (N, m)
+    else:
+        asked = _shuffled(rng, rows, n_keys)  # (N, m)
+        places_of = key.argsort(axis=1, kind="stable").reshape(rows, n_keys, values)
+        which = np.zeros(asked.shape, dtype=np.int64)
+        if kind == "latest":
+            which[:] = values - 1
+        elif kind == "nth":
+            which[:] = rng.integers(0, min(values, max(TRAINED_VALUES)), asked.shape)
+            markers = NTH + which
+        places = places_of[row, asked, which]  # (N, m)
+    return Facts(FIRST_WORD + keys, FIRST_WORD + words + told, markers, places)
+
+
+def _lay_out(facts: Facts, kind: str) -> Sequences:
+    """Return rows of records and then questions, without the answers."""
+    rows = len(facts.keys)
+    row = np.arange(rows)[:, None]
+    asked = facts.keys[row, facts.places]  # (N, m, 1 or 2)
+    answers = facts.values[row, facts.places]  # (N, m)
+    if kind == "reverse":
+        asked, answers = answers[..., None], asked[..., 0]
+    records = np.concatenate([facts.keys, facts.values[..., None]], axis=-1)  # (N, n, 2 or 3)
+    questions = np.concatenate([facts.markers[..., None], asked], axis=-1)  # (N, m, 2 or 3)
+    wanted = np.full(questions.shape, IGNORE)
+    wanted[..., -1] = answers
+    ids = np.concatenate([records.reshape(rows, -1), questions.reshape(rows, -1)], axis=1)
+    targets = np.full(ids.shape, IGNORE)
+    targets[:, records[0].size :] = wanted.reshape(rows, -1)
+    return Sequences(ids, targets != IGNORE, np.full(rows, ids.shape[1]), targets)
+
+
+def _shuffled(rng: np.random.Generator, rows: int, count: int) -> TokenIds:
+    """Return a permutation of the numbers below `count` for each row: (rows, count)."""
+    return rng.permuted(np.tile(np.arange(count), (rows, 1)), axis=1)
+
+
+def _expected(chances: npt.NDArray[np.float64], counts: TokenIds) -> Scores:
+    """Return the expected scores of answers that are right with these chances, (N, m)."""
+    leading = chances.cumprod(axis=1)
+    return Scores(leading[:, -1], counts, leading.sum(1), chances.sum(1))

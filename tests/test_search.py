@@ -1,0 +1,305 @@
+"""The search for a learning rate and a constant: what it chooses, from tables of losses."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from pe_bench.config import IGNORE, ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.registry import plugins
+from pe_bench.registry.options import show, with_option
+from pe_bench.running.phases import Phases
+from pe_bench.running.resolve import ResolvedTask
+from pe_bench.running.search import (
+    CANDIDATES,
+    EXTENSIONS,
+    FINALISTS,
+    SOLVED,
+    Candidate,
+    Search,
+    Trial,
+    Watch,
+    beyond_edge,
+    prefer,
+    propose,
+    tolerance,
+)
+from pe_bench.running.tuning import Tuning
+from pe_bench.task import Batch
+
+GRID = (1e-3, 3e-3, 1e-2)
+SEEDS = (1000, 1001, 1002)
+LOW, MIDDLE, HIGH = map(Candidate, GRID)
+
+Losses = Callable[[Candidate, int], float | None]
+
+
+def search(folder: Path, seeds: tuple[int, ...] = SEEDS) -> Search:
+    """A search whose trials are given, for a task that trains 100 steps."""
+    task = SimpleNamespace(
+        label="task",
+        tuning=Tuning(GRID, seeds),
+        train=SimpleNamespace(steps=100),
+        digest=lambda *more: "0",
+    )
+    encoding = SimpleNamespace(label="own", version="1", cls=Encoding)
+    return Search(cast(Any, task), cast(Any, encoding), folder / "own.json")
+
+
+def choose(
+    folder: Path, losses: Losses, values: tuple[str, ...] = (), seeds: tuple[int, ...] = SEEDS
+) -> tuple[Candidate, list[tuple[Candidate, int]]]:
+    """Return the choice, and the trials in their order."""
+    tried: list[tuple[Candidate, int]] = []
+
+    def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
+        tried.append((candidate, seed))
+        return Trial(losses(candidate, seed), steps=100, halfway=1.0)
+
+    return search(folder, seeds).choose(None, values, attempt), tried
+
+
+def test_of_equally_good_rates_the_smallest_is_preferred() -> None:
+    assert prefer({LOW: 7e-5, MIDDLE: 5e-5, HIGH: 1e-9}) == LOW  # all are solved
+    assert prefer({LOW: 0.2, MIDDLE: SOLVED, HIGH: 1e-9}) == MIDDLE
+    assert prefer({LOW: 0.014, MIDDLE: 0.005, HIGH: 0.02}) == LOW  # within three times
+    assert prefer({LOW: 0.016, MIDDLE: 0.005, HIGH: 0.02}) == MIDDLE
+    assert prefer({LOW: 1.5, MIDDLE: 1.4, HIGH: 1.41}) == MIDDLE  # of text, no factor of three
+    assert prefer({LOW: 1.42, MIDDLE: 1.4, HIGH: 1.41}) == LOW
+    assert prefer({LOW: math.inf, MIDDLE: 9.0, HIGH: math.inf}) == MIDDLE
+
+
+def test_of_equally_good_values_the_default_is_preferred() -> None:
+    other, another = Candidate(3e-3, "100"), Candidate(3e-3, "1000")
+    assert prefer({MIDDLE: 0.005, other: 0.001, another: 0.0}) == MIDDLE
+    assert prefer({MIDDLE: 0.5, other: 0.002, another: 0.001}) == another
+
+
+def test_tolerance_grows_with_the_loss() -> None:
+    losses = np.linspace(0, 3, 301)
+    assert (np.diff([tolerance(loss) for loss in losses]) >= 0).all()
+
+
+def all_proposed(losses: Callable[[Candidate], float], values: tuple[str, ...]) -> list[Candidate]:
+    tried: dict[Candidate, float] = {}
+    while candidate := propose(tried, GRID, values):
+        assert candidate not in tried
+        tried[candidate] = losses(candidate)
+    return list(tried)
+
+
+def far_from(best: float) -> Callable[[Candidate], float]:
+    """Losses that grow with the distance from a rate."""
+    return lambda candidate: 1 + abs(math.log(candidate.lr / best))
+
+
+@pytest.mark.parametrize("values", [(), ("100",), ("100", "1000")])
+def test_every_encoding_has_the_same_number_of_candidates(values: tuple[str, ...]) -> None:
+    """However its losses lie, unless a rate is found that solves the task."""
+    for best in np.geomspace(1e-5, 1.0, 20).tolist():
+        found = all_proposed(far_from(best), values)
+        assert len(found) == CANDIDATES
+        assert found[:3] == [MIDDLE, LOW, HIGH]
+        assert {c.value for c in found} == {None, *values}
+    assert all_proposed(lambda candidate: 0.0, values) == [MIDDLE, LOW, HIGH]
+    assert all_proposed(lambda candidate: math.inf, values) == [MIDDLE, LOW, HIGH]
+
+
+def test_what_is_proposed() -> None:
+    def rates(best: float, *values: str) -> list[tuple[float, str | None]]:
+        found = all_proposed(far_from(best), values)
+        return [(c.lr, c.value) for c in found[3:]]
+
+    assert rates(3e-3) == [(5.5e-3, None), (1.7e-3, None), (4.1e-3, None)]  # finer
+    assert rates(1.0) == [(3e-2, None), (1e-1, None), (3e-1, None)]  # beyond its edge
+    assert rates(1e-9, "a", "b") == [(3e-4, None), (3e-4, "a"), (3e-4, "b")]
+    assert rates(3e-3, "a", "b")[:2] == [(3e-3, "a"), (3e-3, "b")]
+
+
+def test_an_edge_is_left_in_steps_of_the_grid() -> None:
+    losses = {Candidate(lr): 1.0 for lr in (2e-4, 5e-4, 1e-3)}
+    assert beyond_edge(losses, Candidate(2e-4)) == Candidate(8e-5)
+    assert beyond_edge(losses, Candidate(1e-3, "a")) == Candidate(2e-3, "a")
+    assert beyond_edge(losses, Candidate(5e-4)) is None
+
+
+def test_the_worst_seed_decides(tmp_path: Path) -> None:
+    """A rate that is best with the first seed and fails with another one is not chosen."""
+    table = {LOW: [0.5, 0.5, 0.5], MIDDLE: [0.2, 0.2, 0.2], HIGH: [0.0, 0.0, 0.9]}
+    best, tried = choose(tmp_path, lambda c, seed: table.get(c, [1.0] * 3)[seed - 1000])
+    assert best == MIDDLE
+    assert {seed for c, seed in tried if c == HIGH} == {*SEEDS}
+
+
+@pytest.mark.parametrize("bad", SEEDS)
+def test_a_candidate_is_out_with_any_seed_that_diverges(tmp_path: Path, bad: int) -> None:
+    def losses(candidate: Candidate, seed: int) -> float | None:
+        if candidate == MIDDLE:
+            return None if seed == bad else 0.001
+        return {LOW: 0.8, HIGH: 0.9}.get(candidate, 2.0)
+
+    assert choose(tmp_path, losses)[0] == LOW
+
+
+def test_where_all_diverge_smaller_rates_are_tried(tmp_path: Path) -> None:
+    def losses(candidate: Candidate, seed: int) -> float | None:
+        return None if candidate.lr > 2e-4 else 1.0
+
+    assert choose(tmp_path, losses)[0] == Candidate(1e-4)
+    with pytest.raises(FloatingPointError, match="under any learning rate of 1e-4, 3e-4, 1e-3"):
+        choose(tmp_path / "other", lambda candidate, seed: None)
+
+
+def test_solved_rates_end_the_search(tmp_path: Path) -> None:
+    best, tried = choose(tmp_path, lambda candidate, seed: 0.001, ("100", "1000"))
+    assert best == LOW
+    assert tried == [(MIDDLE, 1000), (LOW, 1000), (HIGH, 1000), (LOW, 1001), (LOW, 1002)]
+
+
+def test_a_value_of_the_encoding_is_chosen(tmp_path: Path) -> None:
+    def losses(candidate: Candidate, seed: int) -> float:
+        return {"100": 0.3, "1000": 0.6}.get(candidate.value or "", 0.9) + candidate.lr
+
+    best, _ = choose(tmp_path, losses, ("100", "1000"))
+    assert best.value == "100"
+    kept = search(tmp_path).read()
+    assert kept["values"] == {"all": "100"} and kept["lr"] == {"all": best.lr}
+    assert search(tmp_path).chosen(None) == best
+
+
+def exhaustive(trials: Mapping[Candidate, list[float]]) -> Candidate:
+    return prefer({c: max(losses) for c, losses in trials.items()})
+
+
+def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
+    """The choice is the one that all seeds of all candidates lead to, if three are enough."""
+    rng = np.random.default_rng(0)
+    for case in range(300):
+        scale = 10 ** rng.uniform(-4, 0.5)
+        table = {c: (scale * np.exp(rng.normal(0, 1.5, 3))).tolist() for c in (LOW, MIDDLE, HIGH)}
+        trials = {c: [Trial(losses[0])] for c, losses in table.items()}
+
+        def run(candidate: Candidate, seed: int, table: Any = table) -> Trial:
+            return Trial(table[candidate][seed - 1000])
+
+        found = search(tmp_path / str(case))._decide(trials, run)
+        assert found == exhaustive(table)
+        assert len(table) == FINALISTS
+
+
+def test_at_most_three_get_all_seeds(tmp_path: Path) -> None:
+    def losses(candidate: Candidate, seed: int) -> float:
+        return 1.0 + (seed != 1000) * 5 + candidate.lr
+
+    _, tried = choose(tmp_path, losses)
+    extended = {candidate for candidate, seed in tried if seed != 1000}
+    firsts = [candidate for candidate, seed in tried if seed == 1000]
+    assert len(extended) <= FINALISTS and len(firsts) <= CANDIDATES + EXTENSIONS
+
+
+def test_trials_are_kept_by_rate_value_and_seed(tmp_path: Path) -> None:
+    """A search that is asked again trains nothing; another seed is another trial."""
+    numbers = itertools.count()
+    losses: dict[tuple[Candidate, int], float] = {}
+
+    def loss(candidate: Candidate, seed: int) -> float:
+        return losses.setdefault((candidate, seed), 1.0 + 0.01 * next(numbers))
+
+    first = choose(tmp_path, loss, ("100",))
+    assert choose(tmp_path, loss, ("100",)) == (first[0], [])
+    kept = search(tmp_path).read()["tried"]
+    assert len({(t["lr"], t["value"], t["seed"]) for t in kept}) == len(kept) == len(losses)
+    for trial in kept:
+        assert trial["loss"] == losses[Candidate(trial["lr"], trial["value"]), trial["seed"]]
+    _, more = choose(tmp_path, loss, ("100",), seeds=(1000, 7))
+    assert more and {seed for _, seed in more} == {7}
+
+
+def test_the_cost_is_counted_in_steps(tmp_path: Path) -> None:
+    def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
+        return Trial(0.001, steps=50)
+
+    search(tmp_path).choose(None, (), attempt)
+    kept = search(tmp_path).read()
+    assert kept["trainings"] == {"all": 0.5 * len(kept["tried"])}
+    assert kept["at_edge"] == {"all": False}
+
+
+def test_an_edge_that_is_not_left_is_recorded(tmp_path: Path) -> None:
+    best, tried = choose(tmp_path, lambda candidate, seed: 1 / candidate.lr)
+    assert best.lr == max(c.lr for c, _ in tried)
+    assert search(tmp_path).read()["at_edge"] == {"all": True}
+
+
+def test_a_trial_ends_when_it_is_solved() -> None:
+    held_out = iter([1.0, SOLVED / 3])  # the first lessons are easier than what is measured
+    watch = Watch(100, lambda: next(held_out), None)
+    assert not watch(5, 1.0)
+    assert not watch(10, SOLVED / 3)
+    assert watch(15, SOLVED / 3) and watch.reason == "solved"
+    assert watch.halfway == SOLVED / 3
+
+
+@pytest.mark.parametrize(("loss", "ends"), [(0.39, False), (0.41, True)])
+def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> None:
+    watch = Watch(100, lambda: 1.0, 0.2)
+    assert not watch(45, 9.0) and watch.halfway == 9.0
+    assert watch(50, loss) == ends and watch.halfway == loss
+    assert watch.reason == ("hopeless" if ends else "")
+    assert watch(55, 9.0) == ends  # only once
+
+
+def test_nothing_is_hopeless_without_another_trial_or_when_it_is_solved() -> None:
+    assert not Watch(100, lambda: 1.0, None)(50, 9.0)
+    assert not Watch(100, lambda: 1.0, 1e-6)(50, SOLVED)
+
+
+def test_the_held_out_loss_is_a_mean_over_targets() -> None:
+    """Batches have different numbers of targets, and tokens without one do not count."""
+    torch.manual_seed(0)
+    config = ModelConfig(layers=1, heads=2, width=8, mlp_width=8, vocab_size=9, init_std=0.5)
+    model = Decoder(config, Encoding).eval()
+    batches = []
+    for kept in (1, 5):
+        tokens = torch.randint(9, (2, 6))
+        targets = torch.randint(9, (2, 6))
+        targets[:, kept:] = IGNORE
+        batches.append(Batch(tokens, targets))
+    task = SimpleNamespace(
+        tuning=SimpleNamespace(batches=2),
+        batches=SimpleNamespace(held_out_batch=lambda subset, step: batches[step]),
+        train=SimpleNamespace(micro_batch=None),
+    )
+    phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
+    nats = 0.0
+    for batch in batches:
+        log = model(batch.tokens).log_softmax(-1).detach()
+        for row, column in (batch.targets != IGNORE).nonzero().tolist():
+            nats -= float(log[row, column, batch.targets[row, column]])
+    loss = phases._held_out_loss(model, cast(ResolvedTask, task), None)
+    assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
+
+
+@pytest.mark.parametrize("length", [14, 33, 128, 4096])
+@pytest.mark.parametrize("name", plugins.names("encoding"))
+def test_tunable_options(name: str, length: int) -> None:
+    """Their values make encodings, for rows of any length, and at most two of them."""
+    plugin = plugins.load("encoding", name)
+    tunable = plugin.cls.tunable
+    if tunable is None or tunable.option not in {o.name for o in plugins.options_of(plugin.cls)}:
+        return
+    model = ModelConfig(layers=2, heads=4, width=64, mlp_width=8, train_length=length)
+    values = tunable.values(model)
+    assert 1 <= len(values) <= 2
+    for value in values:
+        other = plugins.load("encoding", with_option(name, tunable.option, show(value)))
+        if length >= 128:  # for shorter rows, values that do not fit are left out
+            other.make(model, 0)

@@ -1,6 +1,5 @@
 """Sums of given numbers, as hard at every position: what new positions alone cost."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,25 +131,25 @@ class Posgen(LengthGeneralizationTask):
 
     def items(self, subset: str, cell: Cell) -> Sequences:
         rng = np.random.default_rng([EVAL_SEED, RULES.index(subset), cell.length])
-        rows = self._rows(rng, subset, self.samples, cell.length)
-        targets = np.full_like(rows.ids, IGNORE)
-        targets[:, -1] = rows.targets[:, -1]
-        return replace(rows, targets=targets, scored=targets != IGNORE)
+        return self._rows(rng, subset, self.samples, cell.length, cell.length - 1)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every rule is trained on its own
         rng = np.random.default_rng([seed, step])
-        return self._rows(rng, subset, self.train.batch_size, self.trained).batch()
+        first = self.near + self.far - 1
+        return self._rows(rng, subset, self.train.batch_size, self.trained, first).batch()
 
-    def _rows(self, rng: np.random.Generator, rule: str, rows: int, size: int) -> Sequences:
-        """Return rows of `size` numbers, of which all that have a sum are scored."""
+    def _rows(
+        self, rng: np.random.Generator, rule: str, rows: int, size: int, first: int
+    ) -> Sequences:
+        """Return rows of `size` numbers, with the sums after the number at `first` and later."""
         numbers = rng.integers(0, self.modulus, (rows, size))  # (N, T)
         sums = np.full((rows, size), IGNORE)  # (N, T)
-        for place in range(self.near + self.far - 1, size):
-            before = place + 1 - self.near - self.far  # numbers that the sum could leave out
-            first = {"recurrent": before, "chain": 0}.get(rule, before // 2)
-            far = numbers[:, first : first + self.far]
-            near = numbers[:, place + 1 - self.near : place + 1]
+        for place in range(first, size):
+            latest = place + 1 - self.near - self.far  # place where the far numbers can start
+            start = {"recurrent": latest, "chain": 0}.get(rule, latest // 2)
+            far = numbers[:, start : start + self.far]  # (N, far)
+            near = numbers[:, place + 1 - self.near : place + 1]  # (N, near)
             sums[:, place] = FIRST_NUMBER + (far.sum(1) + near.sum(1)) % self.modulus
         ids = np.pad(FIRST_NUMBER + numbers, ((0, 0), (1, 0)), constant_values=START)
         targets = np.pad(sums, ((0, 0), (1, 0)), constant_values=IGNORE)

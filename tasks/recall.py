@@ -155,6 +155,7 @@ class Recall(LengthGeneralizationTask):
 
     def cells(self, subset: str) -> list[Cell]:
         cells = []
+        curve = f"{subset}-length"
         for length in (self.records // 2, self.records, 2 * self.records, 4 * self.records):
             for values in (*TRAINED_VALUES, MORE_VALUES):
                 # Two tokens need as many second tokens as there are records of a first one.
@@ -165,9 +166,9 @@ class Recall(LengthGeneralizationTask):
                     if length >= self.records:
                         cells.append(Cell(length, str(values), OOD, ("more-values",)))
                 elif length > self.records:
-                    cells.append(Cell(length, str(values), OOD, ("longer",)))
+                    cells.append(Cell(length, str(values), OOD, ("longer",), curve))
                 elif length == self.records or values == 2:
-                    cells.append(Cell(length, str(values), ID))
+                    cells.append(Cell(length, str(values), ID, curve=curve))
         return cells
 
     def items(self, subset: str, cell: Cell) -> Sequences:
@@ -223,8 +224,9 @@ class Recall(LengthGeneralizationTask):
         kinds = len(self.all_subsets)
         for place, kind in enumerate(self.all_subsets):
             rows = (self.train.batch_size + (step + place) % kinds) // kinds
-            facts = _draw(rng, kind, rows, size, self.words, in_use)
-            parts.append(_lay_out(facts, kind))
+            if rows:
+                facts = _draw(rng, kind, rows, size, self.words, in_use)
+                parts.append(_lay_out(facts, kind))
         return stack(parts).batch()
 
 

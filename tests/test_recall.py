@@ -1,0 +1,189 @@
+"""Recall: rows ask what they say, answers by walking through a row, means, references, lessons."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Oracle, make_task, measure
+
+from pe_bench.config import IGNORE
+from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.rows import PAD
+from pe_bench.tasks.recall import FIRST_WORD, MARKERS, NTH, Recall
+
+KINDS = {marker: kind for kind, marker in MARKERS.items()}
+
+
+def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Recall:
+    return make_task(Recall, tmp_path, preset, **options)
+
+
+def split(task: Recall, row: list[int]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the records and the questions of a row, by its tokens alone."""
+    row = [token for token in row if token != PAD]
+    start = next(i for i, token in enumerate(row) if token < FIRST_WORD)
+    width = next(i for i, token in enumerate(row) if token >= FIRST_WORD + task.words) + 1
+    assert start % width == (len(row) - start) % width == 0
+    records = [row[i : i + width] for i in range(0, start, width)]
+    return records, [row[i : i + width] for i in range(start, len(row), width)]
+
+
+def solve(records: list[list[int]], question: list[int]) -> list[int]:
+    """Return the answers that records have to a question; of `latest` and such, in their order."""
+    marker, *asked = question
+    if KINDS.get(marker) == "reverse":
+        return [key for key, value in records if [value] == asked]
+    values = [record[-1] for record in records if record[:-1] == asked]
+    kind = KINDS.get(marker)
+    if kind == "latest":
+        return values[-1:]
+    if kind == "two-token":
+        return values
+    i = 0 if kind == "first" else marker - NTH
+    return values[i : i + 1]
+
+
+def answers(task: Recall, row: list[int]) -> dict[int, int]:
+    """Return the answer to each question of a row, by the place of its last token."""
+    records, questions = split(task, row)
+    place = len(records) * len(records[0]) - 1
+    found = {}
+    for question in questions:
+        (answer,) = solve(records, question)
+        place += len(question)
+        found[place] = answer
+    return found
+
+
+@pytest.mark.parametrize("kind", Recall.all_subsets)
+def test_targets_are_what_the_row_says(tmp_path: Path, kind: str) -> None:
+    task = make(tmp_path, samples=20)
+    for cell in task.cells(kind):
+        items = task.items(kind, cell)
+        values = int(cell.second_axis)
+        for tokens, targets in zip(*items.batch(), strict=True):
+            wanted = {i: t for i, t in enumerate(targets.tolist()) if t != IGNORE}
+            assert wanted == answers(task, tokens.tolist())
+            records, questions = split(task, tokens.tolist())
+            assert len(records) == cell.length and len(questions) == cell.length // values
+            assert len({record[-1] for record in records}) == cell.length
+            assert len({tuple(question) for question in questions}) == len(questions)
+            for place in range(len(records[0]) - 1):
+                counts = Counter(record[place] for record in records)
+                assert set(counts.values()) == {values}
+            if kind == "two-token":
+                assert len({tuple(record[:2]) for record in records}) == cell.length
+
+
+def test_every_record_is_asked_for(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=400)
+    seen = {}
+    for kind in task.all_subsets:
+        items = task.items(kind, Cell(16, "4", ID))
+        places = []
+        for row in items.ids.tolist():
+            records, questions = split(task, row)
+            for question in questions:
+                answer = solve(records, question)[0]
+                held = [answer in record for record in records]
+                places.append(held.index(True))
+        seen[kind] = np.bincount(places, minlength=16) / len(places)
+    assert seen["latest"].argmax() == 15 and seen["first"].argmax() == 0
+    assert seen["two-token"] == pytest.approx([1 / 16] * 16, abs=0.03)
+    assert seen["nth"] == pytest.approx([1 / 16] * 16, abs=0.03)
+
+
+def test_cells(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    sizes = {(cell.length, cell.second_axis): cell.split for cell in task.cells("latest")}
+    assert sizes == {
+        (8, "2"): ID, (16, "2"): ID, (16, "4"): ID,
+        **{(n, str(w)): OOD for n in (32, 64) for w in (2, 4, 8)},
+    }  # fmt: skip
+    pairs = {(cell.length, cell.second_axis) for cell in task.cells("two-token")}
+    assert pairs == sizes.keys() - {(32, "8")}  # whose first tokens need eight second ones
+    groups = {(cell.second_axis, cell.groups) for cell in task.cells("nth") if cell.split == OOD}
+    assert groups == {("2", ("longer",)), ("4", ("longer",)), ("8", ("more-values",))}
+    large = make(tmp_path, "small", samples=1)
+    assert Cell(64, "8", OOD, ("more-values",)) in large.cells("first")
+    assert large.max_eval_tokens == 3 * 256 + 3 * 128
+
+
+def test_nth_asks_for_trained_numbers_alone(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    items = task.items("nth", Cell(64, "8", OOD))
+    markers = items.ids[(items.ids < FIRST_WORD)]
+    assert set(np.unique(markers)) == set(range(NTH, NTH + 4))
+
+
+def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    steps = task.train.steps
+    sizes = Counter[tuple[int, int]]()
+    kinds = Counter[str]()
+    for step in [*range(0, 640, 64), *range(640, steps, 16)]:
+        tokens, targets = task.batch(None, 1, step)
+        assert len(tokens) == 64
+        for row, wanted in zip(tokens.tolist()[::3], targets.tolist()[::3], strict=True):
+            found = {i: t for i, t in enumerate(wanted) if t != IGNORE}
+            assert found == answers(task, row)
+            records, questions = split(task, row)
+            kinds[KINDS.get(questions[0][0], "nth")] += 1
+            if step < 640:
+                assert len(records) == len(questions) == 2
+            else:
+                sizes[len(records), len(records) // len(questions)] += 1
+    assert set(sizes) == {(4, 1), (4, 2), (8, 2), (16, 2), (16, 4)}
+    shares = [count / kinds.total() for count in kinds.values()]
+    assert shares == pytest.approx([0.2] * 5, abs=0.02)
+    few = task.batch(None, 1, 3).tokens
+    assert len(few[few >= FIRST_WORD].unique()) <= 8  # four keys and four values
+    least = 8 + 4  # tokens of a lesson's longest rows: two records and two questions
+    assert few.shape[1] == least < task.held_out_batch(None, 3).tokens.shape[1]
+
+
+def solver(task: Recall, kinds: set[str], longest: int = 10**6) -> Oracle:
+    """Answers questions of some kinds, in rows of no more than `longest` records."""
+
+    def answer(ids: list[int]) -> list[int]:
+        found = [PAD] * len(ids)
+        records, questions = split(task, ids)
+        if KINDS.get(questions[0][0], "nth") in kinds and len(records) <= longest:
+            for place, value in answers(task, ids).items():
+                found[place] = value
+        return found
+
+    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
+
+
+def test_each_kind_has_means_and_a_gate(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=4)
+    rows = measure(task, solver(task, {"latest", "reverse"}, longest=32), tmp_path)
+    summary = [row for row in task.summarize(rows) if row.metric == "accuracy"]
+    found = {row.subset: row for row in summary if row.length is None}
+    assert found[f"latest-{ID}"].value == 100 and found[f"latest-{OOD}"].value == 50
+    assert found[f"latest-{OOD}"].status == found[f"reverse-{OOD}"].status == "ranked"
+    assert found[f"first-{ID}"].value == 0 and found[f"first-{OOD}"].status == "not_learned"
+    assert found[OOD].status == "not_learned" and found[ID].value == 40
+
+
+@pytest.mark.slow
+def test_no_reference_gets_halfway(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    references = task.references()
+    assert {"a record of the key", "the last record"} <= references.keys()
+    for rows in references.values():
+        means = {row.subset: row.value for row in rows if row.metric == "accuracy"}
+        for kind in task.all_subsets:
+            for end in (ID, OOD):
+                assert means[f"{kind}-{end}"] < 45
+    key = {r.subset: r.value for r in references["a record of the key"] if r.metric == "accuracy"}
+    assert key[f"latest-{ID}"] == pytest.approx(100 * (0.5 + 0.5 + 0.25) / 3)
+    assert key[f"nth-{OOD}"] == pytest.approx(100 * (0.5 + 0.25 + 0.125) / 3)
+    assert key[f"reverse-{ID}"] == pytest.approx(100 * (1 / 4 + 1 / 8 + 1 / 4) / 3)
+    last = {r.subset: r.value for r in references["the last record"] if r.metric == "accuracy"}
+    # The last record is the latest of its key, one of the keys that are asked for.
+    assert last[f"latest-{ID}"] == pytest.approx(key[f"reverse-{ID}"])
+    assert last[f"first-{ID}"] == 0

@@ -257,6 +257,11 @@ def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> No
     assert watch(55, 9.0) == ends  # only once
 
 
+@pytest.mark.parametrize(("loss", "ends"), [(1.59, False), (1.61, True)])
+def test_a_trial_of_text_is_hopeless_before_it_has_twice_the_loss(loss: float, ends: bool) -> None:
+    assert Watch(100, lambda: 1.0, 1.4)(50, loss) == ends
+
+
 def test_nothing_is_hopeless_without_another_trial_or_when_it_is_solved() -> None:
     assert not Watch(100, lambda: 1.0, None)(50, 9.0)
     assert not Watch(100, lambda: 1.0, 1e-6)(50, SOLVED)

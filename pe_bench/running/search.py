@@ -30,6 +30,7 @@ from pe_bench.system.sealed import read_sealed, recall, write_sealed
 SOLVED = 0.01  # nats per target
 FACTOR = 3.0
 MARGIN = 0.02  # nats per target
+FAR = 0.2  # nats per target
 CANDIDATES = 6
 FINALISTS = 3
 TRAININGS = 6
@@ -89,7 +90,7 @@ class Watch:
 
     It is solved once its loss in training and then on held-out batches is below half of SOLVED
     (batches in training may be easier ones at first). It is hopeless if its training loss halfway
-    is more than twice that of the best trial there.
+    is more than twice that of the best trial there, or more than FAR nats above it.
 
     Args:
         steps: planned.
@@ -113,9 +114,14 @@ class Watch:
         if loss < SOLVED / 2 and self.held_out() < SOLVED / 2:
             self.reason = "solved"
         in_the_middle = 0 <= step - self.steps / 2 < self.every
-        if in_the_middle and self.best is not None and loss > max(2 * self.best, SOLVED):
+        if in_the_middle and self._is_far(loss) and not self.reason:
             self.reason = "hopeless"
         return bool(self.reason)
+
+    def _is_far(self, loss: float) -> bool:
+        if self.best is None:
+            return False
+        return loss > max(min(2 * self.best, self.best + FAR), SOLVED)
 
 
 def tolerance(best: float) -> float:

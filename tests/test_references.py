@@ -38,6 +38,7 @@ SYMBOLS = {
     "passkey": 10,
     "posgen": 11,
     "probes": 16,
+    "recall": 128,
     "ruler": 32,
     "selective-copy": 17,
     "state-tracking": 2,

@@ -202,7 +202,7 @@ class LengthGeneralizationTask(Task):
 
     @cached_property
     def max_far_tokens(self) -> int:
-        return self._longest_row(ID, OOD, "", FAR)
+        return max(self.max_eval_tokens, self._longest_row(ID, FAR))
 
     @cached_property
     def max_train_axis(self) -> float:

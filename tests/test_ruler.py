@@ -21,7 +21,7 @@ from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.rows import Sequences
 from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names
-from pe_bench.tasks.ruler.prompts import KINDS, TEXTS, RulerPrompts
+from pe_bench.tasks.ruler.prompts import KINDS, NIAH, TEXTS, RulerPrompts
 from pe_bench.tasks.ruler.task import Ruler
 from pe_bench.text.corpus import folder_corpus
 from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
@@ -29,6 +29,7 @@ from pe_bench.text.word_tokenizer import WordTokenizer
 
 NAMES = nonsense_names(300)
 MAX_LENGTH = 2600
+NEEDLES = "niah-multikey+niah-multivalue"
 
 
 @pytest.fixture(params=["words", "bytes", "bpe:400"])
@@ -99,7 +100,7 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
 
 
 def test_rows_of_training_ask_for_more_where_there_is_room(tmp_path: Path) -> None:
-    task = make(tmp_path)
+    task = make(tmp_path, kinds=NEEDLES)
     longest = 0
     for step in range(20):
         targets = task.batch(None, 3, task.train.steps - 1 - step).targets
@@ -176,7 +177,7 @@ def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, ex
 
 
 def test_recall_ignores_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = make(tmp_path, samples=3)
+    task = make(tmp_path, kinds=NEEDLES, samples=3)
     items = task.items("niah-multivalue", Cell(72))
     decode = task.tokenizer.decode
 
@@ -240,7 +241,7 @@ def test_guessing_in_context(tmp_path: Path) -> None:
 
 
 def test_words_that_ignore_the_question_are_far_from_the_answer(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=20)
+    task = make(tmp_path, kinds="+".join(NIAH), samples=20)
     rng = np.random.default_rng(0)
     for kind in task.subsets:
         for cell in task.cells(kind):
@@ -280,7 +281,7 @@ def test_a_single_needle_has_as_many_other_lines_beside_it(tmp_path: Path) -> No
 
 
 def test_every_kind_of_question_has_a_column(tmp_path: Path) -> None:
-    task = make(tmp_path)
+    task = make(tmp_path, kinds=NEEDLES)
     columns = {view.subset for view in task.views if isinstance(view, Column)}
     assert {OOD, *(f"{kind}-{OOD}" for kind in task.subsets)} <= columns
 

@@ -55,9 +55,10 @@ class Ruler(PromptTask):
     rows of training have two lines or more and go on with the other questions about them. Answers
     are in the order of the text (`fwe`: by frequency).
 
-    Preset quick has `niah-multikey` and `niah-multivalue`: the question of `niah-single` can be
-    ignored, as one line alone says "call", within its steps `rope` learns neither
-    `niah-multiquery` nor `vt`, and `cwe` and `fwe` were not tried.
+    Preset quick has `niah-multikey` alone. The question of `niah-single` can be ignored, as one line
+    alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000 steps
+    (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and `vt` when they were
+    tried with fewer lines; `cwe` and `fwe` were not tried.
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
     model writes, in any order and whatever the case of letters, mean over items. `exact_match`
@@ -101,7 +102,7 @@ class Ruler(PromptTask):
             TINY.changed(layers=2, heads=2, init_std=0.05),
             {
                 "vocabulary": "words",
-                "kinds": "niah-multikey+niah-multivalue",
+                "kinds": "niah-multikey",
                 "needles": 6,
                 "samples": 50,
                 "gate": 70.0,

@@ -55,8 +55,8 @@ class Ruler(PromptTask):
     rows of training have two lines or more and go on with the other questions about them. Answers
     are in the order of the text (`fwe`: by frequency).
 
-    Preset quick has `niah-multikey` alone. The question of `niah-single` can be ignored, as one line
-    alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000 steps
+    Preset quick has `niah-multikey` alone. The question of `niah-single` can be ignored, as one
+    line alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000 steps
     (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and `vt` when they were
     tried with fewer lines; `cwe` and `fwe` were not tried.
 

@@ -56,9 +56,9 @@ class Ruler(PromptTask):
     are in the order of the text (`fwe`: by frequency).
 
     Preset quick has `niah-multikey` alone. The question of `niah-single` can be ignored, as one
-    line alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000 steps
-    (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and `vt` when they were
-    tried with fewer lines; `cwe` and `fwe` were not tried.
+    line alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000
+    steps (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and `vt` when
+    they were tried with fewer lines; `cwe` and `fwe` were not tried.
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
     model writes, in any order and whatever the case of letters, mean over items. `exact_match`

@@ -81,7 +81,7 @@ class Posgen(LengthGeneralizationTask):
     averages_each_subset = True
     presets = {
         "quick": Preset(
-            TrainConfig(steps=800, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
+            TrainConfig(steps=1600, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
             TINY,
             {"max_train_numbers": 16, "modulus": 11, "near": 2, "samples": 300, "gate": 95.0},
         ),

@@ -43,6 +43,10 @@ MARKERS = {"latest": FIRST, "first": FIRST + 1, "two-token": FIRST + 2, "reverse
 NTH = FIRST + 4
 """Marker of the first value; those of the second to the last trained one follow."""
 
+KINDS = (*MARKERS, "nth")
+ORDERS = ("latest", "first", "nth")
+"""Kinds whose keys are one token that comes several times."""
+
 FIRST_WORD = NTH + max(TRAINED_VALUES)
 LESSON_WORDS = 4  # in use at least: two keys of two tokens
 
@@ -112,7 +116,7 @@ class Recall(LengthGeneralizationTask):
     """
 
     headline = Headline("accuracy", OOD)
-    all_subsets = (*MARKERS, "nth")
+    all_subsets = KINDS
     cell_metrics = ("accuracy", "exact_match")
     autoregressive = False
     averages_each_subset = True
@@ -141,9 +145,22 @@ class Recall(LengthGeneralizationTask):
     }
 
     def __init__(
-        self, context: TaskContext, *, records: int = 16, words: int = 64, **options: Any
+        self,
+        context: TaskContext,
+        *,
+        kinds: str = "all",
+        records: int = 16,
+        words: int = 64,
+        **options: Any,
     ) -> None:
         super().__init__(context, **options)
+        self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
+        unknown = set(self.all_subsets).difference(KINDS)
+        if unknown or len(set(self.all_subsets)) < len(self.all_subsets):
+            raise InputError(
+                f"{self.name}:kinds must be all, or some of {', '.join(KINDS)}, joined by +, not "
+                f"{kinds}"
+            )
         if records % 16 or not 16 <= records <= 4096:
             raise InputError(
                 f"{self.name}:records must be a multiple of 16, up to 4096, not {records}"
@@ -200,9 +217,7 @@ class Recall(LengthGeneralizationTask):
 
     def _evaluated(self, subset: str, cell: Cell) -> Facts:
         values = int(cell.second_axis)
-        rng = np.random.default_rng(
-            [EVAL_SEED, self.all_subsets.index(subset), cell.length, values]
-        )
+        rng = np.random.default_rng([EVAL_SEED, KINDS.index(subset), cell.length, values])
         return _draw(rng, subset, self.samples, (cell.length, values), self.words)
 
     def _mixed(self, seed: int, step: int, lesson: Lesson) -> Batch:
@@ -220,10 +235,15 @@ class Recall(LengthGeneralizationTask):
         if lesson.facts is not None:
             size = (lesson.facts, 1)
             in_use = len(lesson.in_use(range(self.words), LESSON_WORDS))
+        kinds = [kind for kind in self.all_subsets if kind not in ORDERS]
+        orders = [kind for kind in self.all_subsets if kind in ORDERS]
+        if lesson.facts is None:
+            kinds += orders
+        elif orders:  # the same answers, if every key has one value
+            kinds.append(orders[step % len(orders)])
         parts = []
-        kinds = len(self.all_subsets)
-        for place, kind in enumerate(self.all_subsets):
-            rows = (self.train.batch_size + (step + place) % kinds) // kinds
+        for place, kind in enumerate(kinds):
+            rows = (self.train.batch_size + (step + place) % len(kinds)) // len(kinds)
             if rows:
                 facts = _draw(rng, kind, rows, size, self.words, in_use)
                 parts.append(_lay_out(facts, kind))

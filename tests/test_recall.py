@@ -17,7 +17,7 @@ KINDS = {marker: kind for kind, marker in MARKERS.items()}
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Recall:
-    return make_task(Recall, tmp_path, preset, **options)
+    return make_task(Recall, tmp_path, preset, **{"kinds": "all", **options})
 
 
 def split(task: Recall, row: list[int]) -> tuple[list[list[int]], list[list[int]]]:
@@ -122,7 +122,7 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
     task = make(tmp_path)
     steps = task.train.steps
     sizes = Counter[tuple[int, int]]()
-    kinds = Counter[str]()
+    kinds = Counter[tuple[bool, str]]()
     for step in [*range(0, 640, 64), *range(640, steps, 16)]:
         tokens, targets = task.batch(None, 1, step)
         assert len(tokens) == 64
@@ -130,18 +130,30 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
             found = {i: t for i, t in enumerate(wanted) if t != IGNORE}
             assert found == answers(task, row)
             records, questions = split(task, row)
-            kinds[KINDS.get(questions[0][0], "nth")] += 1
+            kinds[step < 640, KINDS.get(questions[0][0], "nth")] += 1
             if step < 640:
                 assert len(records) == len(questions) == 2
             else:
                 sizes[len(records), len(records) // len(questions)] += 1
     assert set(sizes) == {(4, 1), (4, 2), (8, 2), (16, 2), (16, 4)}
-    shares = [count / kinds.total() for count in kinds.values()]
-    assert shares == pytest.approx([0.2] * 5, abs=0.02)
+    mixed = np.array([kinds[False, kind] for kind in task.all_subsets])
+    assert mixed / mixed.sum() == pytest.approx([0.2] * 5, abs=0.02)
+    lessons = np.array([kinds[True, kind] for kind in ("two-token", "reverse")])
+    assert lessons / sum(kinds[True, kind] for kind in task.all_subsets) == pytest.approx(
+        [1 / 3] * 2, abs=0.03
+    )
     few = task.batch(None, 1, 3).tokens
     assert len(few[few >= FIRST_WORD].unique()) <= 8  # four keys and four values
     least = 8 + 4  # tokens of a lesson's longest rows: two records and two questions
     assert few.shape[1] == least < task.held_out_batch(None, 3).tokens.shape[1]
+
+
+def test_some_kinds_alone(tmp_path: Path) -> None:
+    task = make(tmp_path, kinds="reverse+latest")
+    assert task.subsets == ("reverse", "latest") and task.train_length == 48
+    for cell in task.cells("latest"):
+        everything = make(tmp_path).items("latest", cell)
+        assert (task.items("latest", cell).ids == everything.ids).all()
 
 
 def solver(task: Recall, kinds: set[str], longest: int = 10**6) -> Oracle:

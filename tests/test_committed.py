@@ -10,6 +10,7 @@ import pytest
 from helpers import some_slow
 
 from pe_bench.registry import plugins
+from pe_bench.reporting import known_problems
 from pe_bench.results.identity import without_defaults
 from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
@@ -50,12 +51,14 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
     records = exported(folder)
     assert records
     for record in records:
+        if known_problems.find(record.settings_digest):
+            continue  # its task is another one by now
         tune = record.settings.get("tune")
         options = RunOptions(
             preset=record.preset,
             protocol=record.protocol,
             cache=tmp_path,
-            tune=Tuning(**tune) if tune else None,
+            tune=Tuning.from_settings(tune) if tune else None,
         )
         made = resolve(options, record.task)
         if record.adaptation is not None:

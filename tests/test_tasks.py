@@ -156,7 +156,7 @@ def test_items_are_the_same_in_every_run(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TASKS if len(CLASSES[name].all_subsets) > 1])
 def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
-    known = CLASSES[name].all_subsets[0]
+    known = resolve(RunOptions(cache=tmp_path), name).task.all_subsets[0]
     with pytest.raises(InputError, match=rf"no subset '{known}x' \(did you mean '{known}'\?\)"):
         resolve(RunOptions(cache=tmp_path, subsets=(f"{known}x",)), name)
 

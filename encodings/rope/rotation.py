@@ -11,6 +11,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     x is (B, H, T, D); cos and sin broadcast to (B, H, T, D/2).
     """
+    if torch.compiler.is_compiling():  # which writes the gradient itself
+        first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     half = x.shape[-1] // 2
     cos, sin = (table.expand(*table.shape[:-1], half) for table in (cos, sin))
     both = torch.cat([cos, cos], dim=-1)  # D channels each

@@ -1,20 +1,25 @@
 """The tasks of the main table, and the signal by which they were chosen: see docs/tasks.md."""
 
+import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median, variance
 
 from pe_bench.reporting.tables import Table, training_seconds
 
-MAIN_SET = {
-    "arithmetic": ("addition",),
-    "copying and addressing": ("copying", "probes"),
-    "recall": ("mqar",),
-    "long documents": ("passkey",),
-    "language modelling": ("perplexity",),
-}
-"""The tasks of each family. docs/tasks.md has the rule by which they were chosen."""
+
+def _read_main_set() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    with (Path(__file__).parent / "main_set.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found[row["family"]] = (*found.get(row["family"], ()), row["task"])
+    return found
+
+
+MAIN_SET = _read_main_set()
+"""The tasks of each family, from main_set.csv. docs/tasks.md has the rule for choosing them."""
 
 
 def in_main_set(tables: Iterable[Table]) -> list[Table]:

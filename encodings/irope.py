@@ -43,7 +43,7 @@ class IRoPE(Layers):
     """
 
     tunable = BASE
-    variants = ("every=2,chunk=8,start=8,base=500", "scale=0")
+    variants = ("every=2,chunk=8,start=8", "scale=0", "base=500")
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class RNoPESWA(Hybrid):
     """
 
     tunable = BASE
-    variants = ("every=2,window=8,base=500",)
+    variants = ("every=2,window=8", "base=500")
 
     def __init__(
         self,

@@ -90,8 +90,12 @@ class Recall(LengthGeneralizationTask):
     One model is trained on all kinds in equal parts: on `records` records with 2 and with 4 values
     of a key, and on half as many records with 2. The first 40 % of the steps are lessons on two
     records of different keys, at first with few words: without them no kind is learned within the
-    steps of preset quick. Of the other steps two fifths have a quarter of `records`, with one value
-    or two of a key.
+    steps of preset quick. There `latest`, `first` and `nth` are one question and have one part
+    together. Of the other steps two fifths have a quarter of `records`, with one value or two of a
+    key.
+
+    Preset quick has `latest`, `first` and `reverse`, which two-layer models learn in its steps;
+    `recall:kinds=all` adds the others.
 
     | mean over cells | rows |
     |---|---|
@@ -111,6 +115,7 @@ class Recall(LengthGeneralizationTask):
     (Hsieh et al. 2024, arXiv 2404.06654).
 
     Args:
+        kinds: `all`, or some subsets, joined by +: latest+nth.
         records: records of the longest training rows, a multiple of 16.
         words: number of possible keys, and of possible values.
     """
@@ -123,9 +128,9 @@ class Recall(LengthGeneralizationTask):
     axes = {"length": "records", "second": "values of a key"}
     presets = {
         "quick": Preset(
-            TrainConfig(steps=1600, batch_size=64, lr=3e-3),
+            TrainConfig(steps=2000, batch_size=64, lr=3e-3),
             TINY.changed(layers=2, init_std=0.05),
-            {"records": 16, "words": 64, "gate": 95.0},
+            {"kinds": "latest+first+reverse", "records": 16, "words": 64, "gate": 90.0},
         ),
         "small": Preset(
             TrainConfig(steps=10_000, batch_size=128, lr=1e-3),

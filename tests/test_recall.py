@@ -123,25 +123,24 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
     steps = task.train.steps
     sizes = Counter[tuple[int, int]]()
     kinds = Counter[tuple[bool, str]]()
-    for step in [*range(0, 640, 64), *range(640, steps, 16)]:
+    lessons = 2 * steps // 5
+    for step in [*range(0, lessons, 64), *range(lessons, steps, 16)]:
         tokens, targets = task.batch(None, 1, step)
         assert len(tokens) == 64
         for row, wanted in zip(tokens.tolist()[::3], targets.tolist()[::3], strict=True):
             found = {i: t for i, t in enumerate(wanted) if t != IGNORE}
             assert found == answers(task, row)
             records, questions = split(task, row)
-            kinds[step < 640, KINDS.get(questions[0][0], "nth")] += 1
-            if step < 640:
+            kinds[step < lessons, KINDS.get(questions[0][0], "nth")] += 1
+            if step < lessons:
                 assert len(records) == len(questions) == 2
             else:
                 sizes[len(records), len(records) // len(questions)] += 1
     assert set(sizes) == {(4, 1), (4, 2), (8, 2), (16, 2), (16, 4)}
     mixed = np.array([kinds[False, kind] for kind in task.all_subsets])
     assert mixed / mixed.sum() == pytest.approx([0.2] * 5, abs=0.02)
-    lessons = np.array([kinds[True, kind] for kind in ("two-token", "reverse")])
-    assert lessons / sum(kinds[True, kind] for kind in task.all_subsets) == pytest.approx(
-        [1 / 3] * 2, abs=0.03
-    )
+    first = np.array([kinds[True, kind] for kind in task.all_subsets])
+    assert first[2:4] / first.sum() == pytest.approx([1 / 3] * 2, abs=0.03)
     few = task.batch(None, 1, 3).tokens
     assert len(few[few >= FIRST_WORD].unique()) <= 8  # four keys and four values
     least = 8 + 4  # tokens of a lesson's longest rows: two records and two questions
@@ -149,6 +148,7 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
 
 
 def test_some_kinds_alone(tmp_path: Path) -> None:
+    assert make_task(Recall, tmp_path).subsets == ("latest", "first", "reverse")
     task = make(tmp_path, kinds="reverse+latest")
     assert task.subsets == ("reverse", "latest") and task.train_length == 48
     for cell in task.cells("latest"):
@@ -183,7 +183,7 @@ def test_each_kind_has_means_and_a_gate(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_reference_gets_halfway(tmp_path: Path) -> None:
-    task = make(tmp_path)
+    task = make(tmp_path, samples=30)
     references = task.references()
     assert {"a record of the key", "the last record"} <= references.keys()
     for rows in references.values():

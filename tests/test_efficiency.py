@@ -213,7 +213,7 @@ def test_the_attention_of_a_layer_costs_what_its_products_cost() -> None:
     whole = count_products(layer(Encoding, projections=True).forward)
     assert whole == products + 4 * 2 * length * width**2
     assert count_products(layer(Encoding, "eager").forward_backward) == 3 * products
-    assert count_products(layer(Encoding, "sdpa").forward_backward) == 3 * products  # short rows
+    assert count_products(layer(Encoding, "sdpa").forward_backward) == 3.5 * products
     half = layer(encoding("tape"), dtype=torch.bfloat16)
     half.forward_backward()
     assert half.layer.attention.q_proj.tensor.dtype == torch.bfloat16

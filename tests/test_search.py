@@ -257,6 +257,19 @@ def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> No
     assert watch(55, 9.0) == ends  # only once
 
 
+def test_a_trial_that_is_resumed_late_has_no_loss_halfway(tmp_path: Path) -> None:
+    watch = Watch(100, lambda: 1.0, None)
+    assert not watch(90, 0.02) and watch.halfway is None
+    known = []  # what the next trials are compared with
+
+    def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
+        known.append(best)
+        return Trial(0.5, halfway=None if len(known) == 1 else 0.7)
+
+    search(tmp_path).choose(None, (), attempt)
+    assert known[:3] == [None, None, 0.7]
+
+
 @pytest.mark.parametrize(("loss", "ends"), [(1.59, False), (1.61, True)])
 def test_a_trial_of_text_is_hopeless_before_it_has_twice_the_loss(loss: float, ends: bool) -> None:
     assert Watch(100, lambda: 1.0, 1.4)(50, loss) == ends

@@ -1,7 +1,6 @@
 """What other encodings import: `from pe_bench.encodings.rope import RoPE, rotate`."""
 
-from pe_bench.encodings.rope.encoding import BASE, RoPE, geometric
+from pe_bench.encodings.rope.encoding import BASE, RoPE, geometric, rotate
 from pe_bench.encodings.rope.remap import Remap
-from pe_bench.encodings.rope.rotation import rotate
 
 __all__ = ["BASE", "Remap", "RoPE", "geometric", "rotate"]

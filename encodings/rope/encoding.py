@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
-from pe_bench.encodings.rope.rotation import rotate
 from pe_bench.encodings.rope.selections import whole_periods
 
 ScalingName = Literal[
@@ -27,6 +26,15 @@ ScalingName = Literal[
     "clipped",
     "rope-id",
 ]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate channel pairs (m, m + D/2), the LLaMA layout, by angles given as cos and sin.
+
+    x is (B, H, T, D); cos and sin broadcast to (B, H, T, D/2).
+    """
+    first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def geometric(base: float, planes: int, device: torch.device | None = None) -> Tensor:

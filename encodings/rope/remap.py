@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.api import InputError, ModelConfig, Positions
-from pe_bench.encodings.rope.encoding import RoPE
-from pe_bench.encodings.rope.rotation import rotate
+from pe_bench.encodings.rope.encoding import RoPE, rotate
 
 
 class Remap(RoPE):

@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend
-from pe_bench.decoder.by_hand import RMSNorm, project
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.grouped import grouped_attention
 from pe_bench.decoder.logits import attention_logits, repeat_heads
@@ -67,17 +66,16 @@ class Attention(nn.Module):
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
         if config.qk_norm == "rms":
-            self.q_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
-            self.k_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
+            self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+            self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
 
     def forward(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, Tensor | None]:
         """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
-        projected = project(x, self.q_proj, self.k_proj, self.v_proj)  # (B, T, any) each
-        q, k, v = map(self.split_heads, projected)  # (B, H, T, D), (B, G, T, D) twice
-        q = self.q_norm(q)  # (B, H, T, D)
-        k = self.k_norm(k)  # (B, G, T, D)
+        q = self.q_norm(self.split_heads(self.q_proj(x)))  # (B, H, T, D)
+        k = self.k_norm(self.split_heads(self.k_proj(x)))  # (B, G, T, D)
+        v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
         positions = self._positions(x, encoding, state, context)
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
         factors = hooks.temperature(encoding, positions, len(x))  # (B or 1, H or 1, T)
@@ -133,8 +131,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, T, C) of (B, T, C)."""
-        gate, up = project(x, self.gate_proj, self.up_proj)  # (B, T, mlp_width) each
-        down: Tensor = self.down_proj(F.silu(gate) * up)
+        down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return down
 
 
@@ -143,9 +140,9 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config.width, eps=config.norm_eps)
+        self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config.width, eps=config.norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.mlp = MLP(config)
 
     def forward(

@@ -15,7 +15,6 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_again, run_once
-from pe_bench.decoder.by_hand import RMSNorm
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.halves import in_halves
@@ -49,7 +48,7 @@ class Decoder(nn.Module):
         self.make_encoding = make_encoding
         self.embed_tokens = nn.Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleList(Block(config, i) for i in range(config.layers))
-        self.norm = RMSNorm(config.width, eps=config.norm_eps)
+        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
         if config.tied_embeddings:
             self.lm_head.weight = self.embed_tokens.weight

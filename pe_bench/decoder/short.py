@@ -1,8 +1,7 @@
-"""Causal attention of short rows in training on a CPU.
+"""Causal attention in training on a CPU, for short rows whose values are wider than the queries.
 
-Torch's kernel for CPUs is made for long rows: it computes the softmax again for the gradient, and
-needs one width for queries, keys and values. Below LONGEST keys, ordinary products with a kept
-softmax take 0.6 to 0.9 of its time, forward and backward together.
+Torch's CPU kernel needs one width for queries, keys and values, so queries and keys would be
+padded. It also computes the softmax again for the gradient.
 """
 
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from pe_bench.decoder import by_hand
 
 LONGEST = 256
 """Keys up to which the softmax is kept for the gradient; it has half of T x S numbers."""
@@ -21,8 +18,22 @@ BLOCK = 32
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether this file is for such queries, keys and values, (B, H, T, any)."""
-    return q.shape[2] == k.shape[2] <= LONGEST and by_hand.serves(q, k, v)
+    """Return whether `short_attention` is for such queries, keys and values.
+
+    It is for training on a CPU, in one type, float32 or wider.
+
+    Args:
+        q, k: queries and keys, (B, H, T, D) each.
+        v: values, (B, H, T, E).
+    """
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    if torch.is_autocast_enabled("cpu") or not any(t.requires_grad for t in (q, k, v)):
+        return False
+    if v.shape[-1] <= q.shape[-1] or not q.shape[2] == k.shape[2] <= LONGEST:
+        return False
+    same_type = q.dtype == k.dtype == v.dtype and q.dtype.itemsize >= 4
+    return same_type and q.is_cpu and k.is_cpu and v.is_cpu
 
 
 def short_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

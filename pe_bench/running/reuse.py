@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pe_bench.errors import CRASHES
-from pe_bench.results.identity import digest_settings
+from pe_bench.results.identity import digest, digest_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.running.phases import Phases
 from pe_bench.running.resolve import ResolvedTask
@@ -23,9 +23,9 @@ def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[s
 def find_same(
     records: Iterable[RunRecord], resolved: ResolvedTask, phases: Phases, seed: int
 ) -> RunRecord | None:
-    """Return a finished run with the same models, measured in the same way; None without one.
+    """Return a finished run with the same models, measured on the same data; None without one.
 
-    The settings of such a run differ in the search for its learning rates alone.
+    Its settings differ only in the search for its learning rates.
 
     Args:
         records: of runs of the same encoding and task.
@@ -33,7 +33,7 @@ def find_same(
         phases: the training of the encoding.
         seed: of the run.
     """
-    alike = [
+    candidates = [
         record
         for record in records
         if record.status == "done"
@@ -42,13 +42,17 @@ def find_same(
         and {*record.subsets} >= {*resolved.task.subsets}
         and _without_search(record.settings) == _without_search(resolved.settings)
     ]
-    if not alike or resolved.task.measures_time:
+    if not candidates or resolved.task.measures_time:
+        return None
+    data = digest(resolved.task.provenance())
+    candidates = [record for record in candidates if digest(record.data) == data]
+    if not candidates:
         return None
     try:
         models = identify_models(resolved, phases, seed)
     except CRASHES:  # of the search: the run meets and records it
         return None
-    for record in alike:
+    for record in candidates:
         if _models_of(record, _subsets(resolved)) == models:
             return record
     return None
@@ -78,6 +82,6 @@ def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str,
             settings["train"] = {**settings["train"], "lr": lr}
             if settings["start"] is None:
                 del settings["tune"]
-        digest = digest_settings(settings, record.encoding, record.encoding_version, record.seed)
-        found[subset or ""] = digest if subset is None else f"{digest}/{slug(subset)}"
+        identity = digest_settings(settings, record.encoding, record.encoding_version, record.seed)
+        found[subset or ""] = identity if subset is None else f"{identity}/{slug(subset)}"
     return found

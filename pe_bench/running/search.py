@@ -65,7 +65,8 @@ class Trial:
         training_loss: at the end of the training, nats per target.
         seconds: of the training.
         steps: that were trained.
-        halfway: training loss in the middle of the planned steps, or at the end before it.
+        halfway: training loss in the middle of the planned steps, or at the end before it;
+            unknown where the training was resumed after the middle.
         stopped: why it ended before the planned steps: "solved", "hopeless" or "diverged".
     """
 
@@ -109,7 +110,7 @@ class Watch:
 
     def __call__(self, step: int, loss: float) -> bool:
         """Return whether the training ends after `step` steps, given its recent loss."""
-        if self.halfway is None or step <= self.steps / 2:
+        if step <= self.steps / 2:
             self.halfway = loss
         if loss < SOLVED / 2 and self.held_out() < SOLVED / 2:
             self.reason = "solved"
@@ -367,7 +368,7 @@ def worst_losses(trials: Trials) -> dict[Candidate, float]:
 
 def _best_halfway(trials: Sequence[Sequence[Trial]] | Any) -> float | None:
     """Return the training loss halfway of the trial with the smallest loss, if there is one."""
-    finished = [found[0] for found in trials if found[0].loss is not None]
+    finished = [found[0] for found in trials if None not in (found[0].loss, found[0].halfway)]
     return min(finished, key=lambda trial: trial.finite_loss).halfway if finished else None
 
 

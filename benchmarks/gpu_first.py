@@ -33,9 +33,9 @@ from pe_bench.decoder.logits import PLAIN, LogitTerms
 from pe_bench.decoder.model import Decoder
 from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import markdown_table
-from pe_bench.running.training import train
 from pe_bench.system import environment
 from pe_bench.task import Batch
+from pe_bench.train.training import train
 
 KERNELS = ("math", "flash", "mem_efficient", "cudnn")  # as torch numbers them
 GIB = 2**30

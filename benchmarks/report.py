@@ -21,15 +21,15 @@ from pathlib import Path
 
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.results.items import write_items
-from pe_bench.results.reading import (
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
     place_of,
     read_records,
     read_run_items,
     read_run_rows,
     write_rows,
 )
-from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import write_sealed
 

@@ -93,10 +93,10 @@ def child(work: dict[str, Any]) -> None:
     from dataclasses import replace
 
     from pe_bench.registry import plugins
-    from pe_bench.running.options import RunOptions
-    from pe_bench.running.resolve import resolve
-    from pe_bench.running.training import train
+    from pe_bench.runs.options import RunOptions
+    from pe_bench.runs.resolve import resolve
     from pe_bench.task import Batch
+    from pe_bench.train.training import train
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer

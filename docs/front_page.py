@@ -15,13 +15,13 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pe_bench.reporting.across import Block, find_blocks
-from pe_bench.reporting.charts import STYLE, set_title
+from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.main_set import in_main_set
-from pe_bench.reporting.maps import draw_heatmap
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
+from pe_bench.reporting.panels import STYLE, set_title
 from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.task_summary import Block, find_blocks
 from pe_bench.results.views import Heatmap
 from pe_bench.system.files import write_atomic
 

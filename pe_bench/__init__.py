@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pe_bench.decoder.layer import AttentionLayer
     from pe_bench.decoder.model import Decoder
     from pe_bench.errors import InputError
-    from pe_bench.front_door import draw_figures, load_encoding, put_encoding, run
     from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
     from pe_bench.pretrained.saving import save_checkpoint
     from pe_bench.pretrained.weights import load_llama
+    from pe_bench.python_api import draw_figures, load_encoding, put_encoding, run
     from pe_bench.reporting.frames import read_curves, read_results
 
 __version__ = "0.1.0"
@@ -34,14 +34,14 @@ _HOMES = {
     "ModelConfig": "config",
     "Sampling": "decoder.generation",
     "TrainConfig": "config",
-    "draw_figures": "front_door",
-    "load_encoding": "front_door",
+    "draw_figures": "python_api",
+    "load_encoding": "python_api",
     "load_llama": "pretrained.weights",
     "open_checkpoint": "pretrained.checkpoint",
-    "put_encoding": "front_door",
+    "put_encoding": "python_api",
     "read_curves": "reporting.frames",
     "read_results": "reporting.frames",
-    "run": "front_door",
+    "run": "python_api",
     "save_checkpoint": "pretrained.saving",
 }
 

@@ -16,13 +16,12 @@ from pe_bench.positions import Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec, TaskSpec
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
-from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import mean_of, proportion, ratio
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.curriculum import Lesson
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
-from pe_bench.sequences.lessons import Lesson
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
     END,
@@ -38,6 +37,7 @@ from pe_bench.sequences.rows import (
     stack,
 )
 from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
+from pe_bench.stats.statistics import mean_of, proportion, ratio
 from pe_bench.system.console import progress
 from pe_bench.task import (
     BASE,

@@ -21,8 +21,8 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Headline, View
 from pe_bench.system.files import cache_folder
 from pe_bench.text.tokenizer import Tokenizer

@@ -28,7 +28,7 @@ from pe_bench.api import (
     TrainConfig,
     Vocabulary,
 )
-from pe_bench.sequences.lessons import Lesson, lesson_at
+from pe_bench.sequences.curriculum import Lesson, lesson_at
 from pe_bench.sequences.rows import stack
 
 EVAL_SEED = 20_251_125

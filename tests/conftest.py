@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pe_bench.checks.subject import Subject
-from pe_bench.reporting import charts, pictures
+from pe_bench.reporting import panels, pictures
 from pe_bench.system import commit
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -86,7 +86,7 @@ def blank_pictures() -> Iterator[None]:
 @pytest.fixture
 def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are files with something on them."""
-    monkeypatch.setattr(pictures, "save", charts.save)
+    monkeypatch.setattr(pictures, "save", panels.save)
 
 
 FOLDER = Path(__file__).parent / "golden"

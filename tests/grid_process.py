@@ -34,8 +34,8 @@ def start(folder: Path, *options: str) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [
-            "pe_bench.running.grid",
-            "pe_bench.running.training",
+            "pe_bench.grid.grid",
+            "pe_bench.train.training",
             "pe_bench.reporting.report",
             "datasets",
         ]

@@ -15,10 +15,10 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
-from pe_bench.running.trained import Trained
-from pe_bench.running.training import train
+from pe_bench.results.measurement import Measurement
 from pe_bench.task import Batch, Task, TaskContext
+from pe_bench.train.training import train
+from pe_bench.train.training_result import Trained
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")

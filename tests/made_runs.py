@@ -11,10 +11,10 @@ import pandas as pd
 
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.results import reading
+from pe_bench.results import store
 from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS, Measurement
 from pe_bench.results.views import Column, Curve, Headline, View
 from pe_bench.system.files import slug, write_json
 
@@ -34,7 +34,7 @@ HEADING = "all (bits per byte ↓)"
 
 
 def write_rows(path: Path, rows: Rows, **names: Any) -> None:
-    reading.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
+    store.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
 
 
 def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:

@@ -14,17 +14,17 @@ from torch import Tensor
 import pe_bench
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.decoder.attention import attend
-from pe_bench.decoder.grouped import grouped_attention
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.shifted_sparse import grouped_attention
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.running import methods
-from pe_bench.running.adaptation import take_over
-from pe_bench.running.origin import Adapted
+from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.initial_weights import Adapted
 from pe_bench.system.files import cache_folder
+from pe_bench.train import adaptation_methods
 
 TASK = '''
 """A task whose score is a number of the model, and which notes the batches that it makes."""
@@ -172,14 +172,14 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
     model = decoder("tape")
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     config = AdaptConfig(steps=1, method=method, rank=2)
-    methods.prepare(model, config, seed=0)
+    adaptation_methods.prepare(model, config, seed=0)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data.add_(0.01 * torch.ones_like(parameter))
     tokens = torch.arange(10)[None]
     model.eval()
     expected = model(tokens)
-    methods.finish(model, config)
+    adaptation_methods.finish(model, config)
     assert model.state_dict().keys() == before.keys()
     torch.testing.assert_close(model(tokens), expected)
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -356,9 +356,9 @@ def test_own_options_decide_about_the_length(tmp_path: Path) -> None:
 
 def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
     from pe_bench.registry import plugins as registry
-    from pe_bench.running.adaptation import go_on
-    from pe_bench.running.options import RunOptions
-    from pe_bench.running.resolve import resolve
+    from pe_bench.runs.adaptation import go_on
+    from pe_bench.runs.options import RunOptions
+    from pe_bench.runs.resolve import resolve
 
     options = RunOptions(origin="rope", adapt={"steps": 1, "length": 256}, cache=tmp_path)
     task = resolve(options, "passkey")

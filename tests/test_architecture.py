@@ -16,15 +16,18 @@ LEVELS = [
     {"errors"},
     {"system", "config", "visibility"},
     {"results", "registry", "positions"},
+    {"stats"},
     {"encoding"},
     {"layers"},
     {"wrapper", "decoder", "text"},
     {"task", "pretrained"},
     {"sequences", "checks"},
-    {"running", "reporting"},
+    {"train"},
+    {"runs"},
+    {"grid", "reporting"},
     {"commands"},
     {"api"},
-    {"cli", "front_door"},
+    {"cli", "python_api"},
     {"__init__", "__main__"},
 ]
 LEVEL = {unit: level for level, units in enumerate(LEVELS) for unit in units}
@@ -88,7 +91,7 @@ def test_no_circle_within_a_package() -> None:
 
 @pytest.mark.slow
 def test_reporting_never_imports_torch() -> None:
-    units = ("reporting", "results", "system")
+    units = ("reporting", "results", "stats", "system")
     light = [path for path in engine() if path.relative_to(PACKAGE).parts[0] in units]
     for path in light:
         names = {name.partition(".")[0] for name in imported(path.read_text(encoding="utf-8"))}
@@ -134,6 +137,6 @@ def test_quick_commands_import_nothing_that_takes_seconds(
 
 
 def test_the_rules_can_be_broken() -> None:
-    assert units("def f():\n    from pe_bench.running.run import Cell") == {"running"}
+    assert units("def f():\n    from pe_bench.runs.run import Cell") == {"runs"}
     assert units("import pe_bench.tasks.probes") == {"tasks"}
     assert units("from pe_bench import cli, __version__") == {"cli"}

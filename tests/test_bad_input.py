@@ -150,12 +150,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with files that bad input may refer to; nothing is ever trained."""
     import torch
 
-    import pe_bench.running.training
+    import pe_bench.train.training
 
     def train(*_: object, **__: object) -> NoReturn:
         raise AssertionError("accepted: training begins")
 
-    monkeypatch.setattr(pe_bench.running.training, "train", train)
+    monkeypatch.setattr(pe_bench.train.training, "train", train)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -10,7 +10,7 @@ from helpers import make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID
-from pe_bench.sequences.lessons import Lesson
+from pe_bench.sequences.curriculum import Lesson
 from pe_bench.tasks.chained_facts import HOPS, PLACES, TEXTS, ChainedFacts
 
 

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from test_training import batch, make_model, run
 from torch import Tensor
 
-from pe_bench.running.checkpoints import read_checkpoint, write_checkpoint
 from pe_bench.system.sealed import DamagedError
 from pe_bench.task import Batch
+from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 
 ENGINE = Path(__file__).parents[1] / "pe_bench"
 

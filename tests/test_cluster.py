@@ -46,7 +46,7 @@ def test_a_cell_whose_worker_is_killed_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("pe_bench.running.executors.cluster.RETRIES", 1)
+    monkeypatch.setattr("pe_bench.grid.executors.cluster.RETRIES", 1)
     (tmp_path / "once.py").write_text(DIES.replace("ALWAYS", "False"))
     (tmp_path / "always.py").write_text(DIES.replace("ALWAYS", "True"))
     command = ("--executor", "ray", "--results", "cluster")

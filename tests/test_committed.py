@@ -12,12 +12,12 @@ from helpers import some_slow
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
 from pe_bench.results.identity import without_defaults
-from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
-from pe_bench.running.adaptation import go_on
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
-from pe_bench.running.tuning import Tuning
+from pe_bench.results.store import read_records
+from pe_bench.runs.adaptation import go_on
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.tuning import Tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists())

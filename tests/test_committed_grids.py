@@ -10,11 +10,11 @@ from test_committed import FOLDERS, RESULTS
 
 from pe_bench.commands.options import make_parser
 from pe_bench.commands.run import do
-from pe_bench.results.reading import read_records
+from pe_bench.grid import plan as planning
 from pe_bench.results.record import RunRecord
-from pe_bench.running import plan as planning
-from pe_bench.running.options import RunOptions
-from pe_bench.running.run import Run
+from pe_bench.results.store import read_records
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.run import Run
 
 Cell = tuple[str, str, int, str, str, tuple[int, ...]]
 """Task, encoding, seed, preset, protocol, and the seeds that choose learning rates."""

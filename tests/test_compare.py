@@ -12,26 +12,26 @@ from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from pe_bench.cli import main
-from pe_bench.reporting import across, sentences, verdicts
+from pe_bench.reporting import sentences, task_summary, verdicts
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.ranks import describe_ranks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
-from pe_bench.results.comparison import Scores, compare_asked
 from pe_bench.results.items import Items, Place, write_items
-from pe_bench.results.reading import references_path, write_rows
+from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS
-from pe_bench.results.significance import holm, seeds_to_show
-from pe_bench.results.standings import (
+from pe_bench.results.store import references_path, write_rows
+from pe_bench.results.views import Headline
+from pe_bench.stats.comparison import Scores, compare_asked
+from pe_bench.stats.ranking import (
     TaskScores,
     average_over,
     find_standings,
     rank_correlations,
     smallest_correlation,
 )
-from pe_bench.results.views import Headline
+from pe_bench.stats.significance import holm, seeds_to_show
 from pe_bench.system.files import slug, write_json
 
 ROW: dict[str, Any] = {"preset": "quick", "protocol": "strict", "subset": "ood", "n": 40}
@@ -146,7 +146,7 @@ def test_lower_is_better_and_has_no_end(tables: list[Table]) -> None:
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
     assert value == pytest.approx(100) and low < 100 < high  # from the worst to the best encoding
-    assert "1 is the best encoding" in across.describe_limits([bits.table])
+    assert "1 is the best encoding" in task_summary.describe_limits([bits.table])
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
 
 
@@ -266,20 +266,20 @@ def test_intervals_of_standings_hold_the_truth() -> None:
     ],
 )
 def test_the_largest_block(ranked: list[str], expected: str) -> None:
-    assert across._largest_in_common([frozenset(one) for one in ranked]) == set(expected)
+    assert task_summary._largest_in_common([frozenset(one) for one in ranked]) == set(expected)
 
 
 def test_the_largest_block_of_very_many_tasks() -> None:
     names = frozenset(f"{n}" for n in range(40))
     ranked = [names - {name} for name in sorted(names)]
-    common = across._largest_in_common(ranked)
+    common = task_summary._largest_in_common(ranked)
     assert len(common) * sum(common <= one for one in ranked) >= 350  # of 400 at best
 
 
 @pytest.mark.slow
 def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
-    (block,) = across.find_blocks(tables)
-    section = across.describe_block(block)
+    (block,) = task_summary.find_blocks(tables)
+    section = task_summary.describe_block(block)
     assert section.startswith("## All tasks · quick · strict\n")
     assert "bits is left out: too few encodings" in section and "Means over 3 tasks." in section
     first = re.search(r"^\| good +\| +(\S+) \| .*\| +a \| +1 \| +(1|2|3) \|", section, re.MULTILINE)

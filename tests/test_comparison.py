@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pe_bench.results.comparison import (
+from pe_bench.results.items import Items
+from pe_bench.stats.comparison import (
     Difference,
     Scores,
     compare,
@@ -18,8 +19,7 @@ from pe_bench.results.comparison import (
     rank_intervals,
     resample_items,
 )
-from pe_bench.results.items import Items
-from pe_bench.results.significance import (
+from pe_bench.stats.significance import (
     LEVEL,
     holm,
     seeds_needed,

@@ -22,9 +22,9 @@ from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import attention, blocked, short, token_positions
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
+from pe_bench.grid.plan import make_plan
 from pe_bench.registry import plugins
-from pe_bench.running.options import RunOptions
-from pe_bench.running.plan import make_plan
+from pe_bench.runs.options import RunOptions
 
 HEADER = """
 import torch

@@ -13,9 +13,9 @@ from pe_bench.checks import training_cost
 from pe_bench.checks.training_cost import measure_training
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig
+from pe_bench.grid.cost import Costs, find_phases
 from pe_bench.registry import plugins
-from pe_bench.running.cost import Costs, find_phases
-from pe_bench.running.options import RunOptions
+from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
 
 SHAPE = ModelConfig(

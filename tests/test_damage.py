@@ -12,7 +12,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.journal import Journal
-from pe_bench.results.reading import read_records
+from pe_bench.results.store import read_records
 from pe_bench.system.sealed import DamagedError, read_sealed, write_sealed
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

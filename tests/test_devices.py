@@ -14,10 +14,10 @@ from test_runner import toy as toy  # a fixture
 import pe_bench
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.results.reading import read_measurements
-from pe_bench.running.grid import How, run_grid
-from pe_bench.running.group import Group
-from pe_bench.running.options import RunOptions
+from pe_bench.grid.grid import How, run_grid
+from pe_bench.results.store import read_measurements
+from pe_bench.runs.options import RunOptions
+from pe_bench.train.process_group import Group
 
 BATCH = '''
     def batch(self, subset, seed, step):

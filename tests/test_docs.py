@@ -10,7 +10,7 @@ import pytest
 
 from pe_bench.cli import main
 from pe_bench.commands.options import make_parser
-from pe_bench.results.reading import read_measurements
+from pe_bench.results.store import read_measurements
 
 ROOT = Path(__file__).parents[1]
 

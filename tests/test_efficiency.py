@@ -33,9 +33,9 @@ from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.results.measurement import Measurement
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.tasks.efficiency import bench, timing
 from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
 from pe_bench.tasks.efficiency.cells import Cell, Cells, Limits, Pass, make_rows

@@ -10,7 +10,7 @@ import pytest
 from made_runs import CURVE, SCORE, put
 
 from pe_bench.cli import main
-from pe_bench.commands import ending
+from pe_bench.commands import summary
 from pe_bench.errors import SavingError
 from pe_bench.reporting import report
 from pe_bench.reporting.report import write_report
@@ -156,7 +156,7 @@ def test_a_damaged_run_beside_does_not_matter(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_what_to_type_next(encodings: list[str], says: str) -> None:
-    assert ending._suggest(encodings, "lm", "").startswith(says)
+    assert summary._suggest(encodings, "lm", "").startswith(says)
 
 
 @pytest.mark.slow
@@ -180,5 +180,5 @@ def test_a_clone_stays_clean(tmp_path: Path) -> None:
 
 
 def test_other_options_than_the_defaults_are_not_left_out() -> None:
-    assert ending._suggest(["tape"], None, "") == "the same with --encoding rope, to compare with"
-    assert ending._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")
+    assert summary._suggest(["tape"], None, "") == "the same with --encoding rope, to compare with"
+    assert summary._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")

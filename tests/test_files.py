@@ -14,8 +14,8 @@ from made_runs import write_rows
 
 from pe_bench.errors import SavingError
 from pe_bench.results.journal import Journal
-from pe_bench.results.reading import read_measurements
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
+from pe_bench.results.store import read_measurements
 from pe_bench.system.files import slug, write_atomic
 
 

@@ -22,14 +22,12 @@ from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
-from pe_bench.results.reading import read_records
-from pe_bench.running import origin as origin_module
-from pe_bench.running.adaptation import go_on
-from pe_bench.running.checkpoints import read_checkpoint
-from pe_bench.running.options import RunOptions
-from pe_bench.running.origin import load_origin, options_from
-from pe_bench.running.resolve import resolve
-from pe_bench.running.training import train
+from pe_bench.results.store import read_records
+from pe_bench.runs import initial_weights as origin_module
+from pe_bench.runs.adaptation import go_on
+from pe_bench.runs.initial_weights import load_origin, options_from
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
@@ -37,6 +35,8 @@ from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.text.tokenizer import ByteTokenizer
+from pe_bench.train.checkpoints import read_checkpoint
+from pe_bench.train.training import train
 
 SHAPE = ModelConfig(
     layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3

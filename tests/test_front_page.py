@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.reading import PACKED_ROWS
+from pe_bench.results.store import PACKED_ROWS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -30,12 +30,12 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins
-from pe_bench.running import memory
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
-from pe_bench.running.trained import Trained
+from pe_bench.runs import memory
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.system import environment
 from pe_bench.task import Batch
+from pe_bench.train.training_result import Trained
 
 NAMES = plugins.names("encoding")
 

@@ -22,19 +22,19 @@ from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import InputError
-from pe_bench.running import grid
-from pe_bench.running.display import Display, show_duration
-from pe_bench.running.estimate import Estimates, find_records
-from pe_bench.running.executors.job import Job
-from pe_bench.running.executors.runner import JobRunner
-from pe_bench.running.grid import How
-from pe_bench.running.options import RunOptions
-from pe_bench.running.plan import PlannedRun, make_plan
-from pe_bench.running.run import Outcome
-from pe_bench.running.shard import Shard
-from pe_bench.running.threads import threads_of_run
+from pe_bench.grid import grid
+from pe_bench.grid.display import Display, show_duration
+from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.executors.job import Job
+from pe_bench.grid.executors.runner import JobRunner
+from pe_bench.grid.grid import How
+from pe_bench.grid.plan import PlannedRun, make_plan
+from pe_bench.grid.shard import Shard
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.run import Outcome
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
+from pe_bench.train.threads import threads_of_run
 
 DIES = """
 import os
@@ -380,7 +380,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
             other.release()
             plan.runs[0].run.record_death("broken elsewhere")
 
-    monkeypatch.setattr("pe_bench.running.grid.sleep", sleep)
+    monkeypatch.setattr("pe_bench.grid.grid.sleep", sleep)
     capsys.readouterr()
     assert toy(encodings=("nope", "rope")) == (1, ["batch", "batch", "a", "b"])  # of rope
     out, err = capsys.readouterr()
@@ -396,7 +396,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 @pytest.fixture
 def display(toy: Toy, tmp_path: Path) -> Any:
     """A live display of a terminal of 80 columns with a cell of long names, and the cell's run."""
-    from pe_bench.running.live import LiveDisplay
+    from pe_bench.grid.live import LiveDisplay
 
     options = RunOptions(cache=tmp_path / "cache")
     encodings = ["rope:base=500000,scaling=yarn,factor=8", "nope"]

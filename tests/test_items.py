@@ -17,8 +17,8 @@ from pe_bench.results.items import (
     recompute,
     write_items,
 )
-from pe_bench.results.schema import Measurement
-from pe_bench.results.statistics import wilson
+from pe_bench.results.measurement import Measurement
+from pe_bench.stats.statistics import wilson
 
 SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(Place("all"),))
 RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(Place("all"),))

@@ -7,8 +7,8 @@ import torch
 
 from pe_bench.cli import main
 from pe_bench.pretrained.checkpoint import open_checkpoint
-from pe_bench.results.reading import read_records
-from pe_bench.running import run as run_module
+from pe_bench.results.store import read_records
+from pe_bench.runs import run as run_module
 
 SHAPE = ["--model.layers", "2", "--model.width", "32"]
 TINY = ["--no-report", "--train.steps", "3", "--train.batch_size", "4", *SHAPE, "--keep"]

@@ -19,11 +19,11 @@ import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import TrainConfig
 from pe_bench.results.learning_curves import FILE, LearningCurve
-from pe_bench.results.reading import read_records
-from pe_bench.running.curve_recorder import CurveRecorder
-from pe_bench.running.training_module import scale
+from pe_bench.results.store import read_records
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.task import Batch
+from pe_bench.train.curve_recorder import CurveRecorder
+from pe_bench.train.training_module import scale
 
 COLUMNS = ["encoding", "task", "seed", "settings", "phase", "subset", "step", "loss", "lr",
            "grad_norm", "tokens_per_second"]  # fmt: skip

@@ -30,7 +30,7 @@ from pe_bench.api import (
     collate,
 )
 from pe_bench.results.journal import Journal
-from pe_bench.results.statistics import mean_of
+from pe_bench.stats.statistics import mean_of
 
 
 class Echo(LengthGeneralizationTask):

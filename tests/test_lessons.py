@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pe_bench.config import IGNORE
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
-from pe_bench.sequences.lessons import (
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
+from pe_bench.sequences.curriculum import (
     ALL_SHARE,
     FEW_SHARE,
     FEW_WORDS,

@@ -10,7 +10,7 @@ from made_runs import put
 from pe_bench.registry import plugins
 from pe_bench.reporting.main_set import MAIN_SET, in_main_set, measure_signal
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
 
 ROOT = Path(__file__).parents[1]
 

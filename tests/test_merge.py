@@ -17,8 +17,8 @@ from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.learning_curves import FILE
-from pe_bench.results.reading import EXPORTED, PACKED_ROWS, read_records, references_path
-from pe_bench.results.schema import CSV_COLUMNS
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records, references_path
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 

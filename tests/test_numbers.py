@@ -41,14 +41,14 @@ from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
 from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
-from pe_bench.running import training
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.running.trained import VERSION as TRAINING_VERSION
-from pe_bench.running.training_module import scale
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.sequences.cells import FAR
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
+from pe_bench.train import training
+from pe_bench.train.training_module import scale
+from pe_bench.train.training_result import VERSION as TRAINING_VERSION
 
 FILE = Path(__file__).with_name("numbers.json")
 TOLERANCE = 1e-4  # relative
@@ -309,7 +309,7 @@ def remedy(name: str) -> str:
     if kind == "decoder":
         return "raise VERSION in pe_bench/decoder/__init__.py"
     if kind == "training":
-        return "raise VERSION in pe_bench/running/trained.py"
+        return "raise VERSION in pe_bench/train/training_result.py"
     file = plugins.path_of("task" if kind == "task" else "encoding", plugin)
     where = f"raise `version` of the class in {file.relative_to(plugins.PACKAGE)}"
     if kind == "task":

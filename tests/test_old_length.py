@@ -9,7 +9,7 @@ from made_runs import SCORE, cells, put, report
 
 from pe_bench.registry import plugins
 from pe_bench.reporting.leaderboard import summarize
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, View
 
 OLD_LENGTH = (Column("old", "bits_per_byte", at_trained_length=True), Column("found", "accuracy"))

@@ -8,8 +8,8 @@ import pytest
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 
 MODEL: dict[str, Any] = {
     "layers": 4,

@@ -15,7 +15,6 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
-from pe_bench.reporting.across import find_blocks
 from pe_bench.reporting.page import prose, provenance, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
@@ -24,12 +23,13 @@ from pe_bench.reporting.page.plots import list_charts
 from pe_bench.reporting.page.write import NAME, embed, write_page
 from pe_bench.reporting.styles import family_of, styles
 from pe_bench.reporting.tables import make_tables, read_tables
+from pe_bench.reporting.task_summary import find_blocks
 from pe_bench.results.export import write_export
-from pe_bench.results.reading import read_records
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
-from pe_bench.running.describe import describe_encoding, describe_task
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.runs.describe import describe_encoding, describe_task
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 
 SHIPPED: list[tuple[Kind, str]] = [
     (kind, name) for kind in ("encoding", "task") for name in plugins.names(kind)

@@ -12,10 +12,10 @@ from made_runs import CURVE, SCORE, put
 from test_page import EVIL, make_page
 
 from pe_bench.reporting import paired
-from pe_bench.reporting.across import find_blocks
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.tables import make_tables
-from pe_bench.results.reading import read_records
+from pe_bench.reporting.task_summary import find_blocks
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Curve
 
 pytestmark = pytest.mark.slow  # test_page.py looks at the page without a browser

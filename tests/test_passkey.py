@@ -13,11 +13,11 @@ from helpers import Oracle, answer_after, make_task, means, measure
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Heatmap
-from pe_bench.running.options import RunOptions
-from pe_bench.running.phases import Phases
-from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.sequences.cells import FAR, ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 

@@ -21,7 +21,7 @@ from pe_bench.encodings.rope import RoPE
 from pe_bench.positions import Positions
 from pe_bench.results.items import Place, recompute
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.views import Headline
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import scored_windows

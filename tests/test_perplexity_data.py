@@ -19,9 +19,9 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.results.measurement import Measurement
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import source
 from pe_bench.tasks.perplexity.task import Perplexity

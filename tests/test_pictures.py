@@ -16,17 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pe_bench.registry import plugins
-from pe_bench.reporting import charts, pictures
+from pe_bench.reporting import panels, pictures
 from pe_bench.reporting.curves import draw_curves
-from pe_bench.reporting.maps import save_heatmaps
-from pe_bench.reporting.marks import trained_lengths
+from pe_bench.reporting.dot_plot import draw_scores
+from pe_bench.reporting.heatmap import save_heatmaps
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.pictures import draw, draw_map
+from pe_bench.reporting.plot_style import trained_lengths
 from pe_bench.reporting.report import MANY_TABLES, write_report
-from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.styles import TABLE, styles
 from pe_bench.reporting.tables import Table
-from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.views import Curve, Gallery, Heatmap, View
 
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
@@ -144,8 +144,8 @@ def test_who_has_not_learned_is_drawn_hollow_and_dashed(tmp_path: Path) -> None:
 
 def test_names_are_broken_only_where_a_line_is_too_short_for_them() -> None:
     title = "chained-facts · data=chained-facts-v2"
-    assert charts.wrap([title, ""], 30, per_inch=1) == "chained-facts ·\ndata=chained-facts-v2"
-    assert charts.wrap([title], 15, per_inch=1) == "chained-facts ·\ndata=chained-\nfacts-v2"
+    assert panels.wrap([title, ""], 30, per_inch=1) == "chained-facts ·\ndata=chained-facts-v2"
+    assert panels.wrap([title], 15, per_inch=1) == "chained-facts ·\ndata=chained-\nfacts-v2"
 
 
 @pytest.mark.slow
@@ -385,7 +385,7 @@ def test_maps_that_share_a_background_are_those_drawn_alone(tmp_path: Path) -> N
     save_heatmaps(table, view, shared)
     for encoding, path in shared.items():
         alone = tmp_path / "alone.png"
-        charts.save(draw_map(table, view, [encoding]), [alone])
+        panels.save(draw_map(table, view, [encoding]), [alone])
         assert np.array_equal(image.imread(path), image.imread(alone))
     assert len({path.read_bytes() for path in shared.values()}) == 3
 
@@ -397,5 +397,5 @@ def test_a_picture_has_no_edge_that_was_not_drawn(tmp_path: Path, inches: float)
     for ends in ([-1, 2], [2, -1]):  # lines to all edges
         figure.add_artist(Line2D([-1, 2], ends, transform=figure.transFigure, color="white"))
     path = tmp_path / "picture.png"
-    charts.save(figure, [path])
+    panels.save(figure, [path])
     assert image.imread(path).min() == 1

@@ -17,8 +17,8 @@ from pe_bench.encodings.alibi import ALiBi, slopes
 from pe_bench.encodings.nope import NoPE
 from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
-from pe_bench.results.reading import read_measurements
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
+from pe_bench.results.store import read_measurements
 from pe_bench.tasks.properties import SEPARATOR, Properties
 from pe_bench.visibility import Visibility
 

@@ -20,9 +20,9 @@ from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.published import Published, find, load
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.reading import read_records, write_rows
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.store import read_records, write_rows
 from pe_bench.results.views import Headline
 from pe_bench.system.files import write_json
 

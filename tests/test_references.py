@@ -9,12 +9,12 @@ from helpers import Oracle, make_task, measure
 
 from pe_bench.api import IGNORE, Batch, LengthGeneralizationTask
 from pe_bench.registry import plugins
-from pe_bench.results.reading import read_measurements, references_path
-from pe_bench.results.schema import Measurement
-from pe_bench.running.options import RunOptions
-from pe_bench.running.references import write_references
-from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.sequences.references import REFERENCES, References
+from pe_bench.results.measurement import Measurement
+from pe_bench.results.store import read_measurements, references_path
+from pe_bench.runs.baselines import write_references
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.sequences.baselines import REFERENCES, References
 from pe_bench.sequences.scoring import Scores
 from pe_bench.system.sealed import write_sealed
 

@@ -36,14 +36,14 @@ from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
-from pe_bench.results.reading import (
+from pe_bench.results.store import (
     PACKED_ROWS,
     read_records,
     read_run_items,
     references_path,
 )
-from pe_bench.results.schema import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.views import Column, Headline
 from pe_bench.system import commit
 

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from test_pictures import legend_of
 
 from pe_bench.reporting.curves import draw_curves
-from pe_bench.reporting.scores import draw_scores
+from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.reading import references_path, write_rows
-from pe_bench.results.schema import CSV_COLUMNS, Measurement
+from pe_bench.results.store import references_path, write_rows
 from pe_bench.results.views import Column
 
 

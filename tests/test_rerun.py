@@ -12,9 +12,9 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.reporting import known_problems
-from pe_bench.results.reading import place_of, read_record, read_records
-from pe_bench.running import rerun
-from pe_bench.running.rebuild import Places, rebuild
+from pe_bench.results.store import place_of, read_record, read_records
+from pe_bench.runs import rerun
+from pe_bench.runs.rebuild import Places, rebuild
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 

@@ -10,7 +10,7 @@ from test_tuning import toy as toy  # a fixture
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import show_rate
-from pe_bench.results.reading import place_of
+from pe_bench.results.store import place_of
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 TUNED = ("--tune", "--tune.seeds", "7")

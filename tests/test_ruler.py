@@ -14,10 +14,10 @@ from helpers import Oracle, make_task, means, measure
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.registry import plugins
 from pe_bench.results.views import Column
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.cells import ID, OOD, Cell
-from pe_bench.sequences.lessons import Lesson
+from pe_bench.sequences.curriculum import Lesson
 from pe_bench.sequences.rows import Sequences
 from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names

@@ -15,9 +15,9 @@ from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
-from pe_bench.results.reading import read_measurements
-from pe_bench.results.schema import CSV_COLUMNS
-from pe_bench.running.options import RunOptions
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.store import read_measurements
+from pe_bench.runs.options import RunOptions
 
 TASK = '''
 """A task whose evaluation counts its calls."""

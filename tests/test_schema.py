@@ -11,7 +11,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
-from pe_bench.results.reading import EXPORTED
+from pe_bench.results.store import EXPORTED
 from pe_bench.system import sealed
 from pe_bench.system.sealed import SCHEMA, DamagedError, read_sealed, write_sealed
 

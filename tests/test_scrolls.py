@@ -20,10 +20,10 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, resolve
-from pe_bench.running.sources import find_sources
+from pe_bench.results.measurement import Measurement
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.runs.sources import find_sources
 from pe_bench.sequences.cells import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits

@@ -16,9 +16,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
 from pe_bench.registry.options import show, with_option
-from pe_bench.running.phases import Phases
-from pe_bench.running.resolve import ResolvedTask
-from pe_bench.running.search import (
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.rate_search import (
     CANDIDATES,
     EXTENSIONS,
     FINALISTS,
@@ -32,7 +31,8 @@ from pe_bench.running.search import (
     propose,
     tolerance,
 )
-from pe_bench.running.tuning import Tuning
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
 
 GRID = (1e-3, 3e-3, 1e-2)

@@ -31,9 +31,9 @@ from pe_bench.api import (
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.shortcuts import HALFWAY, Reach, explained, judge, search, strongest
 from pe_bench.registry import plugins
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.schema import Measurement
-from pe_bench.sequences.references import (
+from pe_bench.sequences.baselines import (
     CANDIDATE,
     CONSTANT,
     FROM_END,

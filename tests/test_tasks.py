@@ -15,8 +15,8 @@ from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import METRICS
 from pe_bench.results.views import Column, Curve
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import ResolvedTask, resolve
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.sequences.cells import FAR, ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Task, Vocabulary

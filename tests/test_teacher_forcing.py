@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.columns import list_columns
 from pe_bench.reporting.curves import draw_curves
-from pe_bench.reporting.maps import draw_heatmap
+from pe_bench.reporting.dot_plot import draw_scores
+from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.multiples import draw_multiples
 from pe_bench.reporting.notes import write_notes
-from pe_bench.reporting.scores import draw_scores
 from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS, describe_metric
-from pe_bench.results.schema import Measurement
 from pe_bench.results.views import Column, Curve, Headline, Heatmap
 from pe_bench.sequences.scoring import TEACHER_FORCED
 

@@ -14,12 +14,12 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
-from pe_bench.running.memory import batch_bytes
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
-from pe_bench.running.trained import Trained
-from pe_bench.running.training_module import scale
+from pe_bench.runs.memory import batch_bytes
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
+from pe_bench.train.training_module import scale
+from pe_bench.train.training_result import Trained
 
 SHAPE = ModelConfig(
     layers=2,

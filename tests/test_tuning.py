@@ -14,11 +14,11 @@ from pe_bench.cli import main
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.running import training
-from pe_bench.running.options import RunOptions
-from pe_bench.running.resolve import resolve
-from pe_bench.running.tuning import Tuning, default_rates
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import HELD_OUT_SEED
+from pe_bench.train import training
 
 TASK = '''
 """Counting up, a letter more at each step."""

@@ -2,7 +2,7 @@
 
 A task measures what it says only if no rule that knows neither the question nor any position
 answers it. References are such rules: they count training batches, as
-`pe_bench.sequences.references` describes for sequences. A task explains a shortcut that it has on
+`pe_bench.sequences.baselines` describes for sequences. A task explains a shortcut that it has on
 purpose in its docstring:
 
     Shortcuts:
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.results.baselines import find_chance
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
-from pe_bench.results.schema import Measurement
 from pe_bench.task import Task
 
 HALFWAY = 0.5

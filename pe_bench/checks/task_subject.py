@@ -24,7 +24,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
 from pe_bench.task import Task, TaskContext
 
 TINY = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, init_std=0.2)

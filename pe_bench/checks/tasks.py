@@ -19,8 +19,8 @@ from pe_bench.checks.shortcuts import explained, judge
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
 from pe_bench.results.items import Place, recompute
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
-from pe_bench.results.schema import Measurement
 from pe_bench.task import Batch, Task
 
 STEPS = 10  # training batches that are looked at

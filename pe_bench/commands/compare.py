@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
         info(describe_ranks(tables))
         return 0
 
-    from pe_bench.reporting import charts, forest, sentences, verdicts
+    from pe_bench.reporting import forest, panels, sentences, verdicts
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
 
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
     name = f"compare-{slug(found.first)}-{slug(found.second)}.png"
     path: Path = args.picture or args.results / "plots" / name
     try:
-        charts.save(forest.draw_forest(found), [path])
+        panels.save(forest.draw_forest(found), [path])
     except SavingError as error:
         raise InputError(f"{error}; write --picture FILE for another place") from None
     info(f"\n{path}")

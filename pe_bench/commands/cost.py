@@ -11,7 +11,7 @@ from pe_bench.registry import plugins
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
-    from pe_bench.running.cost import Costs, Phase
+    from pe_bench.grid.cost import Costs, Phase
 
 HEADER = ("", "parameters", "tokens", "operations", "memory", "time")
 ABOUT = """For one seed. Tokens: as if all rows were as long as the longest. Operations: of matrix
@@ -23,9 +23,9 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 def main(args: argparse.Namespace) -> int:
     """Print a table for each task; return the exit code."""
+    from pe_bench.grid.cost import Costs, assumed_speed, find_phases
     from pe_bench.reporting.terminal import plain_table, wrap
-    from pe_bench.running.cost import Costs, assumed_speed, find_phases
-    from pe_bench.running.options import RunOptions
+    from pe_bench.runs.options import RunOptions
 
     if args.speed is not None and not 0 < args.speed < math.inf:
         raise InputError(f"--speed must be above 0 and finite, not {args.speed:g}")
@@ -73,7 +73,7 @@ def _rows(
     costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]", speed: float
 ) -> list[list[str]]:
     """Return a row for each encoding that fits the task's model."""
-    from pe_bench.running.display import show_duration
+    from pe_bench.grid.display import show_duration
 
     rows = []
     for encoding in encodings:

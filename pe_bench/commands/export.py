@@ -40,7 +40,7 @@ def _write_table(target: Path, results: Path) -> int:
 def _write_folder(args: argparse.Namespace) -> int:
     from pe_bench.reporting.frames import finished_runs
     from pe_bench.results.export import write_export
-    from pe_bench.results.reading import read_records
+    from pe_bench.results.store import read_records
 
     if args.target.resolve() == args.results.resolve():
         raise InputError(f"{args.target} is the results folder: give another one")

@@ -18,7 +18,7 @@ def main(args: argparse.Namespace) -> int:
         print(table(plugins.names("encoding"), wide=args.wide))
     else:
         kind = _kind(args.what)
-        from pe_bench.commands.manual import manual
+        from pe_bench.commands.show import manual
 
         print(manual(kind, args.what))
     return 0

@@ -13,7 +13,7 @@ from pe_bench.system.files import check_writable
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord
-    from pe_bench.running.rerun import Repetition
+    from pe_bench.runs.rerun import Repetition
 
 DIFFERENT = 1
 SHOWN = 10  # numbers that differ
@@ -21,14 +21,14 @@ SHOWN = 10  # numbers that differ
 
 def main(args: argparse.Namespace) -> int:
     """Repeat a run in a scratch folder and print what differs; return the exit code."""
-    from pe_bench.results.reading import find_run
+    from pe_bench.results.store import find_run
 
     record = find_run(args.run, args.results)
     device = find_device(args.device or record.environment.get("device_type", "cpu"))
     import torch
 
-    from pe_bench.running.rebuild import Places
-    from pe_bench.running.rerun import repeat
+    from pe_bench.runs.rebuild import Places
+    from pe_bench.runs.rerun import repeat
 
     torch.set_flush_denormal(True)  # as in run
     places = Places(args.encoding, args.task, dict(parse_data(entry) for entry in args.data))

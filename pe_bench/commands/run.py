@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pe_bench.commands import ending
+from pe_bench.commands import summary
 from pe_bench.commands.device import find_device, find_precision
 from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.run_options import OVERRIDES
@@ -16,8 +16,8 @@ from pe_bench.registry import plugins
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
-    from pe_bench.running.run import Outcome
-    from pe_bench.running.tuning import Tuning
+    from pe_bench.runs.run import Outcome
+    from pe_bench.runs.tuning import Tuning
 
 FAILED = 1
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the grids of a command and print their tables; return the exit code."""
     import torch
 
-    from pe_bench.running.grid import run_grid
+    from pe_bench.grid.grid import run_grid
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
     torch.set_flush_denormal(True)
@@ -45,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
         seconds = time.monotonic() - started
-        ending.end(folders, args.results, seconds=seconds, wide=args.wide, report=args.report)
+        summary.end(folders, args.results, seconds=seconds, wide=args.wide, report=args.report)
     return _close(outcomes)
 
 
@@ -55,8 +55,8 @@ def _show_all(grids: Sequence[argparse.Namespace], like: Sequence[Path]) -> None
     Raises:
         InputError: bad input in any of them.
     """
-    from pe_bench.running.display import show_duration
-    from pe_bench.running.grid import prepare_grid
+    from pe_bench.grid.display import show_duration
+    from pe_bench.grid.grid import prepare_grid
 
     seconds = 0.0
     for number, grid in enumerate(grids, 1):
@@ -68,9 +68,9 @@ def _show_all(grids: Sequence[argparse.Namespace], like: Sequence[Path]) -> None
 
 def do(call: Callable[..., Answer], args: argparse.Namespace, like: Sequence[Path]) -> Answer:
     """Call `run_grid` or `prepare_grid` with what a command says."""
-    from pe_bench.running.grid import How
-    from pe_bench.running.options import RunOptions
-    from pe_bench.running.shard import Shard
+    from pe_bench.grid.grid import How
+    from pe_bench.grid.shard import Shard
+    from pe_bench.runs.options import RunOptions
     from pe_bench.system import environment
 
     data = dict(parse_data(entry) for entry in args.data)
@@ -125,7 +125,7 @@ def _tuning(args: argparse.Namespace) -> "Tuning | None":
     Raises:
         InputError: options that have no effect, or rates that cannot be tried.
     """
-    from pe_bench.running.tuning import SEEDS, Tuning
+    from pe_bench.runs.tuning import SEEDS, Tuning
 
     given = {name: getattr(args, f"tune.{name}") for name in ("lr", "seeds")}
     if args.tune:

@@ -11,8 +11,8 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.grouped import grouped_attention
 from pe_bench.decoder.logits import attention_logits, repeat_heads
+from pe_bench.decoder.shifted_sparse import grouped_attention
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions, State
 

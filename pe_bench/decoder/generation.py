@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.halves import in_halves
+from pe_bench.decoder.oom_retry import in_halves
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 

@@ -17,8 +17,8 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_again, run_once
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
-from pe_bench.decoder.halves import in_halves
 from pe_bench.decoder.losses import next_token_losses
+from pe_bench.decoder.oom_retry import in_halves
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 
 from pe_bench.reporting import published
-from pe_bench.reporting.damage import DAMAGE, TITLE
+from pe_bench.reporting.degradation import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
-from pe_bench.results.statistics import wilson
 from pe_bench.results.views import Column
+from pe_bench.stats.statistics import wilson
 
 
 @dataclass(frozen=True)

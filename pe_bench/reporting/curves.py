@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from pe_bench.reporting import charts
-from pe_bench.reporting.charts import styled
-from pe_bench.reporting.marks import (
+from pe_bench.reporting import panels
+from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
+from pe_bench.reporting.panels import styled
+from pe_bench.reporting.plot_style import (
     BARS,
     LEAST_RANGE,
     PERCENT_RANGE,
@@ -22,7 +23,6 @@ from pe_bench.reporting.marks import (
     list_curves,
     trained_lengths,
 )
-from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 
@@ -43,7 +43,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     if len(table.encodings) > MOST_CURVES:
         return draw_multiples(table, reference)
     views = list_curves(table)
-    figure, axes = charts.make_panels(
+    figure, axes = panels.make_panels(
         len(views),
         per_row=PANELS_PER_ROW,
         size=(WIDTH, 3.9),
@@ -67,18 +67,18 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
                     look |= {"linewidth": 4.0, "zorder": 3}
                 bars = error_bars(table, curve, percent=is_percent(table, view))
                 handles[encoding] = axis.errorbar(curve["length"], curve["mean"], bars, **look)
-        charts.set_lengths(axis, numbers["length"], log=view.log_x, width=WIDTH)
+        panels.set_lengths(axis, numbers["length"], log=view.log_x, width=WIDTH)
         axis.set_xlabel(view.x or table.axis("length"))
         if view.log_y:
             _set_log_y(axis)
             logarithmic.setdefault(view.metric, []).append(axis)
         axis.set_ylabel(table.label(view.metric))
         axis.grid(axis="y", alpha=0.3)
-        charts.set_panel_title(axis, view.title or view.subset, marked=True)
+        panels.set_panel_title(axis, view.title or view.subset, marked=True)
         for length, label in trained_lengths(table).items():
-            charts.mark_trained(axis, length, label)
+            panels.mark_trained(axis, length, label)
         for name, line in best_reference(table, view).items():
-            references[name] = charts.draw_reference(axis, line["length"], line["mean"])
+            references[name] = panels.draw_reference(axis, line["length"], line["mean"])
         if is_percent(table, view):
             percentages.append(axis)
     _share_percent_range(percentages)
@@ -86,7 +86,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         _share_range(alike)
     add_legend(figure, table, handles, references)
     given = table.describe_given(view.metric for view in views)
-    charts.set_title(figure, _say(table), table.heading, given, beside=legend_width(table))
+    panels.set_title(figure, _say(table), table.heading, given, beside=legend_width(table))
     return figure
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pe_bench.reporting import charts, sentences, verdicts
-from pe_bench.reporting.charts import styled
+from pe_bench.reporting import panels, sentences, verdicts
+from pe_bench.reporting.panels import styled
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.verdicts import Verdicts
-from pe_bench.results.comparison import Difference
+from pe_bench.stats.comparison import Difference
 
 ROW = 0.5  # inches
 MIDDLE = 4.2  # of the panel between the labels
@@ -79,7 +79,7 @@ def draw_forest(found: Verdicts) -> Figure:
             textcoords="offset points",
             va="center",
             fontsize=9,
-            color="black" if apart else charts.GREY,
+            color="black" if apart else panels.GREY,
         )
     if found.mean is not None:
         axis.axhline(0.5 - len(rows) + 1, color="0.8", linewidth=1, zorder=0)
@@ -105,10 +105,10 @@ def draw_forest(found: Verdicts) -> Figure:
             ha=side,
             va="bottom",
             fontsize=9,
-            color=charts.GREY,
+            color=panels.GREY,
         )
     axis.set_xlabel("difference, % of the way from the best reference of the task to its ceiling")
-    charts.set_title(figure, sentences.title(found), *_key(found))
+    panels.set_title(figure, sentences.title(found), *_key(found))
     return figure
 
 

@@ -10,8 +10,10 @@ import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.results.learning_curves import OF_A_RUN, POINT
+from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.metrics import describe_metric
-from pe_bench.results.reading import (
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
     key_of,
     read_records,
     read_run_curves,
@@ -19,9 +21,7 @@ from pe_bench.results.reading import (
     results_of,
     rows_path,
 )
-from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS
-from pe_bench.results.significance import student_quantile
+from pe_bench.stats.significance import student_quantile
 from pe_bench.system.console import warn
 from pe_bench.system.sealed import DamagedError, read_sealed
 
@@ -39,9 +39,9 @@ def read_results(results: Path | str) -> pd.DataFrame:
         results: the folder given to `pe-bench run --results`.
 
     Returns:
-        The columns of rows.csv (`pe_bench.results.schema.CSV_COLUMNS`), and of each run `settings`,
-        the digest of everything that decides its numbers except encoding and seed, and
-        `parameters`. Numbers compare under equal `settings` only.
+        The columns of rows.csv (`pe_bench.results.measurement.CSV_COLUMNS`), and of each run
+        `settings`, the digest of everything that decides its numbers except encoding and seed,
+        and `parameters`. Numbers compare under equal `settings` only.
 
     A run whose files are damaged is left out, with a sentence on standard error.
 

@@ -20,8 +20,8 @@ from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.reporting.tuning import WORSE, describe_tuning, describe_worse, find_worse
 from pe_bench.results.identity import digest_settings
-from pe_bench.results.reading import read_record
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_record
 
 UNLIMITED = 10_000  # characters of a line
 LEARNED = "seeds that learned"

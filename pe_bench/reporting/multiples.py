@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from pe_bench.reporting import charts
-from pe_bench.reporting.charts import styled
-from pe_bench.reporting.marks import (
+from pe_bench.reporting import panels
+from pe_bench.reporting.panels import styled
+from pe_bench.reporting.plot_style import (
     LEAST_RANGE,
     best_reference,
     describe_bars,
@@ -130,7 +130,7 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
     bold = reference if any(view.log_y for view in views) else ""
     key = _key(table, references, bold)
     given = table.describe_given(view.metric for view in views)
-    charts.set_title(
+    panels.set_title(
         figure, f"{table.task_name}: one encoding at a time", table.heading, given, key
     )
     return figure
@@ -210,7 +210,7 @@ def _draw_column(
     references = best_reference(table, view).values()
     dotted = [line.assign(place=scale(line["mean"])) for line in references]
     if dotted:
-        charts.draw_reference(axis, *_join(dotted, lows))
+        panels.draw_reference(axis, *_join(dotted, lows))
     chosen = styles(table.encodings)
     shown = {encoding: low for encoding, low in column.items() if encoding in curves}
     for encoding, low in shown.items():
@@ -235,7 +235,7 @@ def _join(curves: Iterable[pd.DataFrame], lows: Floats) -> tuple[Floats, Floats]
 
 def _set_axes(axis: Axes, table: Table, view: Curve, scale: Scale, layout: Layout) -> None:
     """Set ticks, labels and ends of the axes of a column."""
-    charts.set_lengths(axis, _numbers(table, view)["length"], log=view.log_x, width=layout.width)
+    panels.set_lengths(axis, _numbers(table, view)["length"], log=view.log_x, width=layout.width)
     axis.set_xlabel(textwrap.fill(view.x or table.axis("length"), int(layout.width * 11)))
     ticks = scale.ticks()
     lows = layout.column(0).values()
@@ -250,12 +250,12 @@ def _set_axes(axis: Axes, table: Table, view: Curve, scale: Scale, layout: Layou
     for length, label in marks.items():
         before = len(marks) > 1 and length < max(marks)
         place = (axis.transScale + axis.transLimits).transform((length, 0))[0]
-        charts.write_mark(axis, length, label, "right" if before and place > 0.5 else "center")
+        panels.write_mark(axis, length, label, "right" if before and place > 0.5 else "center")
 
 
 def _write_title(axis: Axes, table: Table, view: Curve, width: float) -> None:
     lines = [view.title or view.subset, table.label(view.metric)]
-    charts.set_panel_title(axis, charts.wrap(lines, width - 0.4), marked=True)
+    panels.set_panel_title(axis, panels.wrap(lines, width - 0.4), marked=True)
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:

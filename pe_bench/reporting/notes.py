@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import known_problems
-from pe_bench.reporting.damage import DAMAGE, TITLE, find_column, find_unchanged
+from pe_bench.reporting.degradation import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table

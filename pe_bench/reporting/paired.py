@@ -9,10 +9,10 @@ import pandas as pd
 
 from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.tables import Table
-from pe_bench.results import comparison, significance
-from pe_bench.results.comparison import Difference, Scores
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
+from pe_bench.stats import comparison, significance
+from pe_bench.stats.comparison import Difference, Scores
 
 DEFAULT_REFERENCE = "rope"
 

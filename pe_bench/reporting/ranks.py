@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pe_bench.reporting import across
+from pe_bench.reporting import task_summary
 from pe_bench.reporting.leaderboard import brief_table
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table
@@ -23,23 +23,25 @@ def describe_ranks(tables: Sequence[Table]) -> str:
         "be told apart among all pairs of their table. ±: standard deviation over seeds. "
         "↑: higher is better, ↓: lower is better."
     ))  # fmt: skip
-    blocks = across.find_blocks(tables)
+    blocks = task_summary.find_blocks(tables)
     for block in blocks:
         parts += _describe_block(block)
     if not blocks:
-        parts.append(wrap(across.too_few(len({table.about.task for table in tables}))))
+        parts.append(wrap(task_summary.too_few(len({table.about.task for table in tables}))))
     return "\n\n".join(parts)
 
 
-def _describe_block(block: across.Block) -> list[str]:
+def _describe_block(block: task_summary.Block) -> list[str]:
     if not block.is_enough:
-        return [wrap(block.title), *map(wrap, across.describe_notes(block))]
+        return [wrap(block.title), *map(wrap, task_summary.describe_notes(block))]
     header = ["encoding", "mean rank ↓", "95 % interval", "mean normalised score ↑"]
-    rows = [across.standing_cells(one, block.letters[one.encoding]) for one in block.standings]
+    rows = [
+        task_summary.standing_cells(one, block.letters[one.encoding]) for one in block.standings
+    ]
     means = plain_table([*header, "95 % interval", "letters"], rows)
-    correlations = [wrap(across.describe_correlations(block))]
+    correlations = [wrap(task_summary.describe_correlations(block))]
     names = [table.about.task for table in block.tables]
-    cells = across.correlation_rows(block)
+    cells = task_summary.correlation_rows(block)
     table = plain_table(["", *names], cells)
     if max(map(len, table.splitlines())) > WIDTH:  # numbers above, in place of names
         numbers = [str(number) for number in range(1, len(names) + 1)]
@@ -48,4 +50,4 @@ def _describe_block(block: across.Block) -> list[str]:
         ]
         table = plain_table(["", *numbers], rows)
     correlations.append(table)
-    return [wrap(block.title), means, *map(wrap, across.describe_notes(block)), *correlations]
+    return [wrap(block.title), means, *map(wrap, task_summary.describe_notes(block)), *correlations]

@@ -15,7 +15,6 @@ import pandas as pd
 
 from pe_bench.errors import InputError, InputErrors, SavingError
 from pe_bench.reporting import paired, published
-from pe_bench.reporting.across import Block, describe_block, find_blocks
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
@@ -24,9 +23,10 @@ from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.reporting.task_summary import Block, describe_block, find_blocks
 from pe_bench.results.export import write_export
-from pe_bench.results.reading import read_records
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_records
 from pe_bench.system.files import write_atomic
 from pe_bench.system.stopping import follow_parent
 

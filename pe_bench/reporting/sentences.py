@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from pe_bench.reporting.across import describe_limits, is_usual
 from pe_bench.reporting.tables import Table
+from pe_bench.reporting.task_summary import describe_limits, is_usual
 from pe_bench.reporting.verdicts import Verdict, Verdicts
-from pe_bench.results.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
+from pe_bench.stats.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
 
 MOST_SEEDS = 100  # a guess beyond is none
 SMALLEST = 0.05  # of 100: what is printed as 0.0

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from pe_bench.reporting.damage import DAMAGE, add_damage, describe_damage
+from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_all_rows, read_references
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
-from pe_bench.results.reading import read_records, read_run_items
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_records, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
 

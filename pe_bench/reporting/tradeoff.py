@@ -9,9 +9,9 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from pe_bench.reporting import charts
-from pe_bench.reporting.charts import styled
-from pe_bench.reporting.marks import draw_options
+from pe_bench.reporting import panels
+from pe_bench.reporting.panels import styled
+from pe_bench.reporting.plot_style import draw_options
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 
@@ -38,7 +38,7 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
         table: of times.
         others: of quality, one at least.
     """
-    figure, axes = charts.make_panels(
+    figure, axes = panels.make_panels(
         len(others), per_row=PANELS_PER_ROW, size=(5.0, 4.2), margin=(LEGEND_WIDTH, 0.3)
     )
     costs = _means(table)
@@ -56,12 +56,12 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
             handles[name] = Line2D([], [], **look | {"markerfacecolor": colour})
         floor = other.best_reference()
         if floor is not None:
-            floors["best reference"] = axis.axhline(floor, **charts.REFERENCE)
+            floors["best reference"] = axis.axhline(floor, **panels.REFERENCE)
         axis.margins(0.15)
         axis.grid(alpha=0.3)
         axis.set_xlabel(_describe_headline(table))
         axis.set_ylabel(_describe_headline(other))
-        charts.set_panel_title(axis, other.heading, width=4.6)
+        panels.set_panel_title(axis, other.heading, width=4.6)
         places.append(points)
     named = {name: handles[name] for name in sorted(handles)} | floors
     figure.legend(
@@ -74,7 +74,7 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     )
     title = "What a training step costs, and what the encoding is good for"
     given = dict.fromkeys(other.describe_given([other.headline.metric]) for other in others)
-    charts.set_title(figure, title, table.heading, *given, beside=LEGEND_WIDTH)
+    panels.set_title(figure, title, table.heading, *given, beside=LEGEND_WIDTH)
     figure.draw_without_rendering()  # then it is known how large everything is
     for axis, points in zip(axes, places, strict=True):
         _write_names(axis, points)
@@ -107,7 +107,7 @@ def _write_name(
         ha="left" if corner[0] > 0 else "right",
         va="bottom" if corner[1] > 0 else "top",
         fontsize=8,
-        color=charts.GREY,
+        color=panels.GREY,
     )
     text.set_in_layout(False)
     return text

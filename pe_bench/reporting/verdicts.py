@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.reporting.across import find_limits, is_quality, task_scores
 from pe_bench.reporting.tables import Table
-from pe_bench.results.comparison import Difference, Scores, compare_asked
-from pe_bench.results.standings import average_over
+from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
+from pe_bench.stats.comparison import Difference, Scores, compare_asked
+from pe_bench.stats.ranking import average_over
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@
     curves.parquet  the learning curves of all trainings, a line for each point, in as many digits
     references/     as in the results folder
 
-A report works from these as from the folders of runs, see `pe_bench.results.reading`.
+A report works from these as from the folders of runs, see `pe_bench.results.store`.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,9 @@ from pe_bench.results.learning_curves import (
     LearningCurve,
     write_curve_file,
 )
-from pe_bench.results.reading import (
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
     EXPORTED,
     PACKED_ROWS,
     key_of,
@@ -36,8 +38,6 @@ from pe_bench.results.reading import (
     results_of,
     write_rows,
 )
-from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 

@@ -12,7 +12,9 @@ from pe_bench.errors import InputError
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
-from pe_bench.results.reading import (
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
     key_of,
     place_of,
     read_record,
@@ -23,8 +25,6 @@ from pe_bench.results.reading import (
     results_of,
     write_rows,
 )
-from pe_bench.results.record import RunRecord
-from pe_bench.results.schema import CSV_COLUMNS
 from pe_bench.system.files import saving, slug, write_atomic
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.measurement import Measurement, Status
 
 KEPT = 0.85
 

@@ -14,12 +14,11 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
-from pe_bench.results.schema import Measurement, Status
-from pe_bench.results.statistics import mean_of
 from pe_bench.results.views import View
+from pe_bench.sequences.baselines import REFERENCES, References
 from pe_bench.sequences.cells import FAR, ID, OOD, Cell
-from pe_bench.sequences.references import REFERENCES, References
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import (
     TEACHER_FORCED,
@@ -31,6 +30,7 @@ from pe_bench.sequences.scoring import (
 )
 from pe_bench.sequences.summary import Summary
 from pe_bench.sequences.views import make_views
+from pe_bench.stats.statistics import mean_of
 from pe_bench.system.console import progress
 from pe_bench.task import Batch, Evaluation, Task, TaskContext
 

@@ -9,10 +9,10 @@ import numpy as np
 from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
-from pe_bench.results.schema import Measurement
+from pe_bench.results.measurement import Measurement
 from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.curriculum import Lesson, lesson_at, make_rows
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
-from pe_bench.sequences.lessons import Lesson, lesson_at, make_rows
 from pe_bench.sequences.rows import Turn
 from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext
 from pe_bench.text.corpus import folder_corpus, stdlib_corpus

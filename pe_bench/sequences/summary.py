@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pe_bench.results.schema import Measurement, Status
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.effective_length import LengthCurve
 

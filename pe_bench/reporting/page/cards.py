@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pe_bench.reporting import published
-from pe_bench.reporting.across import Block, standing_cells
 from pe_bench.reporting.columns import show_number, show_rank, show_share
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import EncodingSection, TableSection
 from pe_bench.reporting.styles import family_of, styles
+from pe_bench.reporting.task_summary import Block, standing_cells
 from pe_bench.results.record import RunRecord
 
 FACTS = {

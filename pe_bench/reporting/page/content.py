@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import paired, published
-from pe_bench.reporting.across import Block
 from pe_bench.reporting.columns import NumberColumn, list_columns
 from pe_bench.reporting.leaderboard import ranked
 from pe_bench.reporting.notes import BELOW, write_notes
@@ -15,6 +14,7 @@ from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSectio
 from pe_bench.reporting.page.overviews import list_overviews
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
+from pe_bench.reporting.task_summary import Block
 from pe_bench.results.record import RunRecord
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from pe_bench.reporting.across import (
+from pe_bench.reporting.columns import show_number
+from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
+from pe_bench.reporting.page.model import Overview, Row, TableSection
+from pe_bench.reporting.task_summary import (
     Block,
     correlation_rows,
     describe_correlations,
@@ -11,9 +14,6 @@ from pe_bench.reporting.across import (
     is_quality,
     standing_cells,
 )
-from pe_bench.reporting.columns import show_number
-from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
-from pe_bench.reporting.page.model import Overview, Row, TableSection
 
 
 def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) -> list[Overview]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from pe_bench.reporting.maps import cells_of
-from pe_bench.reporting.marks import LEAST_RANGE, best_reference, list_curves, trained_lengths
-from pe_bench.reporting.scores import length_of
+from pe_bench.reporting.dot_plot import length_of
+from pe_bench.reporting.heatmap import cells_of
+from pe_bench.reporting.plot_style import LEAST_RANGE, best_reference, list_curves, trained_lengths
 from pe_bench.reporting.tables import Table, training_seconds
 from pe_bench.reporting.tradeoff import find_quality
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap

@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pe_bench.reporting.across import Block
 from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import prose, provenance
 from pe_bench.reporting.page.colours import dark
@@ -18,6 +17,7 @@ from pe_bench.reporting.page.model import Content, TableSection
 from pe_bench.reporting.page.plots import list_charts
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
+from pe_bench.reporting.task_summary import Block
 from pe_bench.results.record import RunRecord
 from pe_bench.system import commit
 from pe_bench.system.files import write_atomic

@@ -1,0 +1,88 @@
+"""What a run ends with: its table, the report, where things are, and what to type next."""
+
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pe_bench.errors import InputError, SavingError, describe_error
+from pe_bench.system.console import info, warn
+
+PAIR = 2
+
+
+def end(
+    folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
+) -> None:
+    """Print what has run beside what was measured before, and refresh the report.
+
+    Args:
+        folders: of the runs.
+        results: the results folder.
+        seconds: that the runs have taken.
+        wide: whether tables have all columns.
+        report: whether leaderboard and pictures are written.
+    """
+    from pe_bench.grid.display import show_duration
+    from pe_bench.reporting.leaderboard import summarize
+    from pe_bench.reporting.tables import make_tables
+    from pe_bench.results.store import read_record, read_records
+
+    try:
+        earlier = read_records(results)
+    except InputError:  # the report says it
+        earlier = []
+    info(f"\n{summarize(folders, earlier, wide=wide)}\n")
+    info(f"took {show_duration(seconds)}; rows are in {results}/runs")
+    option = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
+    if report:
+        _refresh(folders, results)
+    else:
+        info(f"for tables and pictures: pe-bench report{option}")
+    ran = {read_record(folder).settings_digest for folder in folders}
+    tables = [t for t in make_tables(earlier) if t.about.settings_digest in ran]
+    if tables:
+        largest = max(tables, key=lambda table: len(table.encodings))
+        about = largest.about
+        own = set(about.sources) - {"tokenizer"}  # files and data of the user
+        simple = about.preset == "quick" and not own and "from" not in about.settings
+        info(f"next: {_suggest(largest.encodings, about.task if simple else None, option)}")
+
+
+def _refresh(folders: Sequence[Path], results: Path) -> None:
+    """Write the report; whatever is wrong with it, the runs are done."""
+    from pe_bench.grid.display import show_duration
+    from pe_bench.reporting.report import write_report
+
+    started = time.monotonic()
+    try:
+        write_report(results, ran=folders)
+    except (InputError, SavingError) as error:
+        for line in str(error).splitlines():
+            warn(f"report: {line}")
+    except Exception as error:
+        warn(f"no report, {describe_error(error)}: pe-bench report tries again")
+    else:
+        took = show_duration(time.monotonic() - started)
+        info(f"tables and pictures are in {results}/leaderboard.md, index.html and plots ({took})")
+
+
+def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
+    """Return the command that compares encodings, or that runs one to compare with.
+
+    Args:
+        encodings: labels.
+        task: label; None: more options than this were given, and the user knows them.
+        option: that names the results folder, or empty.
+    """
+    from pe_bench.reporting.paired import DEFAULT_REFERENCE
+
+    if len(encodings) > PAIR:
+        return f"pe-bench compare --all{option}"
+    if len(encodings) == PAIR:
+        return f"pe-bench compare {shlex.join(encodings)}{option}"
+    if encodings[0] == DEFAULT_REFERENCE:
+        return "the same with another encoding, pe-bench list has them"
+    if task is None:
+        return f"the same with --encoding {DEFAULT_REFERENCE}, to compare with"
+    return f"pe-bench run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"

@@ -1,0 +1,1 @@
+"""Many runs: plan, executors, display, estimates."""

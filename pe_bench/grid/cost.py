@@ -1,0 +1,194 @@
+"""What cells cost before any of them runs: operations, memory and hours of their training."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pe_bench.checks.training_cost import TrainingCost, measure_training
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.grid.display import show_duration
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.memory import BYTES_PER_PARAMETER
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of, resolve
+from pe_bench.runs.run import Run
+from pe_bench.system.files import cache_folder
+from pe_bench.text.corpus import stdlib_corpus
+from pe_bench.text.tokenizer import load_tokenizer
+
+BYTES = "bytes"  # the tokenizer of tasks that need no text of others
+GPU_SPEED = {"bf16": 150.0, "fp32": 25.0}
+"""Operations a second that an H100 is taken to do in training, in 10^12; not measured."""
+
+CPU_SPEED = 0.04
+"""Of two server cores with the models of preset quick, about: measured on SCROLLS with `rope`."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A training phase of a task.
+
+    Attributes:
+        task: label.
+        train: how it is trained.
+        model: shape of the model.
+        times: how often it is trained for a seed.
+    """
+
+    task: str
+    train: TrainConfig
+    model: ModelConfig
+    times: int = 1
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return self.train.length or self.model.train_length
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows, if each is as long as the longest."""
+        return self.times * self.train.steps * self.train.batch_size * self.length
+
+
+@dataclass(frozen=True)
+class CellCost:
+    """Of one encoding on one task under one seed.
+
+    Attributes:
+        parameters: of the model.
+        tokens: that it is trained on, start included.
+        operations: floating-point operations of the training.
+        memory: bytes of weights, gradients, optimizer and the activations of a slice of a batch.
+    """
+
+    parameters: int
+    tokens: int
+    operations: float
+    memory: float
+
+
+def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
+    """Return operations a second in 10^12, and whose they are."""
+    if preset == "quick":
+        return CPU_SPEED, "about that of two cores"
+    return GPU_SPEED[precision], f"assumed of an H100 in {precision}, not measured"
+
+
+def phases_of(resolved: ResolvedTask) -> list[Phase]:
+    """Return the training phases of a task whose data are there."""
+    before = phases_of(resolved.start) if resolved.start else []
+    times = len(resolved.task.subsets) if resolved.task.trains_each_subset else 1
+    return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
+
+
+def describe_training(runs: Sequence[Run]) -> str:
+    """Return what the training of runs takes at least, in a line; the encodings of a task as one.
+
+    The first of them is counted, which takes seconds for each task.
+    """
+    operations = 0.0
+    memory = 0.0
+    for label in dict.fromkeys(run.resolved.label for run in runs):
+        of_task = [run for run in runs if run.resolved.label == label]
+        first = of_task[0]
+        cost = Costs(first.precision).of_cell(first.encoding, phases_of(first.resolved))
+        operations += len(of_task) * cost.operations
+        memory = max(memory, cost.memory)
+    speed, _ = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
+    time = show_duration(operations / speed / 1e12)
+    return (
+        f"training: about {operations / 1e15:.3g} PFLOP, up to {memory / 1e9:.3g} GB; {time} at "
+        f"{speed:g} TFLOP/s (assumed: see pe-bench cost)"
+    )
+
+
+def find_phases(options: RunOptions, spec: str, *, asked: bool = True) -> list[Phase]:
+    """Return the training phases of a task, that of its start first.
+
+    Texts are neither read nor loaded: what they are tokenized with says how many tokens there are.
+
+    Args:
+        options: those of the command.
+        spec: name or file of the task, with options.
+        asked: False for a task that only provides the start of another one.
+
+    Raises:
+        InputError: bad input.
+    """
+    plugin = plugins.load("task", spec, options.preset)
+    preset = preset_of(options, plugin, asked)
+    start = find_start(options, plugin, preset)
+    if start is None and preset.tokenizer == BYTES:
+        resolved = resolve(options, spec, asked=asked)
+        return [Phase(resolved.label, resolved.train, resolved.model)]
+    train = replace(preset.train, **(options.train if asked else options.pretrain))
+    if start is None:
+        model = (preset.model or ModelConfig()).changed(**options.model)
+        words = _count_words(options.tokenizer or preset.tokenizer)
+        model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
+        return [Phase(plugin.label, train, model)]
+    before = find_phases(options, start, asked=False)
+    subsets = options.subsets or plugin.cls.all_subsets  # each is fine-tuned by itself
+    return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
+
+
+class Costs:
+    """Counts what training costs; equal phases of several tasks are counted once.
+
+    Args:
+        precision: "fp32" or "bf16".
+    """
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+        self._counted: dict[tuple[str, ModelConfig, int, bool], TrainingCost] = {}
+
+    def of_cell(self, encoding: Plugin, phases: Sequence[Phase]) -> CellCost:
+        """Return what the training of an encoding costs.
+
+        Args:
+            encoding: the encoding.
+            phases: what `find_phases` returned.
+
+        Raises:
+            InputError: the encoding does not fit the model.
+        """
+        parameters = 0
+        operations = 0.0
+        memory = 0.0
+        for phase in phases:
+            if not phase.train.steps:
+                continue
+            found = self._count(encoding, phase)
+            rows = min(phase.train.micro_batch or phase.train.batch_size, phase.train.batch_size)
+            kept = BYTES_PER_PARAMETER * found.parameters + found.kept * rows * phase.length
+            parameters = found.parameters
+            operations += found.products * phase.tokens
+            memory = max(memory, kept)
+        return CellCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
+
+    def _count(self, encoding: Plugin, phase: Phase) -> TrainingCost:
+        key = (encoding.label, phase.model, phase.length, phase.train.recompute)
+        if key not in self._counted:
+            self._counted[key] = measure_training(
+                encoding.make,
+                phase.model,
+                phase.length,
+                narrow=self.precision == "bf16",
+                recompute=phase.train.recompute,
+            )
+        return self._counted[key]
+
+
+def _count_words(spec: str) -> int:
+    """Return the number of ids of a tokenizer; one that is fitted to text has what was asked for.
+
+    Raises:
+        InputError: there is no such tokenizer.
+    """
+    fitted = re.fullmatch(r"bpe:(\d{1,7})", spec)
+    if fitted:
+        return int(fitted[1])
+    return load_tokenizer(spec, stdlib_corpus(), cache_folder()).vocab_size

@@ -1,0 +1,117 @@
+"""What a person sees of a grid that is worked through: plain lines, for logs and pipes."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from pe_bench.runs.run import Outcome, Run
+from pe_bench.system.console import View, info, show_clock
+
+
+class Display:
+    """Says which cells begin and end, and how long the others may take.
+
+    Args:
+        estimates: seconds that each cell may take, by its title; None: unknown.
+        lanes: number of cells that run at once.
+
+    Attributes:
+        running: when each cell that runs has begun, by title.
+        failed: titles of cells that have failed, each with the cause.
+    """
+
+    def __init__(self, estimates: Mapping[str, float | None], lanes: int = 1) -> None:
+        self.waiting = dict(estimates)
+        self.total = len(estimates)
+        self.lanes = lanes
+        self.running: dict[str, float] = {}
+        self.failed: list[str] = []
+        self.ended = 0
+        self._begun: set[str] = set()
+        self._took: list[float] = []
+        self._passed_over: set[str] = set()
+        self._waits = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def view(self, run: Run) -> View:
+        """Return the view for lines and bars of a cell."""
+        return View("" if self.lanes == 1 else f"{run.title} | ")
+
+    def begin(self, run: Run) -> None:
+        """Say that a cell begins; it may do so again where its process had to be replaced."""
+        left = self.seconds_left
+        self.running[run.title] = time.monotonic()
+        self._begun.add(run.title)
+        about = "" if left is None else f", about {show_duration(left)} left"
+        self.say(f"[{len(self._begun)}/{self.total}] {run.title}{about}")
+
+    def end(self, run: Run, outcome: Outcome) -> None:
+        """Say how a cell has ended."""
+        self.ended += 1
+        self.waiting.pop(run.title, None)
+        began = self.running.pop(run.title, None)
+        if outcome.status == "failed":  # which the run has said already
+            self.failed.append(f"{run.title}: {outcome.cause or ' '.join(outcome.complaints)}")
+        elif began is None:
+            self.say(f"{run.title}: done by another process")
+        if began is not None:
+            seconds = time.monotonic() - began
+            self._took.append(seconds)
+            if outcome.status == "done":
+                self.say(f"{run.title}: done in {show_clock(seconds)}")
+
+    def pass_over(self, run: Run) -> None:
+        """Say that another process works on a cell, which is looked at again later."""
+        if run.title not in self._passed_over:
+            self._passed_over.add(run.title)
+            self.say(f"{run.title}: another process is working on it, passed over for now")
+
+    def wait(self, runs: Sequence[Run]) -> None:
+        """Say that nothing is left but cells that other processes work on."""
+        titles = "; ".join(run.title for run in runs)
+        if titles != self._waits:
+            self._waits = titles
+            self.say(f"waiting for another process: {titles}")
+
+    def say(self, line: str) -> None:
+        """Print a line on the course of the grid."""
+        info(line)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the last cell may end, None where too little is known.
+
+        A cell without an estimate counts as the mean of those that have ended.
+        """
+        mean = sum(self._took) / len(self._took) if self._took else None
+        now = time.monotonic()
+        seconds = 0.0
+        longest = 0.0
+        for title, estimate in list(self.waiting.items()):  # another thread may draw
+            expected = mean if estimate is None else estimate
+            if expected is None:
+                return None
+            spent = now - self.running.get(title, now)
+            rest = max(0.0, expected - spent)
+            seconds += rest
+            longest = max(longest, rest)
+        return max(longest, seconds / self.lanes)
+
+
+def show_duration(seconds: float) -> str:
+    """Return a duration in words: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"

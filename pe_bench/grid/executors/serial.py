@@ -1,0 +1,64 @@
+"""Cells one after the other, in this process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from pe_bench.errors import InputError
+from pe_bench.grid.display import Display
+from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.plan import PlannedRun
+from pe_bench.runs.baselines import write_references
+from pe_bench.runs.run import Busy, Outcome, Run
+from pe_bench.system.console import showing, warn
+from pe_bench.train.threads import using_threads
+
+
+def _nothing() -> None:
+    pass
+
+
+class Serial(Executor):
+    """Runs one cell after the other in this process.
+
+    Args:
+        threads: of each cell.
+    """
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.threads = threads
+
+    def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        for cell in cells:
+            with showing(display.view(cell.run)), using_threads(self.threads):
+                outcome = self._execute(cell.run, display)
+            yield cell, outcome
+
+    def _execute(self, run: Run, display: Display) -> Outcome | None:
+        try:
+            return execute(run, lambda: display.begin(run), self.started)
+        except Busy:
+            return None
+
+
+def execute(
+    run: Run, begun: Callable[[], None] = _nothing, since: datetime | None = None
+) -> Outcome:
+    """Run a cell, and write the references of its task.
+
+    Args:
+        run: the cell.
+        begun: called where there is something to do.
+        since: a failure that another process has recorded after this time is not tried again.
+
+    Raises:
+        Busy: another process is working on it.
+        SavingError: a result could not be written.
+    """
+    try:
+        outcome = run.execute(begun=begun, since=since)
+    except InputError as error:
+        return Outcome(run.title, "failed", (warn(f"{run.title}: {error}"),))
+    if outcome.status == "done":
+        write_references(run.resolved, run.results)
+    return outcome

@@ -1,0 +1,73 @@
+"""A process that runs cells for another one, which it takes from a pipe and answers through it.
+
+`python -m pe_bench.grid.executors.worker PIPE LIFE GRACE`: the numbers of two open files, and
+seconds. The process ends when the second file ends, with that of its parent at the latest.
+"""
+
+import _thread
+import contextlib
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pe_bench.system.stopping import stopping_cleanly
+
+if TYPE_CHECKING:
+    from pe_bench.grid.executors.job import Answer, Job, Part
+
+
+def main(pipe: int, life: int, grace: float) -> None:
+    """Do what comes through a pipe, until it ends."""
+    with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
+        threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
+        _be_first_without_memory()
+        from pe_bench.grid.executors.runner import JobRunner  # takes seconds
+
+        channel: Connection[Answer, Job | Part] = Connection(pipe)
+        sys.stdout = _Lines(channel.send, error=False)
+        sys.stderr = _Lines(channel.send, error=True)
+        runner = JobRunner(channel.send)
+        while True:
+            channel.send(runner.do(channel.recv()))
+
+
+def _end_with(life: int, grace: float) -> None:
+    """End this process when a file has ended, with seconds of grace to do so in order."""
+    os.read(life, 1)
+    _thread.interrupt_main(signal.SIGTERM)
+    time.sleep(grace)
+    os._exit(128 + signal.SIGTERM)  # all that is written is whole at any moment
+
+
+def _be_first_without_memory() -> None:
+    """Let Linux end this process rather than its parent where memory runs out."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+class _Lines(io.TextIOBase):
+    """Sends what is printed, such as by a plugin, line by line."""
+
+    def __init__(self, send: "Callable[[Answer], None]", *, error: bool) -> None:
+        self.send = send
+        self.error = error
+        self.rest = ""
+
+    def write(self, text: str) -> int:
+        from pe_bench.grid.executors.job import Line
+
+        *lines, self.rest = f"{self.rest}{text}".split("\n")
+        for line in lines:
+            self.send(Line(line, self.error))
+        return len(text)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

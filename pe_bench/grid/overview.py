@@ -1,0 +1,119 @@
+"""What there is to do before it begins: cells that are done, to do and skipped, and the time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pe_bench.grid.display import show_duration
+from pe_bench.grid.estimate import Estimates
+from pe_bench.grid.plan import PlannedRun
+from pe_bench.runs.run import Run
+
+SHOWN = 10  # tasks, and reasons to skip
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The cells of a plan by what there is to do with them.
+
+    Attributes:
+        done: finished by an earlier call.
+        to_do: not finished.
+        begun: titles of those of them that an earlier call has begun.
+        skipped: cannot be run, for a known reason.
+        estimates: seconds that each cell to do may take, by its title; None: unknown.
+        used: number of earlier runs that estimates are from.
+    """
+
+    done: Sequence[PlannedRun]
+    to_do: Sequence[PlannedRun]
+    begun: frozenset[str]
+    skipped: Sequence[PlannedRun]
+    estimates: Mapping[str, float | None]
+    used: int
+
+    @classmethod
+    def of(cls, cells: Sequence[PlannedRun], estimates: Estimates) -> "Overview":
+        """Return the overview of cells; nothing is written."""
+        done = []
+        to_do = []
+        begun = set()
+        seconds = {}
+        for cell in cells:
+            run = cell.run
+            if cell.skip is not None:
+                continue
+            if run.files.looks_done(run.resolved.task.subsets) and not run.missing_models():
+                done.append(cell)
+                continue
+            to_do.append(cell)
+            seconds[run.title] = estimates.seconds(run)
+            if run.files.has_begun():
+                begun.add(run.title)
+        skipped = [cell for cell in cells if cell.skip is not None]
+        return cls(done, to_do, frozenset(begun), skipped, seconds, estimates.used)
+
+    @property
+    def unknown(self) -> list[Run]:
+        """The runs to do whose time no earlier run tells."""
+        return [cell.run for cell in self.to_do if self.estimates[cell.run.title] is None]
+
+    def lines(self, lanes: int | None) -> list[str]:
+        """Return the overview in words.
+
+        Args:
+            lanes: number of cells that run at once; None: unknown.
+        """
+        parts = [f"{len(self.done)} done", f"{len(self.to_do)} to do"]
+        if self.begun:
+            parts[-1] += f" ({len(self.begun)} begun)"
+        if self.skipped:
+            parts.append(f"{len(self.skipped)} skipped")
+        count = len(self.done) + len(self.to_do) + len(self.skipped)
+        lines = [f"{count} {'cell' if count == 1 else 'cells'}: {', '.join(parts)}"]
+        if self.to_do:
+            lines.append(f"time: {self._time(lanes)}")
+        return lines + self._reasons()
+
+    def cells(self) -> list[str]:
+        """Return a line for each cell."""
+        lines = [f"done     {cell.run.title}" for cell in self.done]
+        for cell in self.to_do:
+            title = cell.run.title
+            seconds = self.estimates[title]
+            notes = ["begun"] if title in self.begun else []
+            notes.append("time unknown" if seconds is None else f"about {show_duration(seconds)}")
+            lines.append(f"to do    {title} ({', '.join(notes)})")
+        return lines + [f"skipped  {cell.run.title}" for cell in self.skipped]
+
+    def seconds(self, lanes: int | None) -> float:
+        """Return the seconds that cells may take of which earlier runs tell the time.
+
+        Args:
+            lanes: number of cells that run at once; None: unknown, they count as one by one.
+        """
+        known = [seconds for seconds in self.estimates.values() if seconds is not None]
+        return max([0.0, *known, sum(known) / (lanes or 1)])
+
+    def _time(self, lanes: int | None) -> str:
+        unknown = sum(seconds is None for seconds in self.estimates.values())
+        if unknown == len(self.estimates):
+            return "unknown, as no run of such a task has finished here yet"
+        words = f"about {show_duration(self.seconds(lanes))}"
+        if lanes is None:
+            words += " one after the other"
+        elif lanes > 1:
+            words += f", {lanes} at once"
+        runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
+        words += f", from {runs} here"
+        return words + (f"; and {unknown} cells of which nothing is known" if unknown else "")
+
+    def _reasons(self) -> list[str]:
+        """Return why cells are skipped, those of several seeds in one line."""
+        seeds: dict[str, int] = {}
+        for cell in self.skipped:
+            run = cell.run
+            reason = f"skipped: {run.encoding.label} · {run.resolved.label}: {cell.skip}"
+            seeds[reason] = seeds.get(reason, 0) + 1
+        lines = [f"{reason} ({n} seeds)" if n > 1 else reason for reason, n in seeds.items()]
+        more = len(lines) - SHOWN
+        return lines[:SHOWN] + ([f"... and {more} more"] if more > 0 else [])

@@ -1,0 +1,71 @@
+"""A share of a grid for one of several machines, which need not know of each other."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pe_bench.errors import InputError
+from pe_bench.grid.plan import PlannedRun
+
+SLACK = 1.1  # largest share, as a multiple of an equal one, that keeping cells together may cost
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One share of several, such as 2/8.
+
+    Attributes:
+        number: of the share, from 1 on.
+        count: of all shares.
+
+    Raises:
+        InputError: there is no such share.
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise InputError(
+                f"shard {self.number}/{self.count}: the first of 8 is 1/8, the last is 8/8"
+            )
+
+    def of(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Return the cells of this share, in their order.
+
+        Cells are dealt like cards, so each task and each encoding is spread over all shares.
+        Those that share a training (a start, or a search for learning rates) stay together if that
+        makes no share larger than `SLACK` equal ones. What is done already plays no part: every
+        machine comes to the same shares.
+        """
+        runnable = [cell for cell in cells if cell.skip is None]
+        skipped = [cell for cell in cells if cell.skip is not None]
+        own = {id(cell) for cell in (*self._deal(runnable), *self._pick(skipped))}
+        return [cell for cell in cells if id(cell) in own]
+
+    def _deal(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+        groups: dict[Hashable, list[PlannedRun]] = {}
+        for cell in cells:
+            groups.setdefault(shared_training(cell), []).append(cell)
+        shares: list[list[PlannedRun]] = [[] for _ in range(self.count)]
+        for group in sorted(groups.values(), key=len, reverse=True):  # equal ones in order
+            min(shares, key=len).extend(group)
+        if max(map(len, shares)) <= ceil(SLACK * len(cells) / self.count):
+            return shares[self.number - 1]
+        return self._pick(cells)
+
+    def _pick(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+        return list(cells[self.number - 1 :: self.count])
+
+
+def shared_training(cell: PlannedRun) -> Hashable:
+    """Return what cells have in common that need the same training besides their own."""
+    run = cell.run
+    resolved = run.resolved
+    start = resolved.start.digest() if resolved.start else None
+    if resolved.tuning:
+        return run.encoding.label, start or resolved.digest()
+    if start:
+        return run.phases.before.encoding.label, run.seed, start
+    return run.folder

@@ -1,0 +1,271 @@
+"""The leaderboard over tasks: mean ranks, mean normalised scores, which tasks say the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from pe_bench.reporting.markdown import escape, markdown_table
+from pe_bench.reporting.paired import scores_of
+from pe_bench.reporting.tables import Table
+from pe_bench.stats import comparison, ranking
+from pe_bench.stats.ranking import FEWEST_TASKS, Standing, TaskScores
+
+FEWEST_ENCODINGS = 2
+MOST_CANDIDATES = 1000  # so that very many tasks take no longer
+
+
+@dataclass(frozen=True)
+class Block:
+    """Tasks and the encodings that all of them rank.
+
+    Attributes:
+        tables: one for each task.
+        encodings: those that all tables rank, in alphabetical order.
+        left_out: sentences on what is in no mean.
+    """
+
+    tables: tuple[Table, ...]
+    encodings: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What all tables have in common."""
+        about = self.tables[0].about
+        tuned = " · tuned" if about.tuning else ""
+        return f"All tasks · {about.preset} · {about.protocol}{tuned}"
+
+    @cached_property
+    def tasks(self) -> list[TaskScores]:
+        """The numbers of each task."""
+        return [task_scores(table, self.encodings) for table in self.tables]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are tasks enough for means over tasks."""
+        return len(self.tables) >= FEWEST_TASKS
+
+    @cached_property
+    def standings(self) -> list[Standing]:
+        """The standing of each encoding, the best first."""
+        return ranking.find_standings(self.tasks)
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """Letters of each encoding: those that share one cannot be told apart on these tasks."""
+        scores = ranking.average_over(self.tasks)
+        standings = sorted(self.standings, key=lambda one: -one.score)
+        pairs = comparison.compare_all(scores)
+        return comparison.letters([one.encoding for one in standings], pairs)
+
+
+def is_quality(table: Table) -> bool:
+    """Tell whether a table is of what models learned, and not of times or untrained ones."""
+    train = table.about.settings.get("train") or {}
+    return not table.about.measures_time and train.get("steps") != 0
+
+
+def find_blocks(tables: Sequence[Table]) -> list[Block]:
+    """Return a block for each preset and protocol, tuned or not, of several tasks and encodings.
+
+    Of several tables of one task that with the most encodings counts. A block has those encodings
+    and tasks that are the most cells, every encoding on every task.
+    """
+    groups: dict[tuple[str, str, bool], list[Table]] = {}
+    for table in filter(is_quality, tables):
+        about = table.about
+        groups.setdefault((about.preset, about.protocol, bool(about.tuning)), []).append(table)
+    blocks = [_make_block(group) for group in groups.values()]
+    return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
+
+
+def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
+    """Return the numbers of a task, and what they are normalised by."""
+    floor, ceiling = find_limits(table)
+    scores = scores_of(table, encodings)
+    return TaskScores(table.about.task, scores, table.higher_is_better, floor, ceiling)
+
+
+def find_limits(table: Table) -> tuple[float, float]:
+    """Return what is normalised to 0 and 1, see `describe_limits`."""
+    higher = table.higher_is_better
+    means = _means(table)
+    best, worst = (means.max(), means.min()) if higher else (means.min(), means.max())
+    ceiling = float(best)
+    if _has_end(table):
+        ceiling = 100.0 if higher else 0.0
+    reference = table.best_reference()
+    floor = float(worst) if reference is None else reference
+    if not (floor < ceiling if higher else floor > ceiling):  # a reference that nothing beats
+        floor = float(worst)
+    if ceiling == floor:  # all are the same
+        floor = ceiling - 1 if higher else ceiling + 1
+    return floor, ceiling
+
+
+def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
+    """Return in one line what normalised scores mean, or another scale from 0 to 1."""
+    line = (
+        f"{scale}: 0 is the best reference of a task (guessing, a constant answer, tables of "
+        "n-grams), 1 is the best score that there can be"
+    )
+    open_end = [table.about.task for table in tables if not _has_end(table)]
+    without = [table.about.task for table in tables if not _has_floor(table)]
+    if open_end:
+        line += f"; of {_list(open_end, tables)} 1 is the best encoding, there being no best score"
+    if without:
+        line += f"; of {_list(without, tables)} 0 is the worst encoding, no reference being below"
+    return f"{line}."
+
+
+def is_usual(table: Table) -> bool:
+    """Tell whether scores are normalised by a reference and by the best score that there can be."""
+    return _has_floor(table) and _has_end(table)
+
+
+def describe_block(block: Block) -> str:
+    """Return a section of leaderboard.md."""
+    heading = f"## {escape(block.title)}"
+    notes = "\n".join(map(escape, describe_notes(block)))
+    if not block.is_enough:
+        return f"{heading}\n\n{notes}"
+    header = ["encoding", "mean rank ↓", "95 % interval", "mean normalised score ↑"]
+    header += ["95 % interval", "letters"]
+    ranks = {table.about.task: table.ranked() for table in block.tables}
+    header += [f"rank in {task}" for task in ranks]
+    rows = []
+    for one in block.standings:
+        row = standing_cells(one, block.letters[one.encoding])
+        rows.append([*row, *(_rank(order, one.encoding, block) for order in ranks.values())])
+    table = markdown_table(header, rows, "l" + "r" * len(header[1:]))
+    correlations = markdown_table(
+        ["Spearman", *ranks], correlation_rows(block), "l" + "r" * len(ranks)
+    )
+    return "\n\n".join([heading, notes, table, describe_correlations(block), correlations])
+
+
+def standing_cells(one: Standing, letters: str) -> list[str]:
+    """Return encoding, mean rank, mean score with their intervals, and letters."""
+    return [
+        one.encoding,
+        f"{one.rank:.1f}",
+        f"{one.rank_low:.1f} to {one.rank_high:.1f}",
+        f"{one.score:.2f}",
+        f"{one.score_low:.2f} to {one.score_high:.2f}",
+        letters,
+    ]
+
+
+def correlation_rows(block: Block) -> list[list[str]]:
+    """Return a row for each task: how its ranking goes with those of the others."""
+    found = ranking.rank_correlations(block.tasks)
+    names = [table.about.task for table in block.tables]
+    rows = []
+    for name, line in zip(names, found, strict=True):
+        rows.append([name, *("–" if value != value else f"{value:+.2f}" for value in line)])
+    return rows
+
+
+def describe_correlations(block: Block) -> str:
+    """Return which tasks say the same, and how far from 0 a correlation has to be."""
+    count = len(block.encodings)
+    needed = ranking.smallest_correlation(count)
+    line = (
+        f"Which tasks say the same? Rank correlations over {count} encodings: +1 the same order, "
+        "-1 the opposite one"
+    )
+    if needed > 1:
+        return f"{line}; of so few encodings none can be told from 0."
+    return f"{line}; nearer to 0 than {needed:.2f} may be chance."
+
+
+def too_few(count: int) -> str:
+    """Return that there are too few tasks for means over tasks."""
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    return f"{tasks} in common are too few for means over tasks: it takes {FEWEST_TASKS}."
+
+
+def describe_notes(block: Block) -> list[str]:
+    """Return what has to be known to read the means of a block, a line each."""
+    if not block.is_enough:
+        return [too_few(len(block.tables)), *block.left_out]
+    return [
+        f"Means over {len(block.tables)} tasks. Intervals are over tasks and seeds: they say what "
+        "to expect of other tasks of this kind, and are wide where tasks are few or disagree.",
+        "Encodings that share a letter cannot be told apart by their mean normalised scores on "
+        "these very tasks, over seeds and items.",
+        f"{describe_limits(block.tables)} What is below 0 counts as 0.",
+        *block.left_out,
+    ]
+
+
+def _make_block(group: Sequence[Table]) -> Block:
+    """Return the largest block of tasks and the encodings that all of these rank."""
+    by_size = sorted(group, key=lambda table: -len(_means(table)))
+    tables: dict[str, Table] = {}
+    lines = []
+    for table in by_size:
+        if table.about.task in tables:
+            lines.append(
+                f"Of {table.about.task} the table of the most encodings counts, and not that of "
+                f"settings {table.about.settings_digest}."
+            )
+        else:
+            tables[table.about.task] = table
+    ranked = {task: frozenset(_means(table).index) for task, table in tables.items()}
+    common = _largest_in_common(list(ranked.values()))
+    kept = [task for task in ranked if common <= ranked[task]]
+    for task in ranked:
+        if task not in kept:
+            lines.append(f"{task} is left out: too few encodings were run on it.")
+    others = sorted({name for task in kept for name in tables[task].ranked()} - common)
+    if others:
+        lines.append(f"Not ranked in all of these tasks: {', '.join(others)}.")
+    return Block(tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines))
+
+
+def _largest_in_common(ranked: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the encodings that make, with the tasks that rank them all, the most cells."""
+
+    def cells(encodings: frozenset[str]) -> tuple[int, int, list[str]]:
+        """Return how many there are; of as many, more tasks count, then names."""
+        tasks = sum(encodings <= one for one in ranked)
+        return tasks * len(encodings), tasks, sorted(encodings)
+
+    found: set[frozenset[str]] = set()
+    for encodings in ranked:
+        shared = {encodings, *(encodings & others for others in found)}
+        found |= {one for one in shared if len(one) >= FEWEST_ENCODINGS}
+        found = set(sorted(found, key=cells)[-MOST_CANDIDATES:])
+    return max(found, key=cells, default=ranked[0])
+
+
+def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
+    return "all tasks" if len(tasks) == len(tables) else ", ".join(tasks)
+
+
+def _means(table: Table) -> "pd.Series[float]":
+    """Return the headline of each encoding that is ranked and has a finite one."""
+    scores = table.headline_scores()
+    means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
+    finite: pd.Series[float] = means[np.isfinite(means)]
+    return finite
+
+
+def _has_floor(table: Table) -> bool:
+    """Tell whether a reference is below an encoding, and so is normalised to 0."""
+    return table.best_reference() == find_limits(table)[0]
+
+
+def _has_end(table: Table) -> bool:
+    """Tell whether the headline has a best value that cannot be passed."""
+    return table.metric(table.headline.metric).unit == "%"
+
+
+def _rank(order: list[str], encoding: str, block: Block) -> str:
+    """Return the rank among the encodings of a block."""
+    among = [name for name in order if name in block.encodings]
+    return str(1 + among.index(encoding))

@@ -1,0 +1,294 @@
+"""Write rows of runs, read rows and records."""
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pe_bench.errors import InputError
+from pe_bench.results.items import Items, read_items, read_labelled_items
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_A_RUN,
+    OF_AN_EXPORT,
+    Key,
+    LearningCurve,
+    read_curve_file,
+)
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
+from pe_bench.results.record import RunRecord
+from pe_bench.system.files import slug, write_atomic
+from pe_bench.system.sealed import DamagedError, read_sealed
+
+EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
+PACKED_ROWS = "rows.csv.gz"  # beside it
+WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What other JSON than a record raises."""
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Write a tidy CSV file, whole or not at all. None and nan become empty cells.
+
+    It is compressed if its name ends in .gz.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        missing = {name: "" for name, value in row.items() if value is None or value != value}
+        writer.writerow({**row, **missing})
+    content = text.getvalue().encode()
+    write_atomic(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def rows_path(record: RunRecord) -> Path:
+    """Return the file with the rows of a run; that of an export is compressed."""
+    assert record.folder is not None
+    if record.exported and not (record.folder / "rows.csv").exists():  # as earlier versions wrote
+        return record.folder / PACKED_ROWS
+    return record.folder / "rows.csv"
+
+
+def references_path(results: Path, task: str, settings_digest: str) -> Path:
+    """Return the file with the rows of a task's references under some settings."""
+    return results / "references" / f"{slug(task)}-{settings_digest}.csv"
+
+
+def read_measurements(path: Path) -> list[Measurement]:
+    """Return the rows of a file that `write_rows` has written."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Measurement(
+                subset=row["subset"],
+                metric=row["metric"],
+                value=float(row["value"] or "nan"),
+                n=int(row["n"]),
+                stderr=float(row["stderr"] or "nan"),
+                length=int(row["length"]) if row["length"] else None,
+                second_axis=row["second_axis"],
+                ci_low=float(row["ci_low"] or "nan"),
+                ci_high=float(row["ci_high"] or "nan"),
+                status=_status(row["status"]),
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def _status(text: str) -> Status:
+    known = {status: status for status in get_args(Status)}
+    found: Status = known[text]
+    return found
+
+
+def place_of(folder: Path) -> str:
+    """Return what a run's files belong to: its folder below `runs/`."""
+    return "/".join(folder.parts[-3:])
+
+
+def read_records(results: Path) -> list[RunRecord]:
+    """Return the records of all runs in a results folder, each with its folder.
+
+    Runs that were exported into this folder, or into a folder in it, are among them.
+
+    Raises:
+        InputError: an export that is damaged.
+    """
+    folders = [path.parent for path in sorted((results / "runs").glob("*/*/*/run.json"))]
+    records = [read_record(folder) for folder in folders]
+    for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
+        if path.exists():
+            try:
+                content = read_sealed(path, of=EXPORTED, old=True)
+                records += records_of_export(content, path.parent)
+            except InputError:
+                raise
+            except (DamagedError, *WRONG) as error:
+                raise InputError(
+                    f"{path} is not an export of runs ({error}): write it again or remove it"
+                ) from None
+    return records
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Return the record of a run; its status is "damaged" where its files are not whole."""
+    path = folder / "run.json"
+    remedy = f"run it again, or remove {folder}"
+    try:
+        content = read_sealed(path, of=place_of(folder), old=True)
+        record = RunRecord.from_json(content, folder)
+        if record.status == "done":
+            _check_columns(folder / "rows.csv")
+        return record
+    except InputError as error:  # of a later version
+        reason = str(error)
+    except DamagedError as error:
+        reason = f"{error}: {remedy}"
+    except (OSError, *WRONG) as error:
+        reason = f"{path} is not the record of a run ({error}): {remedy}"
+    task, encoding, name = folder.parts[-3:]
+    seed = re.match(r"seed(\d+)", name)
+    return RunRecord(
+        status="damaged",
+        task=task,
+        encoding=encoding,
+        seed=int(seed[1]) if seed else 0,
+        settings_digest="",
+        reason=reason,
+        folder=folder,
+        name=name,
+    )
+
+
+def _check_columns(path: Path) -> None:
+    """Check that rows have all columns: earlier versions had fewer.
+
+    Raises:
+        DamagedError: they do not.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        header = next(csv.reader(file), [])
+    absent = [name for name in CSV_COLUMNS if name not in header]
+    if absent:
+        raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
+
+
+def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
+    """Return the records that the `EXPORTED` file of a folder holds."""
+    records = []
+    for table in content["tables"]:
+        for run in table["runs"]:
+            content = {**table["shared"], **run}
+            described = table.get("described", {}).get(content["encoding"], {})
+            record = RunRecord.from_json({**content, "described": described}, folder)
+            records.append(replace(record, name=run["run"], exported=True))
+    return records
+
+
+def results_of(record: RunRecord) -> Path:
+    """Return the results folder that a run is in; of an exported run the folder of the export."""
+    assert record.folder is not None
+    return record.folder if record.exported else record.folder.parents[3]
+
+
+def key_of(record: RunRecord) -> tuple[str, str, str]:
+    """Return task, encoding and name, which tell a run among those of an export."""
+    return record.task, record.encoding, record.name
+
+
+def find_run(what: str, results: Path) -> RunRecord:
+    """Return the record of a run that somebody names.
+
+    Args:
+        what: its folder, or "encoding/task/seed" with a number or the name of the run at the end.
+        results: folder to look in, exports in it included.
+
+    Raises:
+        InputError: there is no such run, several are, or it is damaged.
+    """
+    folder = Path(what)
+    if (folder / "run.json").exists():
+        found = [read_record(folder.resolve())]
+    else:
+        records = read_records(results)
+        found = [record for record in records if what.strip("/") in _names_of(record)]
+        if not found:
+            raise InputError(
+                f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"
+            )
+    if len(found) > 1:
+        names = ", ".join(f"{r.encoding}/{r.task}/{r.name}" for r in found)
+        raise InputError(f"'{what}' may be any of these runs: {names}; write one of them")
+    if found[0].status == "damaged":
+        raise InputError(f"{found[0].reason}")
+    return found[0]
+
+
+def _names_of(record: RunRecord) -> list[str]:
+    last = (str(record.seed), record.name)
+    return [f"{record.encoding}/{record.task}/{end}" for end in last]
+
+
+def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
+    """Return the rows of a run as its file has them, cell by cell."""
+    path = rows_path(record)
+    if record.exported:
+        own = _rows_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
+    else:
+        own = _read_lines(path)
+    return [{**row, "run": record.name} for row in own]
+
+
+@lru_cache(maxsize=8)
+def _rows_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[dict[str, str]]]:
+    """Return the rows of an export by run; `changed` is as in `_items_by_run`."""
+    found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in _read_lines(path):
+        found.setdefault((row["task"], row["encoding"], row["run"]), []).append(row)
+    return found
+
+
+def _read_lines(path: Path) -> list[dict[str, str]]:
+    unpack = gzip.open if path.suffix == ".gz" else open
+    with unpack(path, "rt", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_run_items(record: RunRecord) -> list[Items]:
+    """Return the scores of single items of a run; none where it has kept none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    assert record.folder is not None
+    path = record.folder / "items.parquet"
+    if not path.exists():
+        return []
+    if not record.exported:
+        return read_items(path)
+    return _items_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
+
+
+@lru_cache(maxsize=8)
+def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[Items]]:
+    """Return the items of an export by run.
+
+    Args:
+        path: of the file.
+        changed: time of its last change, so that another content is read again.
+    """
+    found: dict[tuple[str, str, str], list[Items]] = {}
+    for items, labels in read_labelled_items(path):
+        key = (labels["task"], labels["encoding"], labels["run"])
+        found.setdefault(key, []).append(items)
+    return found
+
+
+def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
+    """Return the learning curves of a run, keys as in `OF_A_RUN`; none where it has kept none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    assert record.folder is not None
+    path = record.folder / FILE
+    if not path.exists():
+        return {}
+    if not record.exported:
+        return read_curve_file(path, OF_A_RUN)
+    return _curves_by_run(path, path.stat().st_mtime_ns).get(key_of(record), {})
+
+
+@lru_cache(maxsize=8)
+def _curves_by_run(
+    path: Path, changed: int
+) -> dict[tuple[str, str, str], dict[Key, LearningCurve]]:
+    """Return the learning curves of an export by run; `changed` is as in `_items_by_run`."""
+    found: dict[tuple[str, str, str], dict[Key, LearningCurve]] = {}
+    for (task, encoding, run, *of_run), curve in read_curve_file(path, OF_AN_EXPORT).items():
+        found.setdefault((task, encoding, run), {})[tuple(of_run)] = curve
+    return found

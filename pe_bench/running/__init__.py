@@ -1,1 +1,0 @@
-"""From a command to rows: options, plan, grid, runs, training."""

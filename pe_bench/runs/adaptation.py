@@ -1,0 +1,138 @@
+"""Going on from a trained model under another encoding: what is taken over, and by which name."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from torch import Tensor
+
+from pe_bench.config import AdaptConfig, show_rate
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import digest
+from pe_bench.results.labels import ARROW
+from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import IRRELEVANT, ResolvedTask
+from pe_bench.runs.tuning import default_rates
+from pe_bench.task import Task
+from pe_bench.train.adaptation_methods import check_libraries
+
+
+def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
+    """Return an encoding that goes on from a model of another one, on a task of `go_on`."""
+    config = task.train
+    assert isinstance(config, AdaptConfig)
+    version = f"{encoding.version}<{origin.version}"
+    if config.steps:
+        version += f"<{digest(_deciding(config))}"
+    return Adapted(
+        kind=encoding.kind,
+        label=f"{origin.label}{ARROW}{encoding.label}{_bracket(config, task)}",
+        options=encoding.options,
+        cls=encoding.cls,
+        version=version,
+        file=encoding.file,
+        given=encoding.given,
+        encoding=encoding,
+        origin=origin,
+        config=config,
+    )
+
+
+def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTask:
+    """Return a task that starts from its own model, trained with `origin`.
+
+    What is measured is the same. Training goes on with batches that were not trained, of longer
+    rows where `options.adapt` says so.
+
+    Raises:
+        InputError: an option of `options.adapt` that the task or its model cannot do.
+    """
+    if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
+        raise InputError("--from has no effect: the task trains nothing")
+    kept = asdict(task.train)
+    config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})
+    if config.low_rank and config.rank > task.model.width:
+        raise InputError(
+            f"adapt.rank must be at most {task.model.width}, the model's width, not {config.rank}"
+        )
+    check_libraries(config)
+    settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
+    tuning = None
+    if options.tune and config.steps:
+        tuning = replace(options.tune, lr=default_rates(config.lr), values=False)
+    return replace(
+        task,
+        train=config,
+        settings=settings,
+        start=task,
+        tuning=tuning,
+        adapting=_adapting(task, config),
+        first_step=task.train.steps,
+    )
+
+
+def take_over(
+    model: Decoder, weights: Mapping[str, Tensor], encoding: Adapted
+) -> dict[str, Tensor]:
+    """Return a model's weights, those that a trained model has too replaced by its.
+
+    An encoding has another one's parameters only if both are of one class: a bias of the same
+    name and shape means something else elsewhere.
+
+    Args:
+        model: new, under the new encoding.
+        weights: of the trained model.
+        encoding: the new one.
+    """
+    found: dict[str, Tensor] = dict(model.state_dict())
+    related = issubclass(encoding.cls, encoding.origin.cls)
+    for name, weight in weights.items():
+        if name.startswith("encodings.") and not related:
+            continue
+        if name in found and found[name].shape == weight.shape:
+            found[name] = weight
+    return found
+
+
+def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
+    """Return the task with training batches of another size or length; None: they are the same.
+
+    Vocabulary and evaluation stay those of the task.
+
+    Raises:
+        InputError: it has no rows of that length.
+    """
+    train = replace(task.train, length=config.length, batch_size=config.batch_size)
+    if train == task.train:
+        return None
+    if task.train.length is None and config.length is not None:
+        raise InputError(
+            "--adapt.length has no effect: the task's own options say how long its rows are"
+        )
+    made = task.task.going_on(train)
+    if made.vocabulary.vocab_size != task.task.vocabulary.vocab_size:
+        raise InputError("--adapt.length has no effect: longer rows would have other tokens")
+    return made
+
+
+def _deciding(config: AdaptConfig) -> dict[str, Any]:
+    """Return what decides the numbers of a training phase, and what results have among it."""
+    return {name: value for name, value in asdict(config).items() if name != "recompute"}
+
+
+def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
+    """Return what is trained, in brackets: method, steps, and what the task would do otherwise."""
+    if not config.steps:
+        return ""
+    assert task.start is not None
+    usual = {**asdict(AdaptConfig()), **asdict(task.start.train)}
+    parts: list[str] = [] if config.method == "full" else [config.method]
+    parts.append(f"{config.steps} steps")
+    for name, value in asdict(config).items():
+        if name in ("method", "steps", *IRRELEVANT) or value == usual[name]:
+            continue
+        parts.append(f"{name} {show_rate(value) if name == 'lr' else value}")
+    return f" [{', '.join(parts)}]"

@@ -1,0 +1,63 @@
+"""Rows of references, written once for each combination of settings."""
+
+import contextlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pe_bench.errors import CRASHES, describe_error
+from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.store import references_path, write_rows
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.system.console import info, warn
+from pe_bench.system.sealed import read_sealed, recall, write_sealed
+
+VERSION = 2
+"""Raise it when a task's references change and its settings do not: they are measured again."""
+
+
+def write_references(resolved: ResolvedTask, results: Path) -> None:
+    """Write the references of a task under its settings, unless they are there.
+
+    References of an earlier version are written again. Nothing is done where another process is
+    writing them. A failure is a warning: the runs themselves lose nothing.
+
+    Args:
+        resolved: the task.
+        results: the results folder.
+    """
+    path = references_path(results, resolved.label, resolved.digest())
+    record = path.with_suffix(".json")
+    kept = recall(lambda: read_sealed(record, of=path.stem))
+    if kept is not None and kept.get("version") == VERSION:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(Timeout), FileLock(path.with_suffix(".lock"), timeout=0):
+            _write(resolved, path, record)
+    except CRASHES as error:
+        warn(f"no references of {resolved.label}: {describe_error(error)}")
+
+
+def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
+    references = resolved.task.references()
+    context = resolved.task.context
+    rows: list[dict[str, Any]] = []
+    for name, measured in references.items():
+        identity = {
+            "task": resolved.label,
+            "encoding": name,
+            "seed": 0,
+            "preset": context.preset,
+            "protocol": context.protocol,
+            "data": resolved.task.data_label,
+            "run": path.stem,
+        }
+        rows += [identity | asdict(row) for row in measured]
+    if rows:
+        write_rows(path, rows, CSV_COLUMNS)
+        about = {"references": list(references), "version": VERSION}
+        write_sealed(record, about, of=path.stem, files=[path])
+        info(f"{resolved.label}: references ({', '.join(references)}) in {path}")

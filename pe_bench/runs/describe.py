@@ -1,0 +1,48 @@
+"""What encodings and tasks say of themselves, for reports, which never import them."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pe_bench.decoder.layer import AttentionLayer
+from pe_bench.errors import CRASHES
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.resolve import ResolvedTask
+
+FACTS = ("prefix_consistent", "shift_invariant", "max_position")
+LENGTH = 8  # tokens that tell which backends serve
+
+
+def describe_task(resolved: ResolvedTask) -> dict[str, Any]:
+    """Return the first line and the docstring of a task."""
+    return _read(type(resolved.task))
+
+
+def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
+    """Return first line, docstring, declared facts and backends of an encoding.
+
+    The generators of random numbers stay as they are. What cannot be known is left out: an
+    encoding that fails here has failed in its run, which says so.
+    """
+    found = _read(encoding.cls)
+    model = resolved.model
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            layer = AttentionLayer(model, encoding.make)
+            found["facts"] = {name: getattr(layer.encoding, name) for name in FACTS}
+            length = min(LENGTH, layer.encoding.max_position or LENGTH)
+            tokens = torch.zeros(1, length, dtype=torch.long)  # (B, T)
+            x = torch.zeros(1, length, model.width)  # (B, T, C)
+            found["runs_on"] = layer.backends(x, tokens=tokens)
+    except CRASHES:
+        pass
+    return found
+
+
+def _read(cls: type[Any]) -> dict[str, Any]:
+    file = inspect.getsourcefile(cls)
+    summary = plugins.describe_file(Path(file)) if file else ""
+    return {"summary": summary, "text": inspect.cleandoc(vars(cls).get("__doc__") or "")}

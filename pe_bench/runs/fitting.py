@@ -1,0 +1,74 @@
+"""Whether an encoding can be run on a task: it is built without memory for weights, and asked."""
+
+from collections.abc import Sequence
+
+import torch
+
+from pe_bench.checks.depth import Depths
+from pe_bench.encoding import Encoding
+from pe_bench.errors import CRASHES, InputError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.memory import check_encoding_fits
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.train.adaptation_methods import check_method
+
+
+def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | None:
+    """Return why the task cannot be run with the encoding, None if it can.
+
+    An encoding that refuses a task under its default options is made for other tasks; where the
+    defaults would do, an option is wrong.
+
+    Args:
+        encoding: the encoding.
+        task: the task.
+        fits: whether the task's model fits into memory; else nothing is built with memory.
+
+    Raises:
+        InputError: an option is wrong.
+    """
+    try:
+        instance = _instance(encoding, task, fits)
+        check_encoding_fits(instance, encoding, task)
+        check_method(instance, task.train)
+        return task.task.skip(instance)
+    except InputError as error:
+        if encoding.options and _builds(encoding.without_options(), task, fits):
+            raise
+        return str(error)
+    except CRASHES:
+        return None  # a crash: the run itself records it, and the others go on
+
+
+def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Depths) -> list[str]:
+    """Return a sentence for each encoding that differs by layer in deeper models only."""
+    notes = []
+    for encoding in encodings:
+        try:
+            note = depths.describe_missing_layers(encoding, task.model)
+        except CRASHES:  # a crash: the run itself records it
+            continue
+        if note:
+            notes.append(f"{encoding.label} on {task.label}: {note}")
+    return notes
+
+
+def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
+    """Return the encoding without memory for its weights, where it can be built like that."""
+    try:
+        with torch.device("meta"):
+            return task.make_encoding(encoding)
+    except InputError:
+        raise
+    except CRASHES:
+        if not fits:
+            raise
+        return task.make_encoding(encoding)
+
+
+def _builds(encoding: Plugin, task: ResolvedTask, fits: bool) -> bool:
+    try:
+        _instance(encoding, task, fits)
+    except CRASHES:
+        return False
+    return True

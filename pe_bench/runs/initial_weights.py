@@ -1,0 +1,134 @@
+"""What models begin with: an encoding that is trained here, or a checkpoint of somebody else's."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from pe_bench.config import AdaptConfig, ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
+from pe_bench.pretrained.weights import load_files, make_empty
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.options import RunOptions
+from pe_bench.train.adaptation_methods import trains_all
+
+
+@dataclass(frozen=True)
+class Pretrained(Plugin):
+    """The encoding of a checkpoint, under the name of its folder.
+
+    Attributes:
+        checkpoint: the folder.
+    """
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Adapted(Plugin):
+    """An encoding that is put into a model that was trained with another one.
+
+    Attributes:
+        encoding: the encoding, as it is by itself.
+        origin: the one that the model was trained with.
+        config: what is trained under the new one.
+        label: "origin -> encoding", and in brackets what is trained.
+    """
+
+    encoding: Plugin
+    origin: Plugin
+    config: AdaptConfig
+
+    @property
+    def spec(self) -> str:
+        """The canonical spec of the encoding by itself."""
+        return self.encoding.spec
+
+
+def load_origin(spec: str) -> Plugin:
+    """Return the encoding that models begin with.
+
+    Args:
+        spec: of an encoding, or the folder of a checkpoint.
+
+    Raises:
+        InputError: there is no such encoding, or the folder is of a model that cannot be used.
+    """
+    folder = Path(spec)
+    where = spec.partition(":")[0]
+    if "/" in where and not Path(where).exists():
+        raise InputError(f"there is no {where}: give the folder of a checkpoint, or an encoding")
+    if folder.is_file() and folder.suffix != ".py":
+        raise InputError(f"{folder} is a file: give the folder of a checkpoint, or an encoding")
+    if not folder.is_dir() or (folder / "encoding.py").is_file():
+        return plugins.load("encoding", spec)
+    checkpoint = open_checkpoint(folder)
+    checkpoint.tokenizer()  # refuses a folder without one
+    checkpoint.check_files()
+    own = plugins.load("encoding", checkpoint.encoding)
+    return Pretrained(
+        kind="encoding",
+        label=re.sub(r"[:,=/\\\s]+", "-", folder.resolve().name),
+        options=own.options,
+        cls=own.cls,
+        version=checkpoint.fingerprint[:12],
+        file=own.file,
+        given=spec,
+        checkpoint=checkpoint,
+    )
+
+
+def options_from(options: RunOptions, checkpoint: Checkpoint) -> RunOptions:
+    """Return the options of a command whose models begin with a checkpoint.
+
+    It is not trained as the task's own model would be, and has its tokenizer and shape.
+
+    Raises:
+        InputError: an option that has no effect then.
+    """
+    for name in options.train:
+        if name not in ("length", "micro_batch"):
+            raise InputError(
+                f"--train.{name} has no effect on a model that is trained already: use --adapt.*"
+            )
+    for name, given in (("pretrain", options.pretrain), ("model", options.model)):
+        if given:
+            raise InputError(
+                f"--{name}.{next(iter(given))} has no effect: the checkpoint says what the model is"
+            )
+    if options.tokenizer != RunOptions.tokenizer:
+        raise InputError("--tokenizer has no effect: the checkpoint has its own")
+    if options.tune and not options.adapt.get("steps"):
+        raise InputError("--tune has no effect without --adapt.steps: nothing is trained")
+    length = options.train.get("length", checkpoint.model.train_length)
+    train = {**options.train, "length": length, "steps": 0}
+    return replace(options, tokenizer=str(checkpoint.folder), train=train)
+
+
+def load_pretrained(adapted: Adapted, model: ModelConfig, seed: int, precision: str) -> Decoder:
+    """Return the model of a checkpoint with another encoding in it.
+
+    Weights that stay as they are have the run's precision; those that are trained are float32.
+
+    Args:
+        adapted: what goes on from a checkpoint.
+        model: shape, with facts for the encoding.
+        seed: of the encoding's own weights.
+        precision: "fp32" or "bf16".
+    """
+    assert isinstance(adapted.origin, Pretrained)
+    checkpoint = adapted.origin.checkpoint
+    narrow = precision == "bf16" and not trains_all(adapted.config)
+    torch.manual_seed(seed)
+    decoder = make_empty(model, adapted.make)
+    load_files(
+        decoder,
+        checkpoint.folder,
+        dtype=torch.bfloat16 if narrow else torch.float32,
+        with_encoding=adapted.spec == checkpoint.encoding and bool(checkpoint.config.encoding),
+    )
+    return decoder

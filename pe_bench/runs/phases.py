@@ -1,0 +1,369 @@
+"""Training phases of an encoding, under learning rates that are chosen where that is asked for."""
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.registry import plugins
+from pe_bench.registry.options import show, split_spec, with_option
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import digest_settings, tuning_path
+from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.failures import FirstStepFailure, SharedFailure
+from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.system.files import locked, saving, slug
+from pe_bench.task import Batch
+from pe_bench.train.process_group import ALONE, Group, Phase, Team
+from pe_bench.train.training_result import Trained
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Trains an encoding: a task as a whole or each of its subsets, and what it starts from.
+
+    Attributes:
+        encoding: the encoding.
+        results: folder to write to; chosen learning rates are kept in `tuning/`.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+        team: the processes that train together with this one, if any.
+    """
+
+    encoding: Plugin
+    results: Path
+    device: str
+    precision: str
+    team: Team | None = None
+
+    def trained(
+        self,
+        task: ResolvedTask,
+        subset: str | None,
+        seed: int,
+        *,
+        folder: Path | None = None,
+        choice: Candidate | None = None,
+        watch: Watch | None = None,
+    ) -> tuple[Decoder, Trained]:
+        """Return the model after a phase: trained now, or read from where an earlier call left it.
+
+        Args:
+            task: the phase's task.
+            subset: the one that the phase is for; None: it serves all of them.
+            seed: of weights and batches.
+            folder: for the model; None: that of `checkpoint`.
+            choice: what to train with; None: what the search has chosen.
+            watch: ends a trial early.
+
+        Raises:
+            SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
+            FirstStepFailure: the phase of one subset failed before its first step.
+        """
+        from pe_bench.train.training import train  # late: Lightning takes seconds
+
+        steps: list[int] = []
+
+        def batch(step: int) -> Batch:
+            steps.append(step)
+            return task.batches.batch(subset, seed, task.first_step + step)
+
+        def start() -> Mapping[str, Tensor]:
+            return self._start(task, subset, seed, model)
+
+        choice = choice or self.choose(task, subset)
+        title = f"{self.encoding.label} · {subset or task.label} · train"
+        try:
+            model = task.make_model(self.built(choice), seed)
+        except CRASHES as error:
+            raise SharedFailure from error
+        folder = folder or self.checkpoint(task, subset, seed, choice)
+        identity = self.identity(task, subset, seed, choice)
+        if watch:
+            watch.model = model
+
+        def gather(resumes: bool) -> AbstractContextManager[Group]:
+            if self.team is None:
+                return nullcontext(ALONE)
+            phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
+            return self.team.gather(phase)
+
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / "lock", title):
+            try:
+                trained = train(
+                    model,
+                    batch,
+                    replace(task.train, lr=choice.lr),
+                    folder=folder,
+                    of=identity,
+                    title=title,
+                    seed=seed,
+                    device=self.device,
+                    precision=self.precision,
+                    start=start if task.start and not self.is_loaded else None,
+                    gather=gather,
+                    loaded=self.is_loaded,
+                    stop=watch if self.team is None else None,
+                )
+            except (SavingError, SharedFailure):
+                raise
+            except CRASHES as error:
+                if subset is None:
+                    raise SharedFailure from error
+                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
+                    raise FirstStepFailure from error
+                raise
+        return model.to(self.device), trained
+
+    def follow(self, task: ResolvedTask, phase: Phase, group: Group) -> None:
+        """Train a phase together with the process that leads it.
+
+        Args:
+            task: of the run.
+            phase: of the task, or of what it starts from.
+            group: this process's place.
+
+        Raises:
+            InputError: the phase is none of the run's here.
+        """
+        from pe_bench.train.training import follow
+
+        subset, seed = phase.subset, phase.seed
+        choice = Candidate(phase.lr, phase.value)
+        phases, task = self._find(task, phase)
+
+        def batch(step: int) -> Batch:
+            return task.batches.batch(subset, seed, task.first_step + step)
+
+        follow(
+            task.make_model(phases.built(choice), seed),
+            batch,
+            replace(task.train, lr=choice.lr),
+            folder=phase.folder,
+            of=phase.identity,
+            seed=seed,
+            device=self.device,
+            precision=self.precision,
+            group=group,
+            resumes=phase.resumes,
+            loaded=phases.is_loaded,
+        )
+
+    def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
+        """Return the training and the task that a phase is of.
+
+        Raises:
+            InputError: there is none.
+        """
+        place: ResolvedTask | None = task
+        while place is not None:
+            for phases in (self, self.before):
+                choice = Candidate(phase.lr, phase.value)
+                identity = phases.identity(place, phase.subset, phase.seed, choice)
+                if identity == phase.identity:
+                    return phases, place
+            place = place.start
+        raise InputError("code or data have changed since the command was started: run it again")
+
+    @property
+    def before(self) -> "Phases":
+        """The training of what a task starts from: of the origin, where an encoding has one."""
+        if isinstance(self.encoding, Adapted):
+            return replace(self, encoding=self.encoding.origin)
+        return self
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether models begin with the weights of a checkpoint."""
+        encoding = self.encoding
+        return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
+
+    def _start(
+        self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
+    ) -> Mapping[str, Tensor]:
+        """Return the weights that a model starts from, those of the phase before."""
+        assert task.start is not None
+        if not isinstance(self.encoding, Adapted):
+            before, _ = self.trained(task.start, None, seed)
+            return before.state_dict()
+        before, _ = self.before.trained(task.start, subset, seed)
+        return take_over(model, before.state_dict(), self.encoding)
+
+    def checkpoint(
+        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
+    ) -> Path:
+        """Return the folder of a phase's model, for this run and later ones."""
+        folder = task.task.context.cache / "checkpoints"
+        return folder / self.identity(task, subset, seed, choice)
+
+    def identity(
+        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
+    ) -> str:
+        """Return a digest of all that decides the weights after a phase, and its subset if any.
+
+        A choice decides them, however it was made: another search finds them trained. Those of a
+        phase that starts from another one depend on the search for that one's choice too.
+        """
+        settings = dict(task.settings)
+        values: tuple[str, ...] = ()
+        if task.tuning:
+            choice = choice or self.choose(task, subset)
+            settings["train"] = {**settings["train"], "lr": choice.lr}
+            if choice.value is not None:
+                values = (choice.value,)
+            if task.start is None:
+                del settings["tune"]
+        encoding = self.encoding
+        digest = digest_settings(settings, encoding.label, encoding.version, seed, *values)
+        return digest if subset is None else f"{digest}/{slug(subset)}"
+
+    def built(self, choice: Candidate) -> Plugin:
+        """Return the encoding with the chosen value of its tunable option."""
+        if choice.value is None:
+            return self.encoding
+        option = self.encoding.cls.tunable.option
+        return plugins.load("encoding", with_option(self.encoding.given, option, choice.value))
+
+    def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
+        """Return what a phase is trained with: the task's rate, or what the search chooses.
+
+        Trials are kept, so that a later call goes on from there.
+
+        Raises:
+            SharedFailure: no candidate is left for a phase that serves all subsets, or it failed.
+            FirstStepFailure: the phase of one subset failed before its first step.
+            FloatingPointError: no candidate is left for the phase of one subset.
+        """
+        if task.tuning is None:
+            return Candidate(task.train.lr)
+        search = self._search(task)
+        lock = task.task.context.cache / "tuning" / f"{search.path.stem}-{slug(subset or '')}.lock"
+        with saving(lock.parent):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, search.title(subset)):
+            return search.chosen(subset) or self._choose(search, subset)
+
+    def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
+        """Return what was tried and chosen for a task, None without tuning."""
+        content = self._search(task).read() if task.tuning else {}
+        return content or None
+
+    def _search(self, task: ResolvedTask) -> Search:
+        identity = task.digest(self.encoding.label, self.encoding.version)
+        path = tuning_path(self.results, task.label, self.encoding.label, identity)
+        return Search(task, self.encoding, path)
+
+    def _choose(self, search: Search, subset: str | None) -> Candidate:
+        before = Candidate(0.0)  # of the phase that the task starts from: its value stays
+        if search.task.start is not None:
+            before = self.before.choose(search.task.start, None)
+        values = self._values(search.task)
+
+        def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
+            return self._try(search.task, subset, candidate, seed, best)
+
+        try:
+            best = search.choose(subset, values, attempt, default=before.value)
+        except FloatingPointError as error:
+            if subset is None:
+                raise SharedFailure from error
+            raise
+        for candidate, seed in search.tried(subset):
+            if subset is not None or candidate != best:  # what starts from it needs the best
+                folder = self.checkpoint(search.task, subset, seed, candidate)
+                shutil.rmtree(folder, ignore_errors=True)
+        return best
+
+    def _values(self, task: ResolvedTask) -> Sequence[str]:
+        """Return the values to try for the encoding's tunable option, as a spec writes them.
+
+        There are none where the user gives the option, or where a model goes on from another one.
+        A value under which the encoding cannot serve the task is left out.
+        """
+        encoding = self.encoding
+        assert task.tuning is not None
+        if isinstance(encoding, Adapted | Pretrained) or task.start or not task.tuning.values:
+            return ()
+        tunable = encoding.cls.tunable
+        given = split_spec(encoding.given)[1]
+        options = {option.name for option in plugins.options_of(encoding.cls)}
+        if tunable is None or tunable.option in given or tunable.option not in options:
+            return ()
+        found = []
+        for value in tunable.values(task.model):
+            candidate = Candidate(0.0, show(value))
+            try:
+                fits = task.task.skip(task.make_encoding(self.built(candidate))) is None
+            except InputError:
+                fits = False
+            if fits and self.built(candidate).label != encoding.label:  # it is the default
+                found.append(show(value))
+        return found
+
+    def _try(
+        self,
+        task: ResolvedTask,
+        subset: str | None,
+        candidate: Candidate,
+        seed: int,
+        best: float | None,
+    ) -> Trial:
+        """Train a candidate and measure the model's loss on held-out batches."""
+
+        def held_out() -> float:
+            assert watch.model is not None
+            loss = self._held_out_loss(watch.model, task, subset)
+            watch.model.train()
+            return loss
+
+        watch = Watch(task.train.steps, held_out, best)
+        try:
+            model, trained = self.trained(task, subset, seed, choice=candidate, watch=watch)
+        except (FloatingPointError, SharedFailure) as error:
+            if isinstance(error, SharedFailure) and not isinstance(
+                error.__cause__, FloatingPointError
+            ):
+                raise
+            return Trial(loss=None, stopped="diverged")
+        loss = self._held_out_loss(model, task, subset)
+        return Trial(
+            loss if math.isfinite(loss) else None,
+            trained.loss,
+            trained.seconds,
+            trained.steps,
+            watch.halfway,
+            watch.reason,
+        )
+
+    @torch.inference_mode()
+    def _held_out_loss(self, model: Decoder, task: ResolvedTask, subset: str | None) -> float:
+        """Return the mean loss of a model's targets in held-out batches, nats."""
+        assert task.tuning is not None
+        model.eval()
+        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
+        nats = 0.0
+        targets_seen = 0
+        for step in range(task.tuning.batches):
+            batch = task.batches.held_out_batch(subset, step)
+            size = task.train.micro_batch or len(batch.tokens)
+            slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
+            for tokens, targets in slices:  # (b, T) each
+                where = scored_tokens(targets)
+                with autocast:
+                    losses = model.token_losses(tokens.to(self.device), targets, scored=where)
+                nats += float(losses.double().sum())
+                targets_seen += len(where)
+        return nats / max(1, targets_seen)

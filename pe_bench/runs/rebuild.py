@@ -1,0 +1,176 @@
+"""Build the run that a record describes: its task under its settings, and its encoding."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pe_bench.config import AdaptConfig, ModelConfig
+from pe_bench.errors import DataError, InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import flatten_settings
+from pe_bench.results.record import RunRecord
+from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.runs.tuning import Tuning
+from pe_bench.system.files import cache_folder
+from pe_bench.task import Preset, Task
+
+MADE_ANEW = ("checkpoints", "tuning")  # in the cache; the rest of it is data
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to find what a record names only; None: where it was.
+
+    Attributes:
+        encoding, task: file or folder of a plugin.
+        data: folders by name of a task, "" for the run's own.
+    """
+
+    encoding: str | None = None
+    task: str | None = None
+    data: Mapping[str, Path] = field(default_factory=dict)
+
+
+def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
+    """Return the task of a record under its settings, and its encoding.
+
+    Args:
+        record: of a run.
+        scratch: folder for a cache that has nothing that was trained.
+        places: where files and data are now.
+
+    Raises:
+        InputError: plugins or data are not there, others are, or a setting is another one here.
+    """
+    options = _make_options(record, scratch, places)
+    spec = _spec("task", record.task, record, places.task)
+    task = resolve(options, spec)
+    if {*task.task.subsets} != {*record.subsets}:
+        task = resolve(replace(options, subsets=record.subsets), spec)
+    going_on = record.adaptation
+    label = record.encoding if going_on is None else going_on["encoding"]
+    encoding = _load("encoding", label, record, places.encoding)
+    if going_on is not None:
+        origin = _load("encoding", going_on["from"], record, None)
+        adapted = going_on["config"] if going_on["config"]["steps"] else {}
+        known = [f.name for f in fields(AdaptConfig) if "help" in f.metadata]
+        changes = {name: value for name, value in adapted.items() if name in known}
+        task = go_on(task, origin, replace(options, origin=origin.label, adapt=changes))
+        encoding = adapt(encoding, origin, task)
+    _check_settings(record, task)
+    return task, encoding
+
+
+def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugin:
+    """Return the plugin of a label.
+
+    Raises:
+        InputError: it is not there, or another one is.
+    """
+    spec = _spec(kind, label, record, place)
+    plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
+    if plugin.label != label:
+        raise InputError(f"{spec} is {plugin.label}, and the run is of {label}")
+    return plugin
+
+
+def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
+    """Return what loads a plugin: its label, with the path of a file."""
+    name, colon, options = label.partition(":")
+    if name not in plugins.names(kind):
+        place = place or record.sources.get(kind)
+        if place is None:
+            raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE")
+        if not Path(place).exists():
+            raise InputError(f"{name} is no longer at {place}: say where it is with --{kind} FILE")
+    return f"{place or name}{colon}{options}"
+
+
+def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOptions:
+    """Return the options of a command that would do the run."""
+    cls: type[Task] = _load("task", record.task, record, places.task).cls
+    data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}
+    data |= places.data
+    preset = cls.preset(record.preset, data.get(""))
+    pretrain, model = _changes_of_start(record, preset, data)
+    return RunOptions(
+        preset=record.preset,
+        protocol=record.protocol,
+        tokenizer=record.sources.get("tokenizer", RunOptions.tokenizer),
+        precision=record.settings["precision"],
+        data=data,
+        tune=_tuning(record.settings, preset),
+        cache=_make_cache(scratch / "cache"),
+        train=_changed(record.settings["train"], preset.train),
+        pretrain=pretrain,
+        model=model,
+    )
+
+
+def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
+    """Check that settings are those of a record; versions of code may be others.
+
+    Raises:
+        InputError: they are not.
+    """
+    now = flatten_settings(task.settings)
+    for name, before in flatten_settings(record.settings).items():
+        if ".versions." in f".{name}" or now.get(name) == before:
+            continue
+        if name.rpartition(".")[2] == "data":
+            raise DataError(
+                f"the data are others here ({now.get(name)}) than those of the run ({before}): "
+                "give its own with --data"
+            )
+        raise InputError(
+            f"this version of pe-bench cannot repeat the run: {name} was {before}, and would be "
+            f"{now.get(name, 'absent')}"
+        )
+
+
+def _changes_of_start(
+    record: RunRecord, preset: Preset, data: Mapping[str, Path]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what differs from presets in the phase that the task starts from, and in the model."""
+    pretrain: dict[str, Any] = {}
+    shape = preset.model
+    if preset.starts_from and record.settings["start"]:
+        start: str = record.settings["start"]["task"]
+        cls: type[Task] = plugins.load("task", start, record.preset).cls
+        first = cls.preset(record.preset, data.get(start.partition(":")[0]))
+        pretrain = _changed(record.settings["start"]["train"], first.train)
+        shape = first.model
+    return pretrain, _changed(record.settings["model"], shape or ModelConfig())
+
+
+def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    names = [field.name for field in fields(config) if "help" in field.metadata]
+    return {n: recorded[n] for n in names if n in recorded and recorded[n] != getattr(config, n)}
+
+
+def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
+    """Return how the run's learning rates were chosen.
+
+    Rates that follow from a learning rate of its own are left to follow again.
+    """
+    tune = settings.get("tune")
+    if not tune:
+        return None
+    rates = () if settings["train"]["lr"] != preset.train.lr else tune["lr"]
+    return Tuning.from_settings({**tune, "lr": rates})
+
+
+def _make_cache(folder: Path) -> Path:
+    """Return a cache that has all data of the user's own, and nothing that was trained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    user = cache_folder()
+    for path in sorted(user.iterdir()) if user.is_dir() else ():
+        link = folder / path.name
+        if path.name not in MADE_ANEW and not link.exists():
+            link.symlink_to(path.resolve())
+    return folder

@@ -1,0 +1,178 @@
+"""Repeat a run from its record, in a scratch place, and compare the numbers."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pe_bench.errors import InputError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.identity import flatten_settings, tuning_path
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_record, read_run_rows
+from pe_bench.runs.rebuild import Places, rebuild
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.run import Outcome, Run
+from pe_bench.system import environment
+from pe_bench.system.commit import ROUNDING, show_commit
+from pe_bench.system.console import info
+from pe_bench.system.sealed import write_sealed
+
+PLACE = ("subset", "metric", "length", "second_axis")
+NOT_LISTED = ("clock", "git.")  # of the environment: never the same; a sentence of its own
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that is another one now. Either is None where that run has no such row."""
+
+    place: str
+    before: str | None
+    now: str | None
+
+    @property
+    def difference(self) -> float:
+        """How far apart they are; infinite where one is missing."""
+        if self.before is None or self.now is None:
+            return float("inf")
+        return abs(float(self.before or "nan") - float(self.now or "nan"))
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What a repeated run has led to.
+
+    Attributes:
+        outcome: of the repeated run.
+        rows: number of rows that were recorded.
+        numbers: those that differ, the largest difference first.
+        conditions: what differs in settings and environment: name, before and now.
+        commits: what two commits mean for the numbers; empty: record and code are of one.
+    """
+
+    outcome: Outcome
+    rows: int
+    numbers: list[Number]
+    conditions: list[tuple[str, str, str]]
+    commits: str
+
+
+def repeat(
+    record: RunRecord,
+    scratch: Path,
+    *,
+    device: str,
+    places: Places | None = None,
+) -> Repetition:
+    """Train and measure again what a record describes; nothing is read but data.
+
+    Args:
+        record: of a finished run.
+        scratch: folder for results and checkpoints.
+        device: where to run.
+        places: where files and data are now.
+
+    Raises:
+        InputError: the record cannot be repeated here.
+    """
+    _check_repeatable(record)
+    places = places or Places()
+    threads = record.environment.get("threads")
+    if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
+        torch.set_num_threads(threads)  # the order of sums depends on it
+    task, encoding = rebuild(record, scratch, places)
+    _write_choices(record, task, encoding, scratch)
+    run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
+    info(f"{run.title}: again, in {scratch}")
+    outcome = run.execute()
+    now = environment.describe(device)
+    conditions = _changed_conditions(record, task, encoding, now)
+    versions = {"encoding_version", *_versions(record.settings)}
+    same = not any(name in versions for name, _, _ in conditions)
+    commits = describe_commits(record.environment, now, same)
+    if outcome.status != "done" or outcome.folder is None:
+        return Repetition(outcome, 0, [], conditions, commits)
+    again = read_record(outcome.folder)
+    rows, numbers = _changed_numbers(record, again)
+    return Repetition(outcome, rows, numbers, conditions, commits)
+
+
+def describe_commits(before: Mapping[str, Any], now: Mapping[str, Any], same: bool) -> str:
+    """Return a sentence on the commits of a record and of the code now; empty: there is one only.
+
+    Args:
+        before, now: environments, as records have them.
+        same: whether versions of encoding, task, decoder and training are the same.
+    """
+    old, new = (show_commit(one) or "an unknown one" for one in (before, now))
+    if old == new:
+        return ""
+    commits = f"measured at commit {old}, this code is at commit {new}: "
+    if same:
+        return f"{commits}their versions are the same, so numbers are {ROUNDING}"
+    return f"{commits}their versions differ, so numbers may differ"
+
+
+def _check_repeatable(record: RunRecord) -> None:
+    if record.status != "done":
+        raise InputError(
+            f"the run has no numbers to compare with, it is {record.status} "
+            f"({record.reason or 'no reason recorded'}): pe-bench run repeats it"
+        )
+    if record.measures_time:
+        raise InputError(
+            f"{record.task} measures time, which is never the same twice: use pe-bench run with "
+            "another --results, and compare"
+        )
+    if not record.settings:
+        raise InputError("the record has no settings, it is of an earlier version: run it again")
+
+
+def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scratch: Path) -> None:
+    """Write the recorded learning rates where the run looks for them, so that none is tried."""
+    for name, one in (("task", task), ("start", task.start)):
+        content = (record.tuning or {}).get(name)
+        if content and one is not None:
+            identity = one.digest(encoding.label, encoding.version)
+            path = tuning_path(scratch / "results", one.label, encoding.label, identity)
+            write_sealed(path, content, of=path.stem)
+
+
+def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Number]]:
+    """Return how many rows were recorded, and those whose values are not the same."""
+    old = {_place(row): row["value"] for row in read_run_rows(before)}
+    new = {_place(row): row["value"] for row in read_run_rows(now)}
+    numbers = [
+        Number(place, old.get(place), new.get(place))
+        for place in dict.fromkeys([*old, *new])
+        if old.get(place) != new.get(place)
+    ]
+    return len(old), sorted(numbers, key=lambda number: -number.difference)
+
+
+def _place(row: Mapping[str, str]) -> str:
+    return " ".join(filter(None, (row[name] for name in PLACE)))
+
+
+def _changed_conditions(
+    record: RunRecord, task: ResolvedTask, encoding: Plugin, now: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    """Return what differs between a record and now, of all that may change numbers."""
+    old = flatten_settings({**record.environment, "encoding_version": record.encoding_version})
+    new = flatten_settings({**now, "encoding_version": encoding.version})
+    old |= _versions(record.settings)
+    new |= flatten_settings(task.settings)
+    return [
+        (name, str(old[name]), str(new[name]))
+        for name in old
+        if name in new and old[name] != new[name] and not name.startswith(NOT_LISTED)
+    ]
+
+
+def _versions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions of code among settings."""
+    flat = flatten_settings(settings)
+    return {name: version for name, version in flat.items() if "versions." in name}

@@ -1,0 +1,316 @@
+"""From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pe_bench import decoder
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError, suggest
+from pe_bench.pretrained.weights import make_empty
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin, TaskSpec
+from pe_bench.results.identity import digest_settings
+from pe_bench.runs.initial_weights import Adapted, Pretrained, load_pretrained
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.tuning import Tuning, default_rates
+from pe_bench.task import Preset, Task, TaskContext
+from pe_bench.text.tokenizer import Tokenizer
+from pe_bench.train import training_result
+
+# How often a phase saves, how it slices a batch and whether it keeps activations change no number
+# beyond rounding.
+IRRELEVANT = ("save_every", "micro_batch", "recompute")
+
+NO_CHECKPOINT = "it has tokens of its own, and a checkpoint has those of its tokenizer"
+
+
+@dataclass(frozen=True)
+class ResolvedTask:
+    """A task with its data, ready to be trained and evaluated with any encoding.
+
+    Attributes:
+        label: canonical spec.
+        task: the task itself, its data opened.
+        model: shape of the decoder.
+        train: training phase.
+        settings: everything that decides a number except encoding and seed. A table never mixes
+            two of them, and their digest is part of a run's folder name.
+        start: task whose trained model this one starts from, or None. The task itself, where
+            another encoding goes on from its model.
+        tuning: learning rates that are tried for every encoding, or None.
+        adapting: makes the batches of the training phase in place of `task`, where their size or
+            the length of their rows is another one.
+        first_step: step of the first batch; earlier ones were those of `start`.
+        given: the spec as it was given, with the path of a file.
+    """
+
+    label: str
+    task: Task
+    model: ModelConfig
+    train: TrainConfig
+    settings: Mapping[str, Any]
+    start: "ResolvedTask | None"
+    tuning: Tuning | None = None
+    adapting: Task | None = None
+    first_step: int = 0
+    given: str = ""
+
+    @property
+    def batches(self) -> Task:
+        """The task that makes the batches of the training phase."""
+        return self.adapting or self.task
+
+    def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
+        """Return an instance of an encoding for one layer of this task's model."""
+        made: Encoding = encoding.make(self.model, layer)
+        return made
+
+    def make_model(self, encoding: Plugin, seed: int) -> Decoder:
+        """Return the decoder that a training phase begins with, or a checkpoint's.
+
+        All but the encoding depends on the seed alone.
+        """
+        if isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained):
+            return load_pretrained(encoding, self.model, seed, self.settings["precision"])
+        torch.manual_seed(seed)
+        return Decoder(self.model, encoding.make)
+
+    def make_empty(self, encoding: Plugin) -> Decoder:
+        """Return a decoder whose weights take no memory, but for those of the encoding."""
+        return make_empty(self.model, encoding.make)
+
+    def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
+        """Return the task with what times depend on among its settings, if it measures time.
+
+        Args:
+            conditions: see `pe_bench.runs.timing_context.find_conditions`.
+        """
+        if not self.task.measures_time:
+            return self
+        return replace(self, settings={**self.settings, "conditions": dict(conditions)})
+
+    def digest(self, *more: Any) -> str:
+        """Return eight characters that stand for the settings and for `more`."""
+        return digest_settings(self.settings, *more)
+
+
+def resolve(
+    options: RunOptions, spec: str, *, asked: bool = True, shape: ModelConfig | None = None
+) -> ResolvedTask:
+    """Return the task of a spec with its data opened, and the task that it starts from.
+
+    Args:
+        options: those of the command.
+        spec: name or file of the task, with options.
+        asked: False for a task that only provides the start of another one.
+        shape: of a checkpoint that models begin with; None: they are trained here.
+
+    Raises:
+        InputError: anything that the user can mend.
+    """
+    plugin = plugins.load("task", spec, options.preset)
+    preset = preset_of(options, plugin, asked)
+    if shape and preset.train.length is None:
+        raise InputError(NO_CHECKPOINT)
+    start = None if shape else _start(options, plugin, preset)
+    context = _context(options, plugin, preset, asked, start)
+    if shape and not options.adapt.get("steps"):
+        context = replace(context, untrained=True)
+    task: Task = plugin.cls.make(context, **plugin.options)
+    assert task.subsets  # an InputError where the user named one that does not exist
+    if shape and not isinstance(task.vocabulary, Tokenizer):
+        raise InputError(NO_CHECKPOINT)
+    model = start.model if start else _shape(options, preset, task, shape)
+    # What a task starts from is in the settings under `start`.
+    own = {k: v for k, v in plugin.options.items() if not isinstance(v, TaskSpec)}
+    settings = {
+        "task": plugin.label,
+        "versions": {
+            "task": plugin.version,
+            "decoder": decoder.VERSION,
+            "training": training_result.VERSION,
+        },
+        "options": {**preset.options, **own},
+        "preset": context.preset,
+        "protocol": context.protocol,
+        "data": task.fingerprint,
+        "precision": options.precision,
+        "model": asdict(model),
+        "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
+        "start": start.settings if start else None,
+    }
+    tuning = _tuning(options, task.train, asked)
+    if tuning:
+        settings["tune"] = tuning.settings
+    return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
+
+
+def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | None:
+    """Return the spec of the task that a task starts from: its option's, else its preset's.
+
+    Raises:
+        InputError: the option has no effect.
+    """
+    given = [value for value in plugin.options.values() if isinstance(value, TaskSpec)]
+    if given and preset.starts_from is None:
+        raise InputError(
+            f"start={given[0]} has no effect: the preset {options.preset} trains from scratch"
+        )
+    return given[0] if given else preset.starts_from
+
+
+def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
+    """Return the task that a task starts from.
+
+    Raises:
+        InputError: nothing can start from that task, or the option that names it has no effect.
+    """
+    spec = find_start(options, plugin, preset)
+    if spec is None:
+        return None
+    start = resolve(options, spec, asked=False)
+    if start.task.trains_each_subset or not isinstance(start.task.vocabulary, Tokenizer):
+        raise InputError(
+            f"{start.label} is no language model to start from: name one such as "
+            "perplexity:corpus=pg19"
+        )
+    return start
+
+
+def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
+    """Check that every option of the command has an effect on some task.
+
+    Raises:
+        InputError: one has none.
+    """
+    starts = [task.start for task in tasks if task.start]
+    everything = (*tasks, *starts)
+    labels = ", ".join(task.label for task in tasks)
+    if options.pretrain and not starts:
+        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
+    if options.tune and not any(task.tuning for task in tasks):
+        raise InputError(f"--tune has no effect: {labels} trains nothing")
+    if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
+        raise InputError(f"--keep has no effect: {labels} trains nothing")
+    unused = _untrained(options.train)
+    if unused and not any(_preset_of(task).train.steps for task in tasks):
+        raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
+    reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
+    if options.tokenizer is not None and not reads_text:
+        raise InputError(f"--tokenizer has no effect: {labels} reads no text")
+    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
+    for name in options.data:
+        if name and name not in names:
+            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
+
+
+def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
+    """Return the rates to try for a task; the user's are for tasks that the command names.
+
+    Raises:
+        InputError: there is nothing to try.
+    """
+    if options.tune is None or not config.steps:
+        return None
+    tune = replace(options.tune, values=options.tune.values and options.origin is None)
+    if asked and tune.lr:
+        return tune
+    if not config.lr:
+        raise InputError("a learning rate of 0 has no third and no three times: give --tune.lr")
+    return replace(tune, lr=default_rates(config.lr))
+
+
+def _untrained(overrides: Mapping[str, Any]) -> list[str]:
+    """Return the overrides that have no effect where nothing is trained."""
+    return [name for name in overrides if name != "length"]
+
+
+def _preset_of(task: ResolvedTask) -> Preset:
+    context = task.task.context
+    return task.task.preset(context.preset, context.data)
+
+
+def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
+    """Return the task's preset.
+
+    Raises:
+        InputError: the task has no such preset or protocol.
+    """
+    cls: type[Task] = plugin.cls
+    if options.preset not in cls.presets:
+        raise InputError(
+            f"there is no preset '{options.preset}'{suggest(options.preset, list(cls.presets))}; "
+            f"there are {', '.join(cls.presets)}"
+        )
+    if asked and options.protocol not in cls.protocols:
+        raise InputError(
+            f"there is no protocol '{options.protocol}'"
+            f"{suggest(options.protocol, list(cls.protocols))}; there is "
+            f"{', '.join(cls.protocols)}"
+        )
+    return cls.preset(options.preset, _data(options, plugin, asked))
+
+
+def _data(options: RunOptions, plugin: Plugin, asked: bool) -> Path | None:
+    """Return the folder that the user gave for a task, if any."""
+    name = plugin.label.partition(":")[0]
+    return options.data.get(name, options.data.get("") if asked else None)
+
+
+def _context(
+    options: RunOptions, plugin: Plugin, preset: Preset, asked: bool, start: ResolvedTask | None
+) -> TaskContext:
+    """Return what a task is constructed with."""
+    overrides = dict(options.train if asked else options.pretrain)
+    if preset.train.length is None and "length" in overrides:
+        known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
+        raise InputError(
+            f"--train.length has no effect: the task's own options ({known}) say how long rows are"
+        )
+    if not preset.train.steps:
+        for field in _untrained(overrides):
+            del overrides[field]
+    try:
+        train = replace(preset.train, **overrides)
+    except InputError as error:
+        raise InputError(str(error) if asked else f"pre{error}") from None
+    return TaskContext(
+        preset=options.preset,
+        protocol=options.protocol if asked else "strict",
+        train=train,
+        data=_data(options, plugin, asked),
+        tokenizer=options.tokenizer or preset.tokenizer,
+        cache=options.cache,
+        subsets=options.subsets if asked else None,
+        start=start.task if start else None,
+        hold_out=options.tune is not None,
+    )
+
+
+def _shape(
+    options: RunOptions, preset: Preset, task: Task, given: ModelConfig | None
+) -> ModelConfig:
+    """Return the decoder's shape: preset, overrides, then facts of the task's data.
+
+    Args:
+        given: that of a checkpoint, which has its own facts but for what tokens mean.
+    """
+    if given:
+        vocabulary = task.vocabulary
+        return replace(
+            given, digit_ids=vocabulary.digit_ids, separator_ids=vocabulary.separator_ids
+        )
+    shape = (preset.model or ModelConfig()).changed(**options.model)
+    return replace(
+        shape,
+        vocab_size=task.vocabulary.vocab_size,
+        train_length=task.train_length,
+        digit_ids=task.vocabulary.digit_ids,
+        separator_ids=task.vocabulary.separator_ids,
+    )

@@ -1,0 +1,87 @@
+"""Finds finished runs whose models another search has led to as well, so that none is trained."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pe_bench.errors import CRASHES
+from pe_bench.results.identity import digest, digest_settings
+from pe_bench.results.record import RunRecord
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.system.files import slug
+
+
+def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, str]:
+    """Return what decides the weights of a run's models, learning rates chosen where they are not.
+
+    Returns:
+        By the subset that a model is for, "" where it serves all, a digest.
+    """
+    return {subset or "": phases.identity(resolved, subset, seed) for subset in _subsets(resolved)}
+
+
+def find_same(
+    records: Iterable[RunRecord], resolved: ResolvedTask, phases: Phases, seed: int
+) -> RunRecord | None:
+    """Return a finished run with the same models, measured on the same data; None without one.
+
+    Its settings differ only in the search for its learning rates.
+
+    Args:
+        records: of runs of the same encoding and task.
+        resolved: the task.
+        phases: the training of the encoding.
+        seed: of the run.
+    """
+    candidates = [
+        record
+        for record in records
+        if record.status == "done"
+        and record.seed == seed
+        and record.encoding_version == phases.encoding.version
+        and {*record.subsets} >= {*resolved.task.subsets}
+        and _without_search(record.settings) == _without_search(resolved.settings)
+    ]
+    if not candidates or resolved.task.measures_time:
+        return None
+    data = digest(resolved.task.provenance())
+    candidates = [record for record in candidates if digest(record.data) == data]
+    if not candidates:
+        return None
+    try:
+        models = identify_models(resolved, phases, seed)
+    except CRASHES:  # of the search: the run meets and records it
+        return None
+    for record in candidates:
+        if _models_of(record, _subsets(resolved)) == models:
+            return record
+    return None
+
+
+def _subsets(resolved: ResolvedTask) -> Sequence[str | None]:
+    task = resolved.task
+    return task.subsets if task.trains_each_subset else (None,)
+
+
+def _without_search(settings: Mapping[str, Any]) -> str:
+    """Return a digest of settings but for learning rate and search."""
+    train = {name: value for name, value in settings["train"].items() if name != "lr"}
+    rest = {name: value for name, value in settings.items() if name != "tune"}
+    return digest_settings({**rest, "train": train})
+
+
+def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str, str]:
+    """Return the digests of a run's models; records of earlier versions have what they are from."""
+    if record.models:
+        return record.models
+    found = {}
+    for subset in subsets:
+        settings = dict(record.settings)
+        if "tune" in settings:
+            lr = (record.tuning or {})["task"]["lr"][subset or "all"]
+            settings["train"] = {**settings["train"], "lr": lr}
+            if settings["start"] is None:
+                del settings["tune"]
+        identity = digest_settings(settings, record.encoding, record.encoding_version, record.seed)
+        found[subset or ""] = identity if subset is None else f"{identity}/{slug(subset)}"
+    return found

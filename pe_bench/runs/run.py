@@ -1,0 +1,347 @@
+"""One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.items import average_draws
+from pe_bench.results.measurement import Measurement
+from pe_bench.results.record import RunRecord, Status
+from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.reuse import find_same, identify_models
+from pe_bench.runs.run_folder import RunFolder
+from pe_bench.runs.run_record import (
+    as_text,
+    describe_costs,
+    find_curves,
+    find_pretraining,
+    make_record,
+)
+from pe_bench.runs.timing_context import code_of
+from pe_bench.runs.trained_models import is_kept, keep, place_of
+from pe_bench.system import environment
+from pe_bench.system.console import info, warn
+from pe_bench.system.files import slug
+from pe_bench.task import Evaluation
+from pe_bench.train.process_group import Team
+
+MEASURED = (
+    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
+    *("parameters", "encoding_parameters", "pretraining", "costs"),
+)
+"""What a record says of the process that has measured a run."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended.
+
+    Attributes:
+        title: encoding, task and seed.
+        status: "done" also where subsets are missing for a reason that the user knows.
+        complaints: sentences about input that the user can mend.
+        folder: of the run; None where it did not get that far.
+        cause: first failure that is not bad input, in one line.
+    """
+
+    title: str
+    status: Status
+    complaints: tuple[str, ...] = ()
+    folder: Path | None = None
+    cause: str | None = None
+
+
+class Busy(Exception):
+    """Another process is working on the run."""
+
+
+class ProcessDied(Exception):
+    """The process that worked on the run has died."""
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Run:
+    """One encoding on one task under one seed.
+
+    Attributes:
+        resolved: the task.
+        encoding: the encoding.
+        seed: of weights, batches and evaluation.
+        results: folder to write to.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+        keep: leave the trained models in the folder of the run.
+        team: the processes that train together with this one, if any.
+    """
+
+    resolved: ResolvedTask
+    encoding: Plugin
+    seed: int
+    results: Path
+    device: str
+    precision: str
+    keep: bool = False
+    team: Team | None = None
+
+    @property
+    def title(self) -> str:
+        """Encoding, task and seed, for people."""
+        return f"{self.encoding.label} · {self.resolved.label} · seed {self.seed}"
+
+    @property
+    def phases(self) -> Phases:
+        """The training of its encoding."""
+        return Phases(self.encoding, self.results, self.device, self.precision, self.team)
+
+    @property
+    def folder(self) -> Path:
+        """Run directory, whose digest has every setting and version that decides a number."""
+        code = (code_of(self.encoding),) if self.resolved.task.measures_time else ()
+        identity = self.resolved.digest(self.encoding.label, self.encoding.version, *code)
+        place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
+        return place / f"seed{self.seed}-{identity}"
+
+    @property
+    def files(self) -> RunFolder:
+        """The files of the run."""
+        context = self.resolved.task.context
+        labels = {
+            "task": self.resolved.label,
+            "encoding": self.encoding.label,
+            "seed": self.seed,
+            "preset": context.preset,
+            "protocol": context.protocol,
+            "data": self.resolved.task.data_label,
+        }
+        return RunFolder(self.folder, labels)
+
+    def execute(
+        self, *, begun: Callable[[], None] = _nothing, since: datetime | None = None
+    ) -> Outcome:
+        """Do what is not done yet, under a lock: two processes never share a run.
+
+        Args:
+            begun: called where there is something to do.
+            since: a failure that another process has recorded after this time is not tried again.
+
+        Raises:
+            Busy: another process is working on this run.
+            InputError: something that the user can mend.
+            SavingError: a result could not be written.
+        """
+        self.files.make()
+        try:
+            with FileLock(self.folder / "lock", timeout=0):
+                return self._recall(begun, since) or self._execute(begun)
+        except Timeout:
+            raise Busy from None
+        except (InputError, SavingError):
+            raise
+        except CRASHES as error:
+            failures = Failures(self.title)
+            failures.add("", error)
+            return self._failed(failures)
+
+    def record_death(self, reason: str) -> Outcome:
+        """Record that the process which worked on the run has died."""
+        failures = Failures(self.title)
+        failures.add("", ProcessDied(reason))
+        with contextlib.suppress(Timeout), FileLock(self.folder / "lock", timeout=5):
+            return self._failed(failures)
+        return Outcome(self.title, "failed", (), self.folder, failures.cause)
+
+    def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
+        """Return how the run has ended where nothing is left to measure."""
+        if self.files.is_done(self.resolved.task.subsets):
+            if self.missing_models():
+                begun()
+                self._keep_models()
+            self.files.remove_work()
+            self.files.come_last()
+            return Outcome(self.title, "done", (), self.folder)
+        record = self.files.read() if since else None
+        if since and record and record.status == "failed" and record.finished > as_text(since):
+            cause = (record.reason or "").partition("\n")[0]
+            info(f"{self.title}: failed in another process, {cause}")
+            return Outcome(self.title, "failed", (), self.folder, cause)
+        return None
+
+    def _execute(self, begun: Callable[[], None]) -> Outcome:
+        begun()
+        environment.reset_peak_memory(self.device)
+        same = find_same(self.files.siblings(), self.resolved, self.phases, self.seed)
+        if same is not None:
+            return self._reuse(same)
+        failures = Failures(self.title)
+        costs = self._measure_all(failures)
+        found = self._summarize(tuple(costs), failures)
+        if failures.errors:
+            return self._failed(failures, found, **self._describe(costs))
+        return self._done(costs, found)
+
+    def _reuse(self, same: RunRecord) -> Outcome:
+        """Record the numbers of a run with the same models, which another search has led to."""
+        info(f"{self.title}: has the models of {same.name}, whose numbers are taken over")
+        self._keep_models()
+        self.files.remove_work()
+        own = make_record(
+            "done", self.resolved, self.phases, self.seed, self.files.next_order(),
+            models=identify_models(self.resolved, self.phases, self.seed),
+        )  # fmt: skip
+        measured = {name: getattr(same, name) for name in MEASURED}
+        self.files.take_over(replace(own, reused=same.reused or same.name, **measured), same)
+        return Outcome(self.title, "done", (), self.folder)
+
+    def skip(self, reason: str, *, complain: bool = True) -> Outcome:
+        """Record that the task cannot be run with the encoding.
+
+        Args:
+            reason: in one sentence.
+            complain: whether that counts as bad input.
+        """
+        self.files.make()
+        self._record("skipped", reason=reason)
+        sentence = f"{self.title}: skipped, {reason}"
+        if complain:
+            warn(sentence)
+        else:
+            info(sentence)
+        return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
+
+    def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
+        """Train and measure every subset that is not measured yet; return the cost of each."""
+        costs: dict[str, dict[str, Any]] = {}
+        for subset in self.resolved.task.subsets:
+            kept = self.files.recall_cost(subset)
+            if kept is not None:
+                info(f"{subset}: done already")
+                costs[subset] = kept
+                continue
+            try:
+                costs[subset] = self._measure(subset)
+            except SavingError:
+                raise
+            except (SharedFailure, FirstStepFailure) as failure:
+                assert failure.__cause__ is not None
+                stop = failures.will_recur(failure)
+                shared = isinstance(failure, SharedFailure)
+                failures.add("" if shared else subset, failure.__cause__)
+                if stop:
+                    break
+            except CRASHES as error:
+                failures.add(subset, error)
+        return costs
+
+    def _summarize(self, subsets: Sequence[str], failures: Failures) -> Evaluation:
+        """Return the rows of the subsets that are measured with their summary, and the items."""
+        measured = self.files.read_subsets(subsets)
+        summary: list[Measurement] = []
+        if measured.rows:
+            try:
+                summary = self.resolved.task.summarize(measured.rows)
+            except CRASHES as error:
+                failures.add("summary", error)
+        return Evaluation([*measured.rows, *summary], items=measured.items)
+
+    def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
+        self._keep_models()
+        self.files.remove_work()
+        model = self.resolved.make_empty(self.encoding)
+        self._record(
+            "done",
+            found,
+            parameters=sum(p.numel() for p in model.parameters()),
+            encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
+            pretraining=find_pretraining(self.resolved, self.phases, self.seed),
+            models=identify_models(self.resolved, self.phases, self.seed),
+            **self._describe(costs),
+        )
+        return Outcome(self.title, "done", (), self.folder)
+
+    def missing_models(self) -> list[str | None]:
+        """Return the subsets whose models are to be kept and are not yet; None: one serves all."""
+        task = self.resolved.task
+        if not self.keep or not (self.resolved.train.steps or self.resolved.start):
+            return []
+        subsets: Sequence[str | None] = task.subsets if task.trains_each_subset else (None,)
+        return [subset for subset in subsets if not is_kept(place_of(self.folder, subset))]
+
+    def _keep_models(self) -> None:
+        """Leave the trained models in the run's folder, where that is asked for."""
+        for subset in self.missing_models():
+            folder = self.files.work(subset) if subset else None
+            model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
+            self._keep(model, subset)
+
+    def _keep(self, model: Decoder, subset: str | None) -> None:
+        place = place_of(self.folder, subset)
+        encoding = self.phases.built(self.phases.choose(self.resolved, subset))
+        keep(model, place, encoding, self.resolved.task.vocabulary)
+
+    def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
+        reason = "\n".join(failures.causes)
+        self._record("failed", found, reason=reason, traceback=failures.traceback, **more)
+        return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
+
+    def _measure(self, subset: str) -> dict[str, Any]:
+        """Measure a subset, its model trained before where it is not yet; return the cost."""
+        task = self.resolved.task
+        phase = subset if task.trains_each_subset else None
+        folder = self.files.work(subset) if phase else None
+        model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
+        if phase in self.missing_models():  # now: a large one takes long to read again
+            self._keep(model, phase)
+        started = time.monotonic()
+        earlier = 0.0
+        model.eval()
+        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
+        evaluations: list[Evaluation] = []
+        samples = 1 if task.measures_time else model.encoding.eval_samples
+        for sample in range(samples):
+            model.use_eval_sample(sample)
+            journal = self.files.journal(subset, sample)
+            earlier += journal.seconds
+            with torch.inference_mode(), autocast:
+                evaluations.append(task.evaluate(model, subset, self.seed, journal))
+        cost = {
+            "training": trained.cost(),
+            "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
+            "peak_memory_bytes": environment.peak_memory(self.device),
+            "notes": evaluations[0].notes,
+        }
+        for note in evaluations[0].notes:
+            info(note)
+        averaged, items = average_draws(
+            [evaluation.rows for evaluation in evaluations],
+            [evaluation.items for evaluation in evaluations],
+        )
+        curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
+        self.files.write_subset(subset, averaged, items, cost, curves)
+        return cost
+
+    def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:
+        """Write the rows and items that were found, and right after them how they came about."""
+        record = make_record(
+            status, self.resolved, self.phases, self.seed, self.files.next_order(), **more
+        )
+        self.files.write(record, found)
+
+    def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the subsets that are measured have cost."""
+        return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)

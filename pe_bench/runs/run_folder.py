@@ -1,0 +1,193 @@
+"""The files of one run: those of each subset, all rows, items and curves, and the record."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pe_bench.results.items import Items, read_items, write_items
+from pe_bench.results.journal import Journal
+from pe_bench.results.learning_curves import (
+    FILE,
+    OF_A_RUN,
+    Key,
+    LearningCurve,
+    read_curve_file,
+    write_curve_file,
+)
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
+    place_of,
+    read_measurements,
+    read_record,
+    read_run_rows,
+    write_rows,
+)
+from pe_bench.system.files import saving, slug, write_atomic
+from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
+from pe_bench.task import Evaluation
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Reads and writes the files of a run.
+
+    Attributes:
+        path: of the folder.
+        labels: values that every row of the run has, by column.
+    """
+
+    path: Path
+    labels: Mapping[str, Any]
+
+    def make(self) -> None:
+        """Make the folder; a file in its place is set aside."""
+        if self.path.exists() and not self.path.is_dir():
+            set_aside(DamagedError(self.path, "is not the folder of a run"))
+        with saving(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def work(self, subset: str) -> Path:
+        """Return the folder for the training of a subset."""
+        return self.path / "work" / slug(subset)
+
+    def remove_work(self) -> None:
+        """Remove what only an unfinished run needs."""
+        shutil.rmtree(self.path / "work", ignore_errors=True)
+
+    def journal(self, subset: str, sample: int) -> Journal:
+        """Return the journal of a subset's evaluation.
+
+        Args:
+            subset: its name.
+            sample: from 0 on; an encoding that draws positions is evaluated more than once.
+        """
+        name = f"{slug(subset)}-{sample}" if sample else slug(subset)
+        return Journal(self.path / "journal" / f"{name}.jsonl", of=f"{place_of(self.path)}/{name}")
+
+    def write_subset(
+        self,
+        subset: str,
+        rows: Sequence[Measurement],
+        items: Sequence[Items],
+        cost: Mapping[str, Any],
+        curves: Mapping[Key, LearningCurve],
+    ) -> None:
+        """Write what a subset has; its cost, written last, seals the other files."""
+        files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
+        self._write_rows(files[0], rows)
+        write_items(files[1], items)
+        if curves:
+            files.append(self._file(subset, ".curves.parquet"))
+            write_curve_file(files[2], curves, OF_A_RUN)
+        write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
+
+    def recall_cost(self, subset: str) -> dict[str, Any] | None:
+        """Return the cost of a subset that is measured, its rows and items whole."""
+        path = self._file(subset, ".json")
+        return recall(lambda: read_sealed(path, of=self._seal(subset)))
+
+    def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
+        """Return the rows and items of subsets that are measured."""
+        rows: list[Measurement] = []
+        items: list[Items] = []
+        for subset in subsets:
+            rows += read_measurements(self._file(subset, ".csv"))
+            items += read_items(self._file(subset, ".parquet"))
+        return Evaluation(rows, items=items)
+
+    def read_curves(self, subsets: Sequence[str]) -> dict[Key, LearningCurve]:
+        """Return the learning curves of subsets that are measured."""
+        curves: dict[Key, LearningCurve] = {}
+        for subset in subsets:  # those of a training that serves several are the same
+            curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
+        return curves
+
+    def is_done(self, subsets: Sequence[str]) -> bool:
+        """Tell whether the run is finished and whole, with all of these subsets."""
+        path = self.path / "run.json"
+        if recall(lambda: read_sealed(path, of=place_of(self.path), old=True)) is None:
+            return False
+        return self._has(subsets)
+
+    def looks_done(self, subsets: Sequence[str]) -> bool:
+        """Tell the same, and leave what is damaged where it is."""
+        try:
+            read_sealed(self.path / "run.json", of=place_of(self.path), old=True)
+        except (OSError, DamagedError):
+            return False
+        return self._has(subsets)
+
+    def has_begun(self) -> bool:
+        """Tell whether an earlier call has left something of an unfinished run."""
+        return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
+
+    def read(self) -> RunRecord | None:
+        """Return the record of the run, None where there is none."""
+        return read_record(self.path) if (self.path / "run.json").is_file() else None
+
+    def next_order(self) -> int:
+        """Return a place in the order of records after all runs of this encoding and task."""
+        return 1 + max((other.order for other in self.siblings()), default=0)
+
+    def come_last(self) -> None:
+        """Make the finished run the one that reports show, where its code was edited meanwhile."""
+        own = read_record(self.path)
+        for other in self.siblings():
+            edited = other.encoding_version != own.encoding_version
+            if edited and other.settings_digest == own.settings_digest and other.age > own.age:
+                self._write_record(replace(own, order=self.next_order()))
+                return
+
+    def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
+        """Write the rows and items that were found, and right after them how they came about.
+
+        The learning curves of the subsets in the record come along.
+        """
+        if found:
+            write_items(self.path / "items.parquet", found.items)
+            self._write_rows(self.path / "rows.csv", found.rows)
+            curves = self.read_curves(record.subsets)
+            if curves:
+                write_curve_file(self.path / FILE, curves, OF_A_RUN)
+        self._write_record(record)
+
+    def take_over(self, record: RunRecord, other: RunRecord) -> None:
+        """Write the rows, items and curves of another run as those of this one, and its record."""
+        rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
+        write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)
+        for name in ("items.parquet", FILE):
+            assert other.folder is not None
+            if (other.folder / name).exists():
+                write_atomic(self.path / name, (other.folder / name).read_bytes())
+        self._write_record(record)
+
+    def _write_record(self, record: RunRecord) -> None:
+        files = [self.path / name for name in ("rows.csv", "items.parquet", FILE)]
+        write_sealed(
+            self.path / "run.json",
+            record.to_json(),
+            of=place_of(self.path),
+            files=[file for file in files if file.exists()],
+        )
+
+    def _write_rows(self, path: Path, rows: Sequence[Measurement]) -> None:
+        labels = {**self.labels, "run": self.path.name}
+        write_rows(path, [labels | asdict(row) for row in rows], CSV_COLUMNS)
+
+    def _has(self, subsets: Sequence[str]) -> bool:
+        record = read_record(self.path)
+        return record.status == "done" and {*record.subsets} >= {*subsets}
+
+    def _file(self, subset: str, suffix: str) -> Path:
+        return self.path / "subsets" / f"{slug(subset)}{suffix}"
+
+    def _seal(self, subset: str) -> str:
+        """Return the name under which the files of a subset are sealed."""
+        return f"{place_of(self.path)}/{subset}"
+
+    def siblings(self) -> list[RunRecord]:
+        """Return the records of all runs of this encoding and task, this one among them."""
+        return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]

@@ -1,0 +1,171 @@
+"""What the record of a run says: how its numbers came about, and what they have cost."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from pe_bench.registry.plugins import Plugin
+from pe_bench.results.learning_curves import Key, LearningCurve
+from pe_bench.results.record import RunRecord, Status
+from pe_bench.runs.describe import describe_encoding, describe_task
+from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.sources import find_sources
+from pe_bench.system import environment
+from pe_bench.train.training_result import Trained, read_trained
+
+
+def make_record(
+    status: Status, resolved: ResolvedTask, phases: Phases, seed: int, order: int, **more: Any
+) -> RunRecord:
+    """Return the record of a run that ends now.
+
+    Args:
+        status: how it ends.
+        resolved: the task.
+        phases: the training of the encoding.
+        seed: of the run.
+        order: place among the runs of this encoding and task.
+        **more: what only some runs have.
+    """
+    task = resolved.task
+    return RunRecord(
+        status=status,
+        task=resolved.label,
+        encoding=phases.encoding.label,
+        encoding_version=phases.encoding.version,
+        adaptation=_find_adaptation(phases.encoding),
+        seed=seed,
+        preset=task.context.preset,
+        protocol=task.context.protocol,
+        data=task.provenance(),
+        settings_digest=resolved.digest(),
+        settings=resolved.settings,
+        sources=find_sources(resolved, phases.encoding),
+        tuning=_find_tuning(resolved, phases),
+        headline=task.headline,
+        views=task.views,
+        metrics=dict(task.metrics),
+        axes=dict(task.axes),
+        measures_time=task.measures_time,
+        gate=task.gate,
+        max_train_axis=task.max_train_axis,
+        train_length=resolved.model.train_length,
+        fine_tune_length=resolved.train.length if resolved.start else None,
+        unavailable=dict(task.unavailable),
+        described={
+            "encoding": describe_encoding(resolved, phases.encoding),
+            "task": describe_task(resolved),
+        },
+        environment=_describe_environment(phases),
+        order=order,
+        finished=as_text(datetime.now(UTC)),
+        **more,
+    )
+
+
+def _describe_environment(phases: Phases) -> dict[str, Any]:
+    if phases.team is None:
+        return environment.describe(phases.device)
+    return environment.describe(phases.device, phases.team.devices, phases.team.strategy)
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time in UTC as records have it; later ones are greater."""
+    return moment.isoformat(timespec="milliseconds")
+
+
+def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
+    """Return what subsets have cost, in all calls together.
+
+    Args:
+        costs: of each subset that is measured.
+        each_subset: whether each was trained by itself; False: one training served all.
+    """
+    trainings = [cost["training"] for cost in costs.values()]
+    if not each_subset:
+        trainings = trainings[:1]
+    seconds = [training["seconds"] for training in trainings]
+    seconds += [cost["evaluation_seconds"] for cost in costs.values()]
+    peaks = [part["peak_memory_bytes"] for part in (*trainings, *costs.values())]
+    notes: dict[str, None] = {}  # in order, each once
+    parts = {}
+    for name, cost in costs.items():
+        notes |= dict.fromkeys(cost["notes"])
+        parts[name] = {key: value for key, value in cost.items() if key != "notes"}
+    return {
+        "subsets": tuple(costs),
+        "seconds": round(sum(seconds), 3),
+        "peak_memory_bytes": max(peaks, default=None),
+        "notes": tuple(notes),
+        "costs": parts,
+    }
+
+
+def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
+    """Return the cost of the phase that the task starts from."""
+    trained = _find_start(resolved, phases, None, seed)
+    return trained.cost() if trained else None
+
+
+def find_curves(
+    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: Trained
+) -> dict[Key, LearningCurve]:
+    """Return the learning curves behind a model, keys as in `OF_A_RUN`.
+
+    Args:
+        resolved: the task.
+        phases: the training of the encoding.
+        subset: the one that the model was trained for; None: it serves all.
+        seed: of the run.
+        trained: end of the model's last phase, "task"; the one that it starts from is "start".
+    """
+    before = subset if isinstance(phases.encoding, Adapted) else None  # as `Phases` starts
+    start = _find_start(resolved, phases, before, seed)
+    curves: dict[Key, LearningCurve] = {}
+    if start and start.curve:
+        curves["start", before or ""] = start.curve
+    if trained.curve:
+        curves["task", subset or ""] = trained.curve
+    return curves
+
+
+def _find_start(
+    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
+) -> Trained | None:
+    """Return the end of the phase that a task, or a subset of it, starts from."""
+    start = resolved.start
+    if start is None or phases.is_loaded:
+        return None
+    phases = phases.before
+    identity = phases.identity(start, subset, seed)
+    return read_trained(phases.checkpoint(start, subset, seed), identity)
+
+
+def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
+    """Return from what and how an encoding goes on, None if it does not."""
+    if not isinstance(encoding, Adapted):
+        return None
+    origin = encoding.origin
+    if isinstance(origin, Pretrained):
+        same = origin.checkpoint.spec(encoding.spec) == origin.checkpoint.encoding
+    else:
+        same = encoding.spec == origin.spec
+    return {
+        "encoding": encoding.spec,
+        "from": origin.spec,
+        "unchanged": same and not encoding.config.steps,
+        "config": asdict(encoding.config),
+    }
+
+
+def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:
+    """Return the chosen learning rates, and those of the phase that the task starts from."""
+    found = {}
+    for name, task in (("task", resolved), ("start", resolved.start)):
+        choices = phases.choices(task) if task else None
+        if choices:
+            found[name] = choices
+    return found or None

@@ -1,0 +1,32 @@
+"""Where a run has found what is not shipped."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from pe_bench.registry import plugins
+from pe_bench.registry.fingerprint import FOLDERS
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.resolve import ResolvedTask
+
+
+def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
+    """Return where a run has found what is not shipped, for its record.
+
+    Returns:
+        "encoding" and "task": file or folder of a plugin of the user's; "data": folders by name of
+        a task, "" for the run's own; "tokenizer": its spec.
+    """
+    text = task.start or task
+    found: dict[str, Any] = {"tokenizer": text.task.context.tokenizer}
+    file = Path(inspect.getsourcefile(type(task.task)) or "")
+    for kind, path in (("encoding", encoding.file), ("task", file)):
+        if not any(path.is_relative_to(plugins.PACKAGE / folder) for folder in FOLDERS):
+            found[kind] = str(path.parent if path.name == f"{kind}.py" else path)
+    data = {"": task.task.context.data}
+    if task.start is not None:
+        data[task.start.label.partition(":")[0]] = task.start.task.context.data
+    given = {name: str(folder.resolve()) for name, folder in data.items() if folder}
+    if given:
+        found["data"] = given
+    return found

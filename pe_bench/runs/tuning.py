@@ -1,0 +1,90 @@
+"""The options of `--tune`: an equal search for every encoding, see `pe_bench.runs.rate_search`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pe_bench.errors import InputError
+
+FACTORS = (1 / 3, 1, 3)  # of the preset's learning rate
+SEEDS = (1000, 1001, 1002)
+BATCHES = 16  # held-out batches that a model is judged by
+VERSION = 2
+"""Raise it when the search changes: another search may lead to other models."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the search begins with, the same for every encoding.
+
+    Attributes:
+        lr: learning rates that are tried first, in ascending order; of a command, empty stands for
+            the default.
+        seeds: of the models that are trained for the search. They are never reported.
+        batches: number of held-out batches that a model is judged by.
+        values: whether an encoding's own constant is searched too, see `Encoding.tunable`.
+        version: of the search; version 1 had one seed as a rule and took the smallest mean loss.
+
+    Raises:
+        InputError: a rate that is none, fewer than two, one twice, or no seed.
+    """
+
+    lr: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    batches: int = BATCHES
+    values: bool = True
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for rate in self.lr:
+            if not (rate > 0 and math.isfinite(rate)):
+                raise InputError(f"tune.lr must be above 0 and finite, not {rate:g}")
+        if self.lr and len(set(self.lr)) < 2:
+            raise InputError("tune.lr needs two different learning rates or more to choose from")
+        if not self.seeds:
+            raise InputError("tune.seeds needs a seed or more")
+        for seed in self.seeds:
+            if seed < 0:
+                raise InputError(f"tune.seeds must not be negative, not {seed}")
+        object.__setattr__(self, "lr", tuple(sorted(set(self.lr))))
+        object.__setattr__(self, "seeds", tuple(sorted(set(self.seeds))))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Tuning":
+        """Return the search that `settings` of a run describe; those of version 1 name no more."""
+        given = {"values": False, "version": 1, **settings}
+        return cls(**{**given, "lr": tuple(given["lr"]), "seeds": tuple(given["seeds"])})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the settings of a run say about its search."""
+        found = asdict(self)
+        if self.version == 1:
+            del found["values"], found["version"]
+        return found
+
+    def check_reported(self, seeds: Sequence[int]) -> None:
+        """Check that no seed is both reported and used for choosing.
+
+        Raises:
+            InputError: one is.
+        """
+        both = sorted({*seeds} & {*self.seeds})
+        if both:
+            raise InputError(
+                f"seed {both[0]} chooses learning rates and is not reported: give other --seeds, "
+                "or others as --tune.seeds"
+            )
+
+
+def default_rates(lr: float) -> tuple[float, ...]:
+    """Return a third, one and three times a learning rate, with a single digit where rounded."""
+    return tuple(lr if factor == 1 else round_rate(lr * factor) for factor in FACTORS)
+
+
+def round_rate(lr: float) -> float:
+    """Return a number with one significant digit; 9 becomes 10, as 1, 3, 10 have equal steps."""
+    digits, _, exponent = f"{lr:.3e}".partition("e")
+    digit = int(float(digits) + 0.5)
+    return float(f"{10 if digit == 9 else digit}e{exponent}")

@@ -1,0 +1,1 @@
+"""Statistics of results: intervals, tests, comparisons, rankings."""

@@ -1,0 +1,281 @@
+"""Differences between encodings, paired by seed and by item, with intervals and corrected p-values.
+
+All encodings are run on the same seeds (weights, batches) and the same items. The uncertainty of a
+difference has two sources, other seeds and other items, and a hierarchical bootstrap resamples
+both: the seeds of a pair together, and within each cell the items (or documents) of all runs
+together.
+
+Resampling few seeds gives too narrow intervals: five vary by 4/5 of their variance, and their
+percentiles have no tails. So the seeds' part of the variance is that of drawing one seed less than
+there are (Rao and Wu 1988), which is known without drawing; what items add under single seeds is
+counted once, not in both parts (Owen 2007); and intervals and p-values are those of Student's t
+with the degrees of freedom of the two sources (Satterthwaite 1946). A difference counts only if a
+permutation of the seeds' numbers agrees, see `compare`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from pe_bench.results.items import Floats, Items, combined
+from pe_bench.stats.significance import (
+    LEVEL,
+    holm,
+    permutation_p,
+    smallest_p,
+    student_quantile,
+    student_tail,
+)
+from pe_bench.stats.statistics import BOOTSTRAP_SEED
+
+RESAMPLES = 2000
+WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One encoding's number minus that of another one.
+
+    Attributes:
+        first, second: the encodings.
+        value: mean difference over the seeds that both have.
+        low, high: 95 % interval of this difference alone; nan with one seed and no items.
+        seeds: number of seeds that both have.
+        p_value: corrected for the number of comparisons; 1 where nothing can be said.
+        told_apart: whether the difference counts at 5 % in all comparisons together.
+        spread: standard deviation of the difference over seeds; nan for one.
+    """
+
+    first: str
+    second: str
+    value: float
+    low: float
+    high: float
+    seeds: int
+    p_value: float
+    told_apart: bool
+    spread: float = math.nan
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A number of each run, and what it becomes on other items.
+
+    Attributes:
+        encodings: E labels.
+        values: (E, S) the number under each seed; nan where a run is missing.
+        resampled: (B, E, S) the same on resampled items; None: the items are not known.
+        clusters: independent items, or documents, behind a number.
+        seeds: S numbers of the seeds; empty: they are not known.
+    """
+
+    encodings: Sequence[str]
+    values: Floats
+    resampled: Floats | None = None
+    clusters: int = 0
+    seeds: Sequence[int] = ()
+
+
+def resample_items(
+    runs: Sequence[Sequence[Items]], resamples: int = RESAMPLES
+) -> tuple[Floats, int] | None:
+    """Return the mean over cells of each run on resampled items, the same ones for all runs.
+
+    Args:
+        runs: R runs, each with its cells in one order.
+        resamples: how often, B.
+
+    Returns:
+        The means (B, R) and the number of clusters; None where runs have other cells or items.
+    """
+    first = runs[0] if runs else []
+    places = [cell.place for cell in first]
+    if not first or any([cell.place for cell in run] != places for run in runs):
+        return None
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    total = np.zeros((resamples, len(runs)))
+    clusters = 0
+    for cells in zip(*runs, strict=True):
+        sums = [cell.cluster_sums() for cell in cells]
+        weights = sums[0][1]  # (C,)
+        if any(not np.array_equal(other, weights) for _, other in sums):
+            return None
+        values = np.stack([above for above, _ in sums], axis=1)  # (C, R, K)
+        clusters += len(weights)
+        total += _resampled_cell(values, weights, cells[0], resamples, rng)
+    return total / len(first), clusters
+
+
+def compare(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
+    """Return the differences of pairs of encodings, see `compare_asked`."""
+    return compare_asked([(scores, first, second) for first, second in pairs])
+
+
+def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
+    """Return the differences that were asked for, corrected for their number (Holm 1979).
+
+    Args:
+        asked: the numbers, such as those of a task, and two of their encodings.
+
+    Two tests have to agree. One is the t-test on the bootstrap's standard error, which knows of
+    items. The other permutes the means of single seeds between the two encodings and assumes
+    nothing else; with n seeds its p-value is at least 2 / C(2n, n), 0.10 for three. Where the
+    number of seeds allows, the larger of the two p-values is corrected. Where even the smallest
+    possible one could not survive the correction, the first alone is, and the second must be at
+    most 5 % by itself.
+    """
+    plain = [_difference(*one) for one in asked]
+    permuted = [_permutation(*one) for one in asked]
+    p_values = []
+    for difference, p_value in zip(plain, permuted, strict=True):
+        allowed = smallest_p(difference.seeds) * len(asked) <= LEVEL
+        if allowed or p_value > LEVEL:
+            p_values.append(max(difference.p_value, p_value))
+        else:
+            p_values.append(difference.p_value)
+    corrected = holm(p_values)
+    found = []
+    for difference, p_value, alone in zip(plain, corrected, permuted, strict=True):
+        told_apart = p_value <= LEVEL and alone <= LEVEL
+        found.append(replace(difference, p_value=p_value, told_apart=told_apart))
+    return found
+
+
+def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Difference]:
+    """Return the differences of all pairs, see `compare`.
+
+    Args:
+        scores: the numbers.
+        fewer: the differences of some of the pairs, corrected for their own number. None is told
+            apart among all pairs that is not here: a permutation of few seeds may count among few
+            comparisons, and cannot among many, which must not make a claim easier.
+    """
+    alone = {frozenset((one.first, one.second)): one for one in fewer}
+    found = []
+    for pair in compare(scores, list(combinations(scores.encodings, 2))):
+        other = alone.get(frozenset((pair.first, pair.second)), pair)
+        told_apart = pair.told_apart and other.told_apart
+        p_value = max(pair.p_value, other.p_value)
+        found.append(replace(pair, p_value=p_value, told_apart=told_apart))
+    return found
+
+
+def rank_intervals(
+    encodings: Sequence[str], differences: Sequence[Difference], *, higher_is_better: bool
+) -> dict[str, tuple[int, int]]:
+    """Return the best and the worst rank that each encoding may have.
+
+    Args:
+        encodings: all of them.
+        differences: of all pairs.
+        higher_is_better: direction of the number.
+    """
+    better = dict.fromkeys(encodings, 0)  # how many are better than it
+    worse = dict.fromkeys(encodings, 0)
+    for difference in differences:
+        if difference.told_apart:
+            first_wins = (difference.value > 0) == higher_is_better
+            winner = difference.first if first_wins else difference.second
+            loser = difference.second if first_wins else difference.first
+            better[loser] += 1
+            worse[winner] += 1
+    last = len(encodings)
+    return {name: (1 + better[name], last - worse[name]) for name in encodings}
+
+
+def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[str, str]:
+    """Return letters of each encoding: those that share one cannot be told apart (Piepho 2004).
+
+    Args:
+        ranking: encodings, the best first; it gets an "a".
+        differences: of all pairs.
+    """
+    groups = [set(ranking)]
+    for difference in differences:
+        if not difference.told_apart:
+            continue
+        pair = {difference.first, difference.second}
+        split: list[set[str]] = []
+        for group in groups:
+            split += [group - {name} for name in sorted(pair)] if pair <= group else [group]
+        groups = []
+        for group in sorted(split, key=len, reverse=True):
+            if not any(group <= other for other in groups):
+                groups.append(group)
+    places = {name: place for place, name in enumerate(ranking)}
+    groups.sort(key=lambda group: sorted(places[name] for name in group))
+    found = dict.fromkeys(ranking, "")
+    for number, group in enumerate(groups):
+        letter = chr(ord("a") + number % 26) * (1 + number // 26)
+        for name in group:
+            found[name] += letter
+    return found
+
+
+def _resampled_cell(
+    values: Floats, weights: Floats, cell: Items, resamples: int, rng: np.random.Generator
+) -> Floats:
+    """Return a cell's number in each run on resampled clusters, (B, R).
+
+    Args:
+        values: (C, R, K) sums over clusters.
+        weights: (C,) of the clusters.
+        cell: any run's, for how the number is made.
+        resamples: B.
+        rng: what draws.
+    """
+    count, runs, scores = values.shape
+    flat = values.reshape(count, runs * scores)
+    found = np.empty((resamples, runs))
+    size = max(1, WEIGHTS_AT_ONCE // count)
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
+        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        means = (times @ flat) / (times @ weights)[:, None]
+        found[start : start + rows] = combined(means.reshape(rows, runs, scores), cell.combine)
+    return found
+
+
+def _difference(scores: Scores, first: str, second: str) -> Difference:
+    """Return a difference with its interval and its p-value, not corrected."""
+    one, other = (list(scores.encodings).index(name) for name in (first, second))
+    differences = scores.values[one] - scores.values[other]
+    both = np.isfinite(differences)  # (S,)
+    differences = differences[both]
+    seeds = len(differences)
+    if not seeds:
+        return Difference(first, second, math.nan, math.nan, math.nan, 0, 1.0, told_apart=False)
+    value = float(differences.mean())
+    from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
+    from_items = 0.0
+    if scores.resampled is not None:
+        again = (scores.resampled[:, one] - scores.resampled[:, other])[:, both]  # (B, S)
+        from_items = float(again.mean(1).var())
+        if seeds > 1:
+            under_single_seeds = (float(again.var(0).mean()) - from_items) / (seeds - 1)
+            from_items = max(0.0, from_items - max(0.0, under_single_seeds))
+    error = math.sqrt(from_seeds + from_items)
+    if seeds == 1 and scores.resampled is None:
+        return Difference(first, second, value, math.nan, math.nan, 1, 1.0, told_apart=False)
+    if error == 0:
+        p_value = 1.0 if value == 0 or seeds == 1 else 0.0
+        return Difference(first, second, value, value, value, seeds, p_value, False, spread)
+    parts = from_items**2 / max(1, scores.clusters - 1)
+    parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0
+    degrees = (from_seeds + from_items) ** 2 / parts
+    half = student_quantile(degrees) * error
+    p_value = student_tail(value / error, degrees) if seeds > 1 else 1.0
+    low, high = value - half, value + half
+    return Difference(first, second, value, low, high, seeds, p_value, False, spread)
+
+
+def _permutation(scores: Scores, first: str, second: str) -> float:
+    """Return the p-value of permuting the seeds' numbers, of the seeds that both have."""
+    one, other = (scores.values[list(scores.encodings).index(name)] for name in (first, second))
+    both = np.isfinite(one - other)  # (S,)
+    return permutation_p(one[both], other[both])

@@ -1,0 +1,168 @@
+"""Proportions, means and ratios as rows with a standard error and a 95 % interval."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pe_bench.results.measurement import Measurement, Status
+from pe_bench.results.metrics import describe_metric
+
+Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+
+Z95 = 1.959964
+BOOTSTRAP_SEED = 20_250_104  # the same for every encoding
+DRAWN_AT_ONCE = 1_000_000  # counts of clusters: 8 MB
+
+
+def wilson(fraction: float, n: float) -> tuple[float, float]:
+    """Return the 95 % interval of a fraction of n (Wilson 1927)."""
+    middle = (fraction + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
+    half = math.sqrt(fraction * (1 - fraction) / n + (Z95 / (2 * n)) ** 2)
+    half *= Z95 / (1 + Z95**2 / n)
+    # The fraction itself is always inside, whatever rounding makes of 0 and 1.
+    return min(fraction, max(0.0, middle - half)), max(fraction, min(1.0, middle + half))
+
+
+def proportion(
+    subset: str,
+    metric: str,
+    correct: float,
+    n: int,
+    *,
+    length: int | None = None,
+    second_axis: str = "",
+) -> Measurement:
+    """Return the percentage of n items that are correct, with its Wilson interval."""
+    fraction = correct / n
+    low, high = wilson(fraction, n)
+    return Measurement(
+        subset,
+        metric,
+        100 * fraction,
+        n,
+        stderr=100 * math.sqrt(fraction * (1 - fraction) / n),
+        length=length,
+        second_axis=second_axis,
+        ci_low=100 * low,
+        ci_high=100 * high,
+    )
+
+
+def mean_of(subset: str, rows: Sequence[Measurement], status: Status = "ranked") -> Measurement:
+    """Return the unweighted mean of rows of one metric.
+
+    Its interval adds the distances of the rows' own ends in quadrature (Zou and Donner 2008), so
+    that a mean of cells that are all at 100 % is not certain.
+    """
+    value = float(np.mean([row.value for row in rows]))
+    below = _root_of_squares([row.value - row.ci_low for row in rows])
+    above = _root_of_squares([row.ci_high - row.value for row in rows])
+    return Measurement(
+        subset,
+        rows[0].metric,
+        value,
+        sum(row.n for row in rows),
+        stderr=_root_of_squares([row.stderr for row in rows]) / len(rows),
+        ci_low=value - below / len(rows),
+        ci_high=value + above / len(rows),
+        status=status,
+    )
+
+
+def ratio(
+    subset: str,
+    metric: str,
+    numerators: Numbers,
+    denominators: Numbers,
+    clusters: npt.NDArray[np.integer] | None = None,
+    *,
+    scale: float = 1.0,
+    n: int | None = None,
+    length: int | None = None,
+    second_axis: str = "",
+    resamples: int = 0,
+) -> Measurement:
+    """Return a sum over another one, with the error of a ratio of cluster sums.
+
+    Args:
+        subset, metric: of the row.
+        numerators, denominators: of each item, (N,).
+        clusters: the cluster of each item, (N,); None: every item is one. A single cluster has no
+            error.
+        scale: factor of the value, 100 for a percentage.
+        n: items of the row; None: N.
+        length, second_axis: of the row.
+        resamples: of whole clusters, for the interval; 0: the normal interval.
+    """
+    above = _sums(numerators, clusters)  # (clusters,)
+    below = _sums(denominators, clusters)
+    count = len(above)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value = above.sum() / below.sum()
+        squares = ((above - value * below) ** 2).sum()
+        stderr = np.sqrt(squares * count / (count - 1)) / below.sum() if count > 1 else np.nan
+        low = value - Z95 * stderr
+        high = value + Z95 * stderr
+        if resamples and count > 1:
+            low, high = _bootstrap(above, below, resamples)
+    least = 0.0 if numerators.min() >= 0 else -math.inf
+    largest = 100.0 if describe_metric(metric).unit == "%" else math.inf
+    return Measurement(
+        subset,
+        metric,
+        scale * float(value),
+        len(numerators) if n is None else n,
+        stderr=scale * float(stderr),
+        length=length,
+        second_axis=second_axis,
+        ci_low=float(np.maximum(scale * low, least)),
+        ci_high=float(np.minimum(scale * high, largest)),
+    )
+
+
+def average(runs: Sequence[Sequence[Measurement]]) -> list[Measurement]:
+    """Return the mean of evaluations that differ in an encoding's frozen random choices only.
+
+    Errors and intervals are averaged too: the items are the same, so repeating them adds no
+    certainty.
+    """
+    if len(runs) == 1:
+        return list(runs[0])
+    averaged = []
+    for same in zip(*runs, strict=True):
+        fields = ("value", "stderr", "ci_low", "ci_high")
+        means = {name: sum(getattr(row, name) for row in same) / len(same) for name in fields}
+        averaged.append(replace(same[0], **means))
+    return averaged
+
+
+def _root_of_squares(numbers: Sequence[float]) -> float:
+    return float(np.sqrt(np.sum(np.square(numbers))))
+
+
+def _sums(column: Numbers, clusters: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float64]:
+    """Return a column (N,) summed within each cluster."""
+    values = column.astype(np.float64)
+    if clusters is None:
+        return values
+    _, index = np.unique(clusters, return_inverse=True)
+    return np.bincount(index, values).astype(np.float64)
+
+
+def _bootstrap(
+    above: npt.NDArray[np.float64], below: npt.NDArray[np.float64], resamples: int
+) -> npt.NDArray[np.float64]:
+    """Return the ends of the middle 95 % of ratios over resampled clusters."""
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    sums = np.stack([above, below], axis=1)  # (clusters, 2)
+    even = np.full(len(sums), 1 / len(sums))
+    drawn = np.empty((resamples, 2))
+    at_once = max(1, DRAWN_AT_ONCE // len(sums))
+    for start in range(0, resamples, at_once):
+        part = drawn[start : start + at_once]
+        part[:] = rng.multinomial(len(sums), even, len(part)) @ sums
+    ends: npt.NDArray[np.float64] = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
+    return ends

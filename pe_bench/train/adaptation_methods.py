@@ -1,0 +1,140 @@
+"""What is trained of a model that goes on under another encoding: everything, or little."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from pe_bench.config import AdaptConfig, TrainConfig
+from pe_bench.decoder.block import Block
+from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.shifted_sparse import NO_GROUPS
+from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
+
+GROUPS = 4
+"""LongLoRA: attention within a quarter of a training row."""
+
+
+def trains_all(config: TrainConfig) -> bool:
+    """Tell whether a phase trains all weights, and not a few or none."""
+    few = isinstance(config, AdaptConfig) and config.method != "full"
+    return bool(config.steps) and not few
+
+
+def trained_names(model: nn.Module) -> set[str]:
+    """Return the names of a module's tensors, without the parameters that are not trained."""
+    found = set(model.state_dict())
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            found.discard(name)
+    return found
+
+
+def saved_part(weights: Mapping[str, Tensor], module: nn.Module, partly: bool) -> dict[str, Tensor]:
+    """Return those of a module's weights that a checkpoint has."""
+    names = trained_names(module) if partly else set(weights)
+    return {name: tensor for name, tensor in weights.items() if name in names}
+
+
+def check_method(encoding: Encoding, config: TrainConfig) -> None:
+    """Check that a method can train an encoding.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not isinstance(config, AdaptConfig) or not config.steps:
+        return
+    if config.method == "encoding" and not any(True for _ in encoding.parameters()):
+        raise InputError(
+            "it has no parameters, so that --adapt.method encoding would train nothing: use lora"
+        )
+    pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
+    if config.method == "longlora" and pairs:
+        raise InputError(NO_GROUPS)
+
+
+def check_libraries(config: AdaptConfig) -> None:
+    """Check that what makes low-rank changes is installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not (config.low_rank and config.steps):
+        return
+    try:
+        import peft  # noqa: F401
+    except ImportError:
+        raise InputError(
+            f"--adapt.method {config.method} needs peft: pip install 'pe-bench[lora]'"
+        ) from None
+
+
+def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
+    """Let only those parameters be trained that the method trains; add what it adds.
+
+    Args:
+        model: with the weights to start from.
+        config: of the phase; only an `AdaptConfig` has a method.
+        seed: of the weights that are added.
+    """
+    if not isinstance(config, AdaptConfig) or config.method == "full":
+        return
+    if config.low_rank:
+        _add_low_rank(model, config, seed)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(_is_trained(name, config.method))
+        if parameter.requires_grad:  # steps are too small for bfloat16
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+    if config.method == "longlora":
+        length = config.length or model.config.train_length
+        model.group_length = max(2, length // GROUPS)
+
+
+def finish(model: Decoder, config: TrainConfig) -> None:
+    """Turn a model into a plain one again, with low-rank changes added to its weights."""
+    if not isinstance(config, AdaptConfig):
+        return
+    model.group_length = None
+    model.requires_grad_(True)
+    if config.low_rank:
+        _merge(model)
+    if isinstance(config, AdaptConfig) and config.method == "longlora":
+        narrow = cast(Block, model.layers[0]).mlp.up_proj.weight.dtype
+        for name, parameter in model.named_parameters():
+            if not name.startswith("encodings."):
+                parameter.data = parameter.data.to(narrow)
+
+
+def _is_trained(name: str, method: str) -> bool:
+    """Tell whether a method trains a parameter."""
+    if "lora_" in name:
+        return True
+    if name.startswith("encodings."):
+        return method != "lora"
+    # Chen et al. 2024, section 3.3: without these, low rank does not reach long rows.
+    return method == "longlora" and ("norm" in name or name.startswith("embed_tokens"))
+
+
+def _add_low_rank(model: Decoder, config: AdaptConfig, seed: int) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    torch.manual_seed(seed)
+    targets = config.targets.split("+")
+    lora = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, target_modules=targets)
+    inject_adapter_in_model(lora, model.layers)
+
+
+def _merge(model: Decoder) -> None:
+    """Replace each changed projection by a plain one, changes added."""
+    from peft.tuners.lora import LoraLayer
+
+    for block in model.layers:
+        for module in block.modules():
+            for name, child in list(module.named_children()):
+                if isinstance(child, LoraLayer):
+                    child.merge()
+                    plain = child.get_base_layer()
+                    assert isinstance(plain, nn.Linear)
+                    setattr(module, name, plain)

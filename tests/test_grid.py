@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +24,9 @@ from pe_bench.errors import InputError
 from pe_bench.grid import grid
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, find_records
-from pe_bench.grid.executors.job import Job
-from pe_bench.grid.executors.runner import JobRunner
+from pe_bench.grid.executors.executor import Executor
+from pe_bench.grid.executors.processes import make_work
+from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.grid import How
 from pe_bench.grid.plan import PlannedRun, make_plan
 from pe_bench.grid.shard import Shard
@@ -253,7 +253,7 @@ def test_threads_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_is_the_run_that_it_was_made_of(toy: Toy, tmp_path: Path) -> None:
+def test_a_worker_makes_the_runs_that_the_command_has_planned(toy: Toy, tmp_path: Path) -> None:
     origins: list[dict[str, Any]] = [{}, {"origin": "rope", "adapt": {"steps": 2}}]
     for more in origins:
         options = RunOptions(keep=True, train={"steps": 3}, cache=tmp_path / "cache", **more)
@@ -261,8 +261,8 @@ def test_a_job_is_the_run_that_it_was_made_of(toy: Toy, tmp_path: Path) -> None:
             options, ["nope"], ["./toy.py"], [4], results=tmp_path / "results", device="cpu"
         )
         run = plan.runs[0].run
-        job = pickle.loads(pickle.dumps(Job.of(run, options, 1, datetime.now(UTC))))
-        same = JobRunner(lambda answer: None).prepare(job)
+        work = pickle.loads(pickle.dumps(make_work(plan.runs, options, 1, Executor())))
+        same = Worker(lambda answer: None).prepare(work, 0)
         for field in fields(run):
             if field.name != "resolved":
                 assert getattr(same, field.name) == getattr(run, field.name)

@@ -1,22 +1,19 @@
 """From a command to runs: whatever cannot end well is refused before anything is trained."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pe_bench.checks.depth import Depths
-from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import describe_depths, reason_to_skip
-from pe_bench.runs.initial_weights import Pretrained, load_origin, options_from
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, check_used, resolve
+from pe_bench.runs.resolve import ResolvedTask, check_used
 from pe_bench.runs.run import Outcome, Run
-from pe_bench.runs.timing_context import find_conditions
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_writable
 
@@ -52,7 +49,7 @@ class Plan:
 
 
 class _Problems:
-    """Sentences about bad input, those that are equal said once for all whom they concern."""
+    """Collects input errors; equal ones are reported once, with the names that they apply to."""
 
     def __init__(self) -> None:
         self.titles: dict[str, list[str]] = {}
@@ -103,33 +100,20 @@ def make_plan(
             options.tune.check_reported(seeds)
     except InputError as error:
         problems.add("", error)
-    origin = _load_origin(options.origin, problems)
-    shape = None
-    complete: Callable[[str], str] | None = None
-    if isinstance(origin, Pretrained):
-        shape = origin.checkpoint.model
-        complete = origin.checkpoint.spec
-        try:
-            options = options_from(options, origin.checkpoint)
-        except InputError as error:
-            problems.add("", error)
-    loaded = _load(encodings, problems, complete)
-    conditions = find_conditions(device)
-    resolved = [t.under(conditions) for t in _resolve(options, tasks, problems, plan, shape)]
-    if origin:
-        resolved = _go_on(resolved, origin, options, problems)
+    factory = _make_factory(options, results, device, problems)
+    loaded = _load(encodings, problems, factory)
+    resolved = _resolve(tasks, problems, plan, factory)
     depths = Depths()
     for task in resolved:
-        fitting = [adapt(e, origin, task) for e in loaded] if origin else loaded
-        pairs = _pair(task, fitting, device, options.precision, shards, problems)
+        adapted = [factory.adapted(encoding, task) for encoding in loaded]
+        pairs = _pair(task, adapted, device, options.precision, shards, problems)
         if not problems.titles:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
         for seed in dict.fromkeys(seeds):
             for encoding, skip in pairs:
-                run = make_run(options, task, encoding, seed, results, device)
                 named = "all" not in encodings or encoding.spec in encodings
-                plan.runs.append(PlannedRun(run, skip, named))
+                plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
     for note in plan.notes:
@@ -143,18 +127,6 @@ def make_plan(
     return plan
 
 
-def make_run(
-    options: RunOptions,
-    task: ResolvedTask,
-    encoding: Plugin,
-    seed: int,
-    results: Path,
-    device: str,
-) -> Run:
-    """Return one run of a command."""
-    return Run(task, encoding, seed, results, device, options.precision, options.keep)
-
-
 def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
     folders = [(results, "--results")]
     if not cache.is_dir():  # one that is read-only may have all that is needed
@@ -166,20 +138,23 @@ def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
             problems.add("", error)
 
 
-def _load(
-    specs: Sequence[str], problems: _Problems, complete: Callable[[str], str] | None
-) -> list[Plugin]:
-    """Return the encodings of the specs, one for each label.
+def _make_factory(
+    options: RunOptions, results: Path, device: str, problems: _Problems
+) -> RunFactory:
+    """Return what makes the runs; without the origin, if that cannot be loaded."""
+    try:
+        return RunFactory(options, results, device)
+    except InputError as error:
+        problems.add("--from", error)
+        return RunFactory(replace(options, origin=None, adapt={}), results, device)
 
-    Args:
-        specs: of the command.
-        problems: what is wrong is added to them.
-        complete: spec -> the spec with what a checkpoint adds, None where there is none.
-    """
+
+def _load(specs: Sequence[str], problems: _Problems, factory: RunFactory) -> list[Plugin]:
+    """Return the encodings of the specs, one for each label."""
     loaded: dict[str, Plugin] = {}
     for spec in plugins.expand(specs, "encoding"):
         try:
-            plugin = _load_one(spec, complete)
+            plugin = factory.encoding(spec)
             _check_label(plugin, loaded)
         except InputError as error:
             problems.add("", error)
@@ -188,41 +163,11 @@ def _load(
     return list(loaded.values())
 
 
-def _load_origin(spec: str | None, problems: _Problems) -> Plugin | None:
-    """Return the encoding whose trained models others go on from, if any."""
-    if spec is None:
-        return None
-    try:
-        return load_origin(spec)
-    except InputError as error:
-        problems.add("--from", error)
-        return None
-
-
-def _go_on(
-    tasks: Sequence[ResolvedTask], origin: Plugin, options: RunOptions, problems: _Problems
-) -> list[ResolvedTask]:
-    """Return the tasks as they go on from a model that was trained with `origin`."""
-    found = []
-    for task in tasks:
-        try:
-            reason = reason_to_skip(origin, task, fits=True)
-            if reason and not isinstance(origin, Pretrained):
-                raise InputError(f"{origin.label} cannot be trained there: {reason}")
-            found.append(go_on(task, origin, options))
-        except InputError as error:
-            problems.add(task.label, error)
-    return found
-
-
 def _resolve(
-    options: RunOptions,
-    specs: Sequence[str],
-    problems: _Problems,
-    plan: Plan,
-    shape: ModelConfig | None,
+    specs: Sequence[str], problems: _Problems, plan: Plan, factory: RunFactory
 ) -> list[ResolvedTask]:
-    """Return the tasks of the specs whose data are there; `shape` as in `resolve`."""
+    """Return the tasks of the specs whose data are there."""
+    options = factory.options
     loaded: dict[str, Plugin] = {}
     resolved: list[ResolvedTask] = []
     missing: list[tuple[str, DataError]] = []
@@ -237,7 +182,7 @@ def _resolve(
             continue
         loaded[plugin.label] = plugin
         try:
-            resolved.append(resolve(options, spec, shape=shape))
+            resolved.append(factory.task(spec))
         except DataError as error:
             missing.append((plugin.label, error))
         except InputError as error:
@@ -286,19 +231,6 @@ def _pair(
         except InputError as error:
             problems.add(f"{encoding.label} on {task.label}", error)
     return pairs
-
-
-def _load_one(spec: str, complete: Callable[[str], str] | None) -> Plugin:
-    """Return an encoding with what a checkpoint adds, under a label that says what the user did."""
-    plugin = plugins.load("encoding", spec)
-    if complete is None:
-        return plugin
-    full = complete(spec)
-    label = plugin.label
-    shipped = label.partition(":")[0] in plugins.names("encoding")
-    if shipped and complete(label) != full:
-        label = spec  # a default of the encoding, where the checkpoint has another
-    return replace(plugins.load("encoding", full), label=label)
 
 
 def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:

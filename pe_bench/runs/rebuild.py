@@ -12,9 +12,9 @@ from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
-from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
@@ -48,20 +48,18 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
         InputError: plugins or data are not there, others are, or a setting is another one here.
     """
     options = _make_options(record, scratch, places)
+    label = record.encoding
+    if record.adaptation is not None:
+        label = record.adaptation["encoding"]
+        origin = _load("encoding", record.adaptation["from"], record, None)
+        options = replace(options, origin=origin.given, adapt=_adaptation(record.adaptation))
     spec = _spec("task", record.task, record, places.task)
-    task = resolve(options, spec)
+    factory = RunFactory(options)
+    task = factory.task(spec)
     if {*task.task.subsets} != {*record.subsets}:
-        task = resolve(replace(options, subsets=record.subsets), spec)
-    going_on = record.adaptation
-    label = record.encoding if going_on is None else going_on["encoding"]
-    encoding = _load("encoding", label, record, places.encoding)
-    if going_on is not None:
-        origin = _load("encoding", going_on["from"], record, None)
-        adapted = going_on["config"] if going_on["config"]["steps"] else {}
-        known = [f.name for f in fields(AdaptConfig) if "help" in f.metadata]
-        changes = {name: value for name, value in adapted.items() if name in known}
-        task = go_on(task, origin, replace(options, origin=origin.label, adapt=changes))
-        encoding = adapt(encoding, origin, task)
+        factory = RunFactory(replace(options, subsets=record.subsets))
+        task = factory.task(spec)
+    encoding = factory.adapted(_load("encoding", label, record, places.encoding), task)
     _check_settings(record, task)
     return task, encoding
 
@@ -110,6 +108,15 @@ def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOption
         pretrain=pretrain,
         model=model,
     )
+
+
+def _adaptation(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a recorded adaptation; none where nothing is trained."""
+    config = recorded["config"]
+    if not config["steps"]:
+        return {}
+    names = [field.name for field in fields(AdaptConfig) if "help" in field.metadata]
+    return {name: config[name] for name in names if name in config}
 
 
 def _check_settings(record: RunRecord, task: ResolvedTask) -> None:

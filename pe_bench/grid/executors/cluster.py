@@ -1,35 +1,36 @@
-"""Cells on an existing Ray cluster, which repeats those whose worker has died."""
+"""Workers on an existing Ray cluster, which restarts those that have died."""
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pe_bench.errors import InputError, SavingError
+from pe_bench.errors import InputError
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.executor import Ended, Executor
-from pe_bench.grid.executors.hearing import Hearing
-from pe_bench.grid.executors.job import Answer, Job, Passed, Unsaved
-from pe_bench.grid.executors.runner import JobRunner
+from pe_bench.grid.executors.processes import make_work
+from pe_bench.grid.executors.relay import Relay
+from pe_bench.grid.executors.work import Answer, Work
+from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.plan import PlannedRun
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome
 from pe_bench.system.stopping import SIGNALS
 
-RETRIES = 3  # of a cell whose worker has died; each goes on where the one before was
-LOOK = 0.5  # seconds between two looks at what workers say
+RETRIES = 3  # of a worker that has died; the next one resumes its run
+LOOK = 0.5  # seconds between two looks into the mailbox
 
 
 class Cluster(Executor):
-    """Sends all cells to a Ray cluster; its workers need the same code and file system.
+    """Starts workers on a Ray cluster, which needs the same code and file system everywhere.
 
     Args:
         options: of the command.
-        device: "cpu" or "cuda", of which each cell gets one.
-        threads: of each cell.
+        device: "cpu" or "cuda", of which each worker gets one.
+        threads: of each worker.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster.
@@ -43,79 +44,94 @@ class Cluster(Executor):
         self.device = device
         self.threads = threads
         self.ray, self.joined = _join()
-        self.pending: dict[Any, PlannedRun] = {}
+        self.pending: set[Any] = set()
 
     def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
         ray = self.ray
-        hearing = Hearing(display)
+        relay = Relay(cells, display)
         mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
         remote = ray.remote(
             num_cpus=self.threads,
             num_gpus=1 if self.device == "cuda" else 0,
             max_retries=RETRIES,
-        )(_run_job)
-        for number, cell in enumerate(cells):
-            job = Job.of(cell.run, self.options, self.threads, self.started)
-            self.pending[remote.remote(job, number, mailbox)] = cell
-        while self.pending:
+        )(_work)
+        work = ray.put(make_work(cells, self.options, self.threads, self))
+        # As many as there are runs: the cluster starts those that it has room for.
+        workers = {remote.remote(work, number, mailbox): number for number in range(len(cells))}
+        self.pending = set(workers)
+        while self.pending and relay.left:
             ready, _ = ray.wait(list(self.pending), timeout=LOOK)
             with contextlib.suppress(ray.exceptions.RayError):  # what they say may be lost
                 for number, answer in ray.get(mailbox.take.remote()):
-                    hearing.show(answer, cells[number].run)
+                    yield from relay.hear(number, answer)
             for reference in ready:
-                cell = self.pending.pop(reference)
-                yield cell, self._outcome(reference, cell)
+                self.pending.discard(reference)
+                reason = self._find_death(reference)
+                if reason:
+                    yield from relay.died(workers[reference], reason)
+        self._cancel()
+        yield from relay.end()
 
     def __exit__(self, *_: object) -> None:
-        for reference in self.pending:
-            self.ray.cancel(reference, force=True)
+        self._cancel()
         if self.joined:
             self.ray.shutdown()
 
-    def _outcome(self, reference: Any, cell: PlannedRun) -> Outcome | None:
+    def _cancel(self) -> None:
+        for reference in self.pending:
+            self.ray.cancel(reference, force=True)
+        self.pending = set()
+
+    def _find_death(self, reference: Any) -> str:
+        """Return what has killed a worker; empty: it has ended in order."""
         errors = self.ray.exceptions
         try:
-            answer: Answer = self.ray.get(reference)
+            self.ray.get(reference)
         except errors.RayTaskError as error:  # such as of a machine without this package
             last = str(error).strip().splitlines()[-1]
-            return cell.run.record_death(f"the Ray cluster cannot run it: {last}")
+            return f"the Ray cluster cannot run it: {last}"
         except errors.RayError as error:
-            return cell.run.record_death(
+            return (
                 f"its worker on the Ray cluster has died {RETRIES + 1} times "
                 f"({type(error).__name__})"
             )
-        if isinstance(answer, Unsaved):
-            raise SavingError(answer.sentence)
-        return answer if isinstance(answer, Outcome) else None
+        return ""
 
 
 class _Mailbox:
-    """Keeps what workers say of their cells until it is asked for; an actor of the cluster."""
+    """Keeps the answers of workers until they are asked for; an actor of the cluster."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, Answer]] = []
 
     def put(self, number: int, answer: Answer) -> None:
-        """Keep what is said of a cell."""
+        """Keep the answer of a worker."""
         self.kept.append((number, answer))
 
     def take(self) -> list[tuple[int, Answer]]:
-        """Return what has been said since the last time."""
+        """Return the answers since the last call."""
         kept, self.kept = self.kept, []
         return kept
 
 
-def _run_job(job: Job, number: int, mailbox: Any) -> Outcome | Passed | Unsaved:
-    """Run a cell in a worker of the cluster."""
-    runner = _runner()
-    runner.tell = lambda answer: mailbox.put.remote(number, answer)
-    return runner.run(job)
+def _work(work: Work, number: int, mailbox: Any) -> None:
+    """Work on a grid, in a process of the cluster."""
+    worker = _worker()
+    last: list[Any] = []
+
+    def tell(answer: Answer) -> None:
+        last[:] = [mailbox.put.remote(number, answer)]
+
+    worker.tell = tell
+    worker.do(work)
+    ray = importlib.import_module("ray")
+    ray.get(last)  # whoever waits for this function finds all answers in the mailbox
 
 
 @functools.cache
-def _runner() -> JobRunner:
-    """Return what runs all jobs of this worker."""
-    return JobRunner(lambda answer: None)
+def _worker() -> Worker:
+    """Return the worker of this process, which keeps the tasks that it has opened."""
+    return Worker(lambda answer: None)
 
 
 def _join() -> tuple[Any, bool]:

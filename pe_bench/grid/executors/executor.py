@@ -1,4 +1,4 @@
-"""The interface of what runs the cells of a grid."""
+"""The interface of what executes the runs of a grid."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -7,33 +7,39 @@ from typing import Self
 from pe_bench.grid.display import Display
 from pe_bench.grid.plan import PlannedRun
 from pe_bench.runs.run import Outcome
+from pe_bench.train.process_group import Strategy
 
 Ended = tuple[PlannedRun, Outcome | None]
-"""A cell and how it has ended; None where another process works on it."""
+"""A planned run and how it has ended; None where another command works on it."""
 
 
 class Executor:
-    """Runs cells, a context manager that ends what it has started.
+    """Executes the runs of a grid. A context manager, which ends what it has started.
 
     Attributes:
-        lanes: number of cells that run at once; None: as many as there is room for.
-        started: a failure that another process has recorded since then is not tried again.
+        lanes: number of runs that are executed at once; None: as many as there is room for.
+        started: time of the start; a run that another process has failed at since then is not
+            tried again.
+        devices: processes that train each run together.
+        strategy: of these processes, see `Group`.
     """
 
     lanes: int | None = 1
+    devices = 1
+    strategy: Strategy = "ddp"
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
 
     def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
-        """Run cells, in any order.
+        """Execute runs, in any order.
 
         Args:
-            cells: to run.
-            display: is told which cells begin, and gets their lines and bars.
+            cells: the runs.
+            display: is told which runs begin, and gets their lines and bars.
 
         Returns:
-            Each cell as it ends.
+            Each run as it ends.
 
         Raises:
             SavingError: a result could not be written.

@@ -1,35 +1,33 @@
-"""Cells side by side, each in a process of its own with one thread."""
+"""Workers on this machine, each a process with its own threads."""
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
+from pathlib import Path
 
-from pe_bench.errors import SavingError
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.executor import Ended, Executor
-from pe_bench.grid.executors.hearing import Hearing
-from pe_bench.grid.executors.job import Job, Passed, Unsaved
+from pe_bench.grid.executors.relay import Relay
+from pe_bench.grid.executors.work import PASSED, Cell, Work
 from pe_bench.grid.plan import PlannedRun
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome
 from pe_bench.train.process_group import Strategy
 
 GRACE = 2.0  # seconds that a worker has to end by itself
 
 
 class Processes(Executor):
-    """Runs cells in worker processes, each of which takes one cell after the other.
+    """Starts workers, which share the runs of a grid by the locks of the results folder.
 
-    A worker that dies has failed its cell; another one takes its place.
+    A worker that dies has failed its run; another one takes its place.
 
     Args:
         count: number of workers.
         options: of the command.
-        threads: of each process.
-        devices, strategy: see `Job`.
+        threads: of each worker.
+        devices: processes that train each run together.
+        strategy: of these processes, see `Group`.
     """
 
     def __init__(
@@ -41,37 +39,36 @@ class Processes(Executor):
         strategy: Strategy = "ddp",
     ) -> None:
         super().__init__()
-        self.devices = devices
-        self.strategy = strategy
         self.lanes = count
+        self.count = count
         self.options = options
         self.threads = threads
+        self.devices = devices
+        self.strategy: Strategy = strategy
         self.workers: list[Child] = []
 
     def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
-        hearing = Hearing(display)
-        waiting = deque(cells)
-        working: dict[Child, PlannedRun] = {}
-        while waiting or working:
-            while waiting and len(working) < self.count:
-                worker = self._idle(working)
-                working[worker] = waiting.popleft()
-                worker.send(self._job(working[worker]))
-            for worker in _readable(working):
-                cell = working[worker]
+        relay = Relay(cells, display)
+        work = make_work(cells, self.options, self.threads, self)
+        for _ in range(min(self.count, len(cells)) - len(self.workers)):
+            self.workers.append(Child(GRACE))
+        busy = self.workers[: len(cells)]
+        for worker in busy:
+            worker.send(work)
+        while busy:
+            for worker in _readable(busy):
                 answer = worker.receive()
-                if answer is None:
-                    self.workers.remove(worker)
-                    outcome: Outcome | None = cell.run.record_death(worker.died_of())
-                elif isinstance(answer, Unsaved):
-                    raise SavingError(answer.sentence)
-                elif isinstance(answer, Outcome | Passed):
-                    outcome = answer if isinstance(answer, Outcome) else None
+                if answer == PASSED:
+                    busy.remove(worker)
+                elif answer is not None:
+                    yield from relay.hear(worker, answer)
                 else:
-                    hearing.show(answer, cell.run)
-                    continue
-                del working[worker]
-                yield cell, outcome
+                    self.workers.remove(worker)
+                    busy.remove(worker)
+                    yield from relay.died(worker, worker.died_of())
+                    if relay.left:
+                        busy.append(self._replace(work))
+        yield from relay.end()
 
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
@@ -80,26 +77,33 @@ class Processes(Executor):
         for worker in self.workers:
             worker.join(deadline)
 
-    @property
-    def count(self) -> int:
-        """Number of workers."""
-        assert self.lanes is not None
-        return self.lanes
-
-    def _idle(self, working: dict[Child, PlannedRun]) -> Child:
-        for worker in self.workers:
-            if worker not in working:
-                return worker
-        self.workers.append(Child(GRACE))
-        return self.workers[-1]
-
-    def _job(self, cell: PlannedRun) -> Job:
-        job = Job.of(cell.run, self.options, self.threads, self.started)
-        return replace(job, devices=self.devices, strategy=self.strategy)
+    def _replace(self, work: Work) -> Child:
+        worker = Child(GRACE)
+        self.workers.append(worker)
+        worker.send(work)
+        return worker
 
 
-def _readable(working: dict[Child, PlannedRun]) -> list[Child]:
+def make_work(
+    cells: Sequence[PlannedRun], options: RunOptions, threads: int, executor: Executor
+) -> Work:
+    """Return what workers need to know of planned runs."""
+    first = cells[0].run
+    return Work(
+        options,
+        first.results,
+        first.device,
+        tuple(Cell.of(cell.run) for cell in cells),
+        threads,
+        executor.started,
+        Path.cwd(),
+        executor.devices,
+        executor.strategy,
+    )
+
+
+def _readable(workers: Sequence[Child]) -> list[Child]:
     """Return the workers that have said something, or have died; wait for one."""
-    by_channel = {worker.channel: worker for worker in working}
+    by_channel = {worker.channel: worker for worker in workers}
     ready = wait(list(by_channel))
     return [worker for channel, worker in by_channel.items() if channel in ready]

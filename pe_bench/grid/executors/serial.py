@@ -1,4 +1,4 @@
-"""Cells one after the other, in this process."""
+"""Runs one after the other, in this process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime

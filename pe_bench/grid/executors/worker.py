@@ -1,4 +1,4 @@
-"""A process that runs cells for another one, which it takes from a pipe and answers through it.
+"""A process that works on a grid, together with others on the same results folder.
 
 `python -m pe_bench.grid.executors.worker PIPE LIFE GRACE`: the numbers of two open files, and
 seconds. The process ends when the second file ends, with that of its parent at the latest.
@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING
 from pe_bench.system.stopping import stopping_cleanly
 
 if TYPE_CHECKING:
-    from pe_bench.grid.executors.job import Answer, Job, Part
+    from pe_bench.grid.executors.work import Answer, Part, Work
 
 
 def main(pipe: int, life: int, grace: float) -> None:
-    """Do what comes through a pipe, until it ends."""
+    """Do the work that comes through a pipe, until it ends."""
     with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
         _be_first_without_memory()
-        from pe_bench.grid.executors.runner import JobRunner  # takes seconds
+        from pe_bench.grid.executors.working import Worker  # takes seconds
 
-        channel: Connection[Answer, Job | Part] = Connection(pipe)
-        sys.stdout = _Lines(channel.send, error=False)
-        sys.stderr = _Lines(channel.send, error=True)
-        runner = JobRunner(channel.send)
+        channel: Connection[Answer, Work | Part] = Connection(pipe)
+        worker = Worker(channel.send)
+        sys.stdout = _Lines(worker.say, error=False)
+        sys.stderr = _Lines(worker.say, error=True)
         while True:
-            channel.send(runner.do(channel.recv()))
+            worker.do(channel.recv())
 
 
 def _end_with(life: int, grace: float) -> None:
@@ -53,19 +53,17 @@ def _be_first_without_memory() -> None:
 
 
 class _Lines(io.TextIOBase):
-    """Sends what is printed, such as by a plugin, line by line."""
+    """Passes on what is printed, such as by a plugin, line by line."""
 
-    def __init__(self, send: "Callable[[Answer], None]", *, error: bool) -> None:
-        self.send = send
+    def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
+        self.say = say
         self.error = error
         self.rest = ""
 
     def write(self, text: str) -> int:
-        from pe_bench.grid.executors.job import Line
-
         *lines, self.rest = f"{self.rest}{text}".split("\n")
         for line in lines:
-            self.send(Line(line, self.error))
+            self.say(line, self.error)
         return len(text)
 
 

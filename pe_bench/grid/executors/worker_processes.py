@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from pe_bench.grid.executors.child import Child
-from pe_bench.grid.executors.job import Followed, Job, Part
+from pe_bench.grid.executors.work import Part, PartEnded, Work
 from pe_bench.system.stopping import LOST
 from pe_bench.train.process_group import LONGEST_WAIT, Group, Phase, Strategy, meet
 
@@ -35,20 +35,22 @@ class Companions:
     def __init__(self, devices: int, strategy: Strategy) -> None:
         self.devices = devices
         self.strategy: Strategy = strategy
-        self.job: Job | None = None
+        self.work: Work | None = None
+        self.cell = 0
         self.children: list[Child] = []
         self.store: TCPStore | None = None
         self.done: queue.Queue[Child] = queue.Queue()
 
-    def of(self, job: Job) -> "Companions":
-        """Return these for the phases of a job."""
-        self.job = job
+    def of(self, work: Work, cell: int) -> "Companions":
+        """Return these for the phases of a run, given its index."""
+        self.work = work
+        self.cell = cell
         return self
 
     @contextlib.contextmanager
     def gather(self, phase: Phase) -> Iterator[Group]:
         """Let the others begin a phase, and wait until they have ended it with this process."""
-        assert self.job is not None
+        assert self.work is not None
         first = Group(0, self.devices, self.strategy)
         try:
             if self.store is None:
@@ -57,9 +59,9 @@ class Companions:
                 self._start()
             for rank, child in enumerate(self.children, 1):
                 place = Group(rank, self.devices, self.strategy)
-                child.send(Part(self.job, phase, place, self.store.port))
+                child.send(Part(self.work, self.cell, phase, place, self.store.port))
             if not dist.is_initialized():
-                meet(first, self.job.device, self.store)
+                meet(first, self.work.device, self.store)
             yield first
             for _ in self.children:
                 self.done.get()
@@ -83,12 +85,12 @@ class Companions:
         """Hear a process until it ends; what it prints is passed over."""
         name = f"process {number} of {self.devices}"
         for answer in iter(child.receive, None):
-            if not isinstance(answer, Followed):
+            if not isinstance(answer, PartEnded):
                 continue
-            if not answer.trouble:
+            if not answer.reason:
                 self.done.put(child)
                 continue
-            reason = f"{name} failed, {answer.trouble}"
+            reason = f"{name} failed, {answer.reason}"
             threading.Timer(PATIENCE, self._give_up, (child, reason)).start()
         if child in self.children:
             self._give_up(child, child.died_of(name))

@@ -1,0 +1,98 @@
+"""Follows several workers: which run each of them has, what they say, and how runs end."""
+
+from collections.abc import Hashable, Sequence
+
+from pe_bench.errors import SavingError
+from pe_bench.grid.display import Display
+from pe_bench.grid.executors.executor import Ended
+from pe_bench.grid.executors.work import Answer, Event, Line, SavingFailed
+from pe_bench.grid.plan import PlannedRun
+from pe_bench.runs.run import Outcome
+from pe_bench.system.console import Bar
+
+
+class Relay:
+    """Shows what workers say of the runs of a grid.
+
+    A run that one worker has finished looks done to the others, and so does one that another
+    command has finished. The latter is only known when all workers have tried every run.
+
+    Args:
+        cells: the runs.
+        display: of the grid.
+    """
+
+    def __init__(self, cells: Sequence[PlannedRun], display: Display) -> None:
+        self.cells = cells
+        self.display = display
+        self.left = set(range(len(cells)))
+        self._worker_of: dict[int, Hashable] = {}
+        self._found: dict[int, list[Line | Bar | Outcome]] = {}
+        self._bars: dict[int, Bar] = {}
+
+    def hear(self, worker: Hashable, answer: Answer) -> list[Ended]:
+        """Show an answer of a worker, and return the run that it ends, if it does.
+
+        Raises:
+            SavingError: the worker could not save a result.
+        """
+        if isinstance(answer, SavingFailed):
+            raise SavingError(answer.sentence)
+        if not isinstance(answer, Event):
+            return []
+        if answer.what == "begins":
+            self._worker_of[answer.cell] = worker
+            self.display.begin(self.cells[answer.cell].run)
+            return []
+        if self._worker_of.get(answer.cell) != worker:
+            self._found.setdefault(answer.cell, []).append(answer.what)
+            return []
+        return self._show(answer.cell, answer.what)
+
+    def end(self) -> list[Ended]:
+        """Return the runs that are left after all workers have tried them."""
+        ended: list[Ended] = []
+        for cell in sorted(self.left):
+            said = self._found.get(cell, [])
+            for number, what in enumerate(said):
+                if what not in said[:number]:  # every worker has said the same
+                    ended += self._show(cell, what)
+        ended += [(self.cells[cell], None) for cell in sorted(self.left)]
+        return ended
+
+    def died(self, worker: Hashable, reason: str) -> list[Ended]:
+        """Record the death of a worker, of which the run that it had has failed.
+
+        Without a run, the first one that nobody has begun counts as failed: it may be what has
+        killed the worker, and the next one would die of it too.
+        """
+        own = [cell for cell in self.left if self._worker_of.get(cell) == worker]
+        free = [cell for cell in sorted(self.left) if cell not in self._worker_of]
+        for cell in own or free[:1]:
+            self.left.discard(cell)
+            run = self.cells[cell].run
+            return [(self.cells[cell], run.record_death(reason))]
+        return []
+
+    def _show(self, cell: int, what: Line | Bar | Outcome) -> list[Ended]:
+        run = self.cells[cell].run
+        view = self.display.view(run)
+        if isinstance(what, Outcome):
+            if cell not in self.left:
+                return []
+            self.left.discard(cell)
+            return [(self.cells[cell], what)]
+        if isinstance(what, Line):
+            view.line(what.text, error=what.error)
+            return []
+        bar = self._bars.get(cell)
+        if bar is None or bar.title != what.title:
+            bar = self._bars[cell] = what
+        bar.done = what.done
+        bar.note = what.note
+        if what.closed:
+            del self._bars[cell]
+            view.closed(bar)
+        else:
+            view.moved(bar)
+        return []

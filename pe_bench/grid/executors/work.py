@@ -1,0 +1,113 @@
+"""What a grid and its workers tell each other."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.run import Outcome, Run
+from pe_bench.system.console import Bar
+from pe_bench.train.process_group import Group, Phase, Strategy
+
+
+class Cell(NamedTuple):
+    """A run of the grid: two specs, as they were given, a seed, and the name of the run's folder.
+
+    The name has digests of code and data: a worker that comes to another name has another version.
+    """
+
+    encoding: str
+    task: str
+    seed: int
+    folder: str
+
+    @classmethod
+    def of(cls, run: Run) -> "Cell":
+        """Return the cell of a run."""
+        return cls(run.encoding.given, run.resolved.given, run.seed, run.folder.name)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The runs that are left of a grid. All workers get the same, and share them by locks.
+
+    Attributes:
+        options, results, device: of the command, see `RunFactory`.
+        cells: the runs.
+        threads: of each worker.
+        since: start of the command; a run that has failed after it is not tried again.
+        cwd: working directory, which paths may be relative to.
+        devices: processes that train each run together.
+        strategy: of these processes, see `Group`.
+    """
+
+    options: RunOptions
+    results: Path
+    device: str
+    cells: tuple[Cell, ...]
+    threads: int
+    since: datetime
+    cwd: Path
+    devices: int = 1
+    strategy: Strategy = "ddp"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A training phase of a run, for a process that trains it together with others.
+
+    Attributes:
+        work: has the run.
+        cell: index of the run.
+        phase: the phase.
+        group: place of the process among the others.
+        port: at which they find each other.
+    """
+
+    work: Work
+    cell: int
+    phase: Phase
+    group: Group
+    port: int
+
+
+@dataclass(frozen=True)
+class PartEnded:
+    """A process has trained its part, or failed for a reason."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that a worker prints."""
+
+    text: str
+    error: bool
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a worker says of a run.
+
+    Attributes:
+        cell: index of the run.
+        what: a line, a bar, the begin, or how the run has ended.
+    """
+
+    cell: int
+    what: Line | Bar | Literal["begins"] | Outcome
+
+
+@dataclass(frozen=True)
+class SavingFailed:
+    """A result could not be saved; no worker can go on."""
+
+    sentence: str
+
+
+PASSED: Literal["passed"] = "passed"
+"""A worker has tried every cell."""
+
+Answer = Event | SavingFailed | PartEnded | Literal["passed"]

@@ -1,0 +1,172 @@
+"""Works on the runs of a grid in this process, while others work on the same results folder."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
+from pe_bench.grid.executors.serial import execute
+from pe_bench.grid.executors.work import (
+    PASSED,
+    Answer,
+    Event,
+    Line,
+    Part,
+    PartEnded,
+    SavingFailed,
+    Work,
+)
+from pe_bench.grid.executors.worker_processes import Companions, join
+from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.run import Busy, Outcome, Run
+from pe_bench.system import environment
+from pe_bench.system.console import Bar, View, showing, warn
+from pe_bench.train.threads import using_threads
+
+PAUSE = 0.3  # seconds between two messages on the same bar
+
+
+class Worker:
+    """Takes the runs that no other worker has taken.
+
+    Args:
+        tell: gets what there is to say of the runs.
+    """
+
+    def __init__(self, tell: Callable[[Answer], None]) -> None:
+        self.tell = tell
+        self.factories: dict[str, RunFactory] = {}
+        self.companions: Companions | None = None
+        self.cell = 0  # index of the run that lines are about
+        self.begun = False
+        self.early: list[Line] = []  # printed before the run has begun
+
+    def do(self, message: Work | Part) -> None:
+        """Do what another process asks for."""
+        if isinstance(message, Part):
+            self.tell(self.train_part(message))
+        else:
+            self.work(message)
+
+    def work(self, work: Work) -> None:
+        """Try every run once. One that another process works on is passed over."""
+        for self.cell in range(len(work.cells)):
+            self.begun = False
+            self.early = []
+            try:
+                outcome = self._run(work)
+            except Busy:
+                continue
+            except SavingError as error:
+                self.tell(SavingFailed(str(error)))
+                return
+            for line in self.early:
+                self.tell(Event(self.cell, line))
+            self.tell(Event(self.cell, outcome))
+        self.tell(PASSED)
+
+    def train_part(self, part: Part) -> PartEnded:
+        """Train a phase together with the process that leads it."""
+        try:
+            with showing(_Silent()), using_threads(part.work.threads):
+                run = self.prepare(part.work, part.cell)
+                join(part.group, run.device, part.port)
+                run.phases.follow(run.resolved, part.phase, part.group)
+        except CRASHES as error:
+            return PartEnded(describe_error(error))
+        return PartEnded()
+
+    def say(self, text: str, error: bool) -> None:
+        """Pass on a line, or keep it until the run begins."""
+        line = Line(text, error)
+        if self.begun:
+            self.tell(Event(self.cell, line))
+        else:
+            self.early.append(line)
+
+    def prepare(self, work: Work, number: int) -> Run:
+        """Return a run.
+
+        Raises:
+            InputError: it is another run than the command has planned.
+        """
+        if not work.cwd.is_dir():
+            raise InputError(
+                f"there is no folder {work.cwd} on this machine: all workers need the same file "
+                "system"
+            )
+        os.chdir(work.cwd)
+        os.environ["PE_BENCH_CACHE"] = str(work.options.cache)
+        torch.set_flush_denormal(True)
+        environment.set_up(work.device)
+        key = f"{work.options} {work.results} {work.device}"
+        if key not in self.factories:
+            self.factories[key] = RunFactory(work.options, work.results, work.device)
+        cell = work.cells[number]
+        run = self.factories[key].run(cell.encoding, cell.task, cell.seed)
+        if run.folder.name != cell.folder:
+            raise InputError(
+                "code or data have changed since the command was started: run it again"
+            )
+        return run
+
+    def _run(self, work: Work) -> Outcome:
+        """Return how the current run has ended."""
+        cell = work.cells[self.cell]
+        title = f"{cell.encoding} · {cell.task} · seed {cell.seed}"
+        view = _Telling(self)
+        try:
+            with showing(_Silent()):  # the command has said it already
+                run = self.prepare(work, self.cell)
+            title = run.title
+            if work.devices > 1:
+                if self.companions is None:
+                    self.companions = Companions(work.devices, work.strategy)
+                run = replace(run, team=self.companions.of(work, self.cell))
+            with showing(view), using_threads(work.threads):
+                return execute(run, self._begin, work.since)
+        except InputError as error:
+            with showing(view):
+                return Outcome(title, "failed", (warn(f"{title}: {error}"),))
+        except (Busy, SavingError):
+            raise
+        except CRASHES as error:
+            return Outcome(title, "failed", cause=describe_error(error))
+
+    def _begin(self) -> None:
+        self.begun = True
+        self.tell(Event(self.cell, "begins"))
+
+
+class _Silent(View):
+    def line(self, text: str, *, error: bool = False) -> None:
+        pass
+
+    def moved(self, bar: Bar) -> None:
+        pass
+
+    def closed(self, bar: Bar) -> None:
+        pass
+
+
+class _Telling(View):
+    """Passes on the lines and bars of a worker's run."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
+
+    def line(self, text: str, *, error: bool = False) -> None:
+        self.worker.say(text, error)
+
+    def moved(self, bar: Bar) -> None:
+        now = time.monotonic()
+        if now - bar.shown >= PAUSE:
+            bar.shown = now
+            self.worker.tell(Event(self.worker.cell, bar))
+
+    def closed(self, bar: Bar) -> None:
+        self.worker.tell(Event(self.worker.cell, bar))

@@ -1,0 +1,108 @@
+"""From specs and options to a run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.fitting import reason_to_skip
+from pe_bench.runs.initial_weights import Pretrained, load_origin, options_from
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.runs.run import Run
+from pe_bench.runs.timing_context import find_conditions
+
+
+class RunFactory:
+    """Makes runs from specs, under the options of one command.
+
+    A task is made once for each spec, since opening its data takes time.
+
+    Args:
+        options: common to all runs.
+        results: folder to write to.
+        device: "cpu" or "cuda".
+
+    Attributes:
+        origin: the encoding or checkpoint that models are initialised from, None without
+            `options.origin`.
+
+    Raises:
+        InputError: `options.origin` cannot be loaded, or another option has no effect with it.
+    """
+
+    def __init__(
+        self, options: RunOptions, results: Path = Path("results"), device: str = "cpu"
+    ) -> None:
+        self.origin = load_origin(options.origin) if options.origin else None
+        if isinstance(self.origin, Pretrained):
+            options = options_from(options, self.origin.checkpoint)
+        self.options = options
+        self.results = results
+        self.device = device
+        self._tasks: dict[str, ResolvedTask] = {}
+
+    def encoding(self, spec: str) -> Plugin:
+        """Return an encoding, completed with the options that a checkpoint gives it.
+
+        Raises:
+            InputError: there is no such encoding.
+        """
+        plugin = plugins.load("encoding", spec)
+        if not isinstance(self.origin, Pretrained):
+            return plugin
+        checkpoint = self.origin.checkpoint
+        full = checkpoint.spec(spec)
+        label = plugin.label
+        shipped = label.partition(":")[0] in plugins.names("encoding")
+        if shipped and checkpoint.spec(label) != full:
+            label = spec  # a default of the encoding, where the checkpoint has another
+        return replace(plugins.load("encoding", full), label=label)
+
+    def task(self, spec: str) -> ResolvedTask:
+        """Return a task with its data opened.
+
+        Raises:
+            InputError: there is no such task, its data are missing, or an option does not fit it.
+        """
+        if spec not in self._tasks:
+            shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
+            task = resolve(self.options, spec, shape=shape)
+            if task.task.measures_time:
+                task = task.under(self._conditions)
+            self._tasks[spec] = task if self.origin is None else self._go_on(task, self.origin)
+        return self._tasks[spec]
+
+    def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:
+        """Return what a task is run with: the encoding, or its adaptation of `origin`."""
+        return encoding if self.origin is None else adapt(encoding, self.origin, task)
+
+    def make(self, encoding: Plugin, task: ResolvedTask, seed: int) -> Run:
+        """Return the run of an encoding that `adapted` has returned."""
+        options = self.options
+        return Run(task, encoding, seed, self.results, self.device, options.precision, options.keep)
+
+    def run(self, encoding: str, task: str, seed: int) -> Run:
+        """Return the run of two specs.
+
+        Raises:
+            InputError: one of them is wrong.
+        """
+        made = self.task(task)
+        return self.make(self.adapted(self.encoding(encoding), made), made, seed)
+
+    @cached_property
+    def _conditions(self) -> Mapping[str, Any]:
+        return find_conditions(self.device)
+
+    def _go_on(self, task: ResolvedTask, origin: Plugin) -> ResolvedTask:
+        """Return the task as it continues from a model that was trained with `origin`."""
+        reason = reason_to_skip(origin, task, fits=True)
+        if reason and not isinstance(origin, Pretrained):
+            raise InputError(f"{origin.label} cannot be trained there: {reason}")
+        return go_on(task, origin, self.options)

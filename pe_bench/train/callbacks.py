@@ -9,8 +9,8 @@ import lightning as L
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.callbacks import Callback, ProgressBar
 
+from pe_bench.batch import Batch
 from pe_bench.system.console import Bar, progress
-from pe_bench.task import Batch
 from pe_bench.train.checkpoints import write_checkpoint
 from pe_bench.train.process_group import Group
 from pe_bench.train.training_module import TrainingModule

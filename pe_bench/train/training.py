@@ -17,11 +17,11 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
+from pe_bench.batch import Batch
 from pe_bench.config import TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.system.console import info
 from pe_bench.system.sealed import DamagedError, recall, set_aside
-from pe_bench.task import Batch
 from pe_bench.train import adaptation_methods
 from pe_bench.train.callbacks import Autosave, CheckpointFiles, Progress, Stream
 from pe_bench.train.checkpoints import SUFFIX, read_checkpoint, write_checkpoint

@@ -9,12 +9,12 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
+from pe_bench.batch import Batch
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
 from pe_bench.system.console import warn
-from pe_bench.task import Batch
 from pe_bench.train import adaptation_methods
 from pe_bench.train.curve_recorder import CurveRecorder
 from pe_bench.train.lightning_strategy import gathered, whole

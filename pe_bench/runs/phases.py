@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pe_bench.batch import Batch
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
@@ -24,9 +25,36 @@ from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import locked, saving, slug
-from pe_bench.task import Batch
 from pe_bench.train.process_group import ALONE, Group, Phase, Team
 from pe_bench.train.training_result import Trained
+
+
+class BatchStream:
+    """Training batches of a phase, a function of the step.
+
+    Args:
+        task: the phase's task.
+        subset: the one that the phase is for; None: it serves all of them.
+        seed: of the batches.
+
+    Attributes:
+        requested: number of batches that this process has requested.
+    """
+
+    def __init__(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
+        self.task = task
+        self.subset = subset
+        self.seed = seed
+        self.requested = 0
+
+    def __call__(self, step: int) -> Batch:
+        self.requested += 1
+        return self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
+
+    @property
+    def started(self) -> bool:
+        """Whether a training step is complete: its successor's batch was requested."""
+        return self.requested > 1
 
 
 @dataclass(frozen=True)
@@ -73,11 +101,7 @@ class Phases:
         """
         from pe_bench.train.training import train  # late: Lightning takes seconds
 
-        steps: list[int] = []
-
-        def batch(step: int) -> Batch:
-            steps.append(step)
-            return task.batches.batch(subset, seed, task.first_step + step)
+        batches = BatchStream(task, subset, seed)
 
         def start() -> Mapping[str, Tensor]:
             return self._start(task, subset, seed, model)
@@ -105,7 +129,7 @@ class Phases:
             try:
                 trained = train(
                     model,
-                    batch,
+                    batches,
                     replace(task.train, lr=choice.lr),
                     folder=folder,
                     of=identity,
@@ -123,7 +147,7 @@ class Phases:
             except CRASHES as error:
                 if subset is None:
                     raise SharedFailure from error
-                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
+                if not batches.started and not isinstance(error, FloatingPointError):
                     raise FirstStepFailure from error
                 raise
         return model.to(self.device), trained
@@ -144,13 +168,9 @@ class Phases:
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
-
-        def batch(step: int) -> Batch:
-            return task.batches.batch(subset, seed, task.first_step + step)
-
         follow(
             task.make_model(phases.built(choice), seed),
-            batch,
+            BatchStream(task, subset, seed),
             replace(task.train, lr=choice.lr),
             folder=phase.folder,
             of=phase.identity,

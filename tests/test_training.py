@@ -18,8 +18,8 @@ from pe_bench.runs.memory import batch_bytes
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
-from pe_bench.train.training_module import scale
-from pe_bench.train.training_result import Trained
+from pe_bench.train.optimizer import scale
+from pe_bench.train.training_result import TrainingResult
 
 SHAPE = ModelConfig(
     layers=2,
@@ -53,7 +53,7 @@ def run(
     folder: Path,
     config: TrainConfig = CONFIG,
     data: Callable[[int], Batch] = batch,
-) -> Trained:
+) -> TrainingResult:
     return train_model(model, data, config, folder)
 
 

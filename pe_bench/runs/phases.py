@@ -25,8 +25,10 @@ from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import locked, saving, slug
-from pe_bench.train.process_group import ALONE, Group, Phase, Team
-from pe_bench.train.training_result import Trained
+from pe_bench.train.adaptation_methods import trains_all
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.process_group import SINGLE_PROCESS, Phase, ProcessGroup, Team
+from pe_bench.train.training_result import TrainingResult
 
 
 class BatchStream:
@@ -84,7 +86,7 @@ class Phases:
         folder: Path | None = None,
         choice: Candidate | None = None,
         watch: Watch | None = None,
-    ) -> tuple[Decoder, Trained]:
+    ) -> tuple[Decoder, TrainingResult]:
         """Return the model after a phase: trained now, or read from where an earlier call left it.
 
         Args:
@@ -99,7 +101,7 @@ class Phases:
             SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
             FirstStepFailure: the phase of one subset failed before its first step.
         """
-        from pe_bench.train.training import train  # late: Lightning takes seconds
+        from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
 
         batches = BatchStream(task, subset, seed)
 
@@ -117,9 +119,9 @@ class Phases:
         if watch:
             watch.model = model
 
-        def gather(resumes: bool) -> AbstractContextManager[Group]:
+        def distributed(resumes: bool) -> AbstractContextManager[ProcessGroup]:
             if self.team is None:
-                return nullcontext(ALONE)
+                return nullcontext(SINGLE_PROCESS)
             phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
             return self.team.gather(phase)
 
@@ -127,19 +129,17 @@ class Phases:
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title):
             try:
-                trained = train(
+                trained = ensure_trained(
                     model,
                     batches,
                     replace(task.train, lr=choice.lr),
-                    folder=folder,
-                    of=identity,
+                    self._store(folder, identity, task),
                     title=title,
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
-                    start=start if task.start and not self.is_loaded else None,
-                    gather=gather,
-                    loaded=self.is_loaded,
+                    initial_weights=start if task.start and not self.is_loaded else None,
+                    distributed=distributed,
                     stop=watch if self.team is None else None,
                 )
             except (SavingError, SharedFailure):
@@ -152,34 +152,32 @@ class Phases:
                 raise
         return model.to(self.device), trained
 
-    def follow(self, task: ResolvedTask, phase: Phase, group: Group) -> None:
-        """Train a phase together with the process that leads it.
+    def follow(self, task: ResolvedTask, phase: Phase, group: ProcessGroup) -> None:
+        """Train a phase together with the first rank.
 
         Args:
             task: of the run.
             phase: of the task, or of what it starts from.
-            group: this process's place.
+            group: the process group, in which this is not the first rank.
 
         Raises:
             InputError: the phase is none of the run's here.
         """
-        from pe_bench.train.training import follow
+        from pe_bench.train.training import join_training
 
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
-        follow(
+        join_training(
             task.make_model(phases.built(choice), seed),
             BatchStream(task, subset, seed),
             replace(task.train, lr=choice.lr),
-            folder=phase.folder,
-            of=phase.identity,
+            phases._store(phase.folder, phase.identity, task),
             seed=seed,
             device=self.device,
             precision=self.precision,
             group=group,
             resumes=phase.resumes,
-            loaded=phases.is_loaded,
         )
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
@@ -210,6 +208,12 @@ class Phases:
         """Whether models begin with the weights of a checkpoint."""
         encoding = self.encoding
         return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
+
+    def _store(self, folder: Path, identity: str, task: ResolvedTask) -> CheckpointStore:
+        """Return the checkpoint files of a phase."""
+        config = task.train
+        partly = self.is_loaded and bool(config.steps) and not trains_all(config)
+        return CheckpointStore(folder, identity, trainable_only=partly)
 
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder

@@ -1,4 +1,4 @@
-"""Training phases of an encoding, under learning rates that are chosen where that is asked for."""
+"""Training phases of an encoding, with learning rates from the search if there is one."""
 
 import math
 import shutil
@@ -36,7 +36,7 @@ class BatchStream:
 
     Args:
         task: the phase's task.
-        subset: the one that the phase is for; None: it serves all of them.
+        subset: the subset that the phase serves; None: all of them.
         seed: of the batches.
 
     Attributes:
@@ -61,14 +61,14 @@ class BatchStream:
 
 @dataclass(frozen=True)
 class Phases:
-    """Trains an encoding: a task as a whole or each of its subsets, and what it starts from.
+    """Trains an encoding on a task or on each of its subsets, and the model that this starts from.
 
     Attributes:
         encoding: the encoding.
         results: folder to write to; chosen learning rates are kept in `tuning/`.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        team: the processes that train together with this one, if any.
+        team: the other processes that train with this one, if any.
     """
 
     encoding: Plugin
@@ -87,14 +87,14 @@ class Phases:
         choice: Candidate | None = None,
         watch: Watch | None = None,
     ) -> tuple[Decoder, TrainingResult]:
-        """Return the model after a phase: trained now, or read from where an earlier call left it.
+        """Return the trained model of a phase, from its checkpoint if there is one.
 
         Args:
             task: the phase's task.
-            subset: the one that the phase is for; None: it serves all of them.
+            subset: the subset that the phase serves; None: all of them.
             seed: of weights and batches.
-            folder: for the model; None: that of `checkpoint`.
-            choice: what to train with; None: what the search has chosen.
+            folder: for the checkpoints; None: that of `checkpoint`.
+            choice: learning rate and option value; None: the choice of the search.
             watch: ends a trial early.
 
         Raises:
@@ -157,11 +157,11 @@ class Phases:
 
         Args:
             task: of the run.
-            phase: of the task, or of what it starts from.
+            phase: of the task, or of the task that it starts from.
             group: the process group, in which this is not the first rank.
 
         Raises:
-            InputError: the phase is none of the run's here.
+            InputError: this process knows no such phase of the run.
         """
         from pe_bench.train.training import join_training
 
@@ -181,10 +181,10 @@ class Phases:
         )
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
-        """Return the training and the task that a phase is of.
+        """Return the phases and the task that a phase belongs to.
 
         Raises:
-            InputError: there is none.
+            InputError: there are none.
         """
         place: ResolvedTask | None = task
         while place is not None:
@@ -198,14 +198,14 @@ class Phases:
 
     @property
     def before(self) -> "Phases":
-        """The training of what a task starts from: of the origin, where an encoding has one."""
+        """Phases of the model that a task starts from: with the origin of an adapted encoding."""
         if isinstance(self.encoding, Adapted):
             return replace(self, encoding=self.encoding.origin)
         return self
 
     @property
     def is_loaded(self) -> bool:
-        """Whether models begin with the weights of a checkpoint."""
+        """Whether models start from a pretrained checkpoint."""
         encoding = self.encoding
         return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
 
@@ -218,7 +218,7 @@ class Phases:
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
     ) -> Mapping[str, Tensor]:
-        """Return the weights that a model starts from, those of the phase before."""
+        """Return the initial weights of a model, which the previous phase has trained."""
         assert task.start is not None
         if not isinstance(self.encoding, Adapted):
             before, _ = self.trained(task.start, None, seed)
@@ -236,10 +236,10 @@ class Phases:
     def identity(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> str:
-        """Return a digest of all that decides the weights after a phase, and its subset if any.
+        """Return a digest of every setting that determines the weights, and the subset if any.
 
-        A choice decides them, however it was made: another search finds them trained. Those of a
-        phase that starts from another one depend on the search for that one's choice too.
+        It contains the choice, not the search that made it, so another search finds the trained
+        model. If a phase starts from another one, it also contains that one's search.
         """
         settings = dict(task.settings)
         values: tuple[str, ...] = ()
@@ -262,9 +262,9 @@ class Phases:
         return plugins.load("encoding", with_option(self.encoding.given, option, choice.value))
 
     def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
-        """Return what a phase is trained with: the task's rate, or what the search chooses.
+        """Return learning rate and option value of a phase: the task's, or the search's choice.
 
-        Trials are kept, so that a later call goes on from there.
+        Trials are stored, so a later call resumes the search.
 
         Raises:
             SharedFailure: no candidate is left for a phase that serves all subsets, or it failed.
@@ -281,7 +281,7 @@ class Phases:
             return search.chosen(subset) or self._choose(search, subset)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
-        """Return what was tried and chosen for a task, None without tuning."""
+        """Return the trials and the choices for a task, None without tuning."""
         content = self._search(task).read() if task.tuning else {}
         return content or None
 

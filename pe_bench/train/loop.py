@@ -62,7 +62,7 @@ def train(
         title: of the progress bar.
         state: resume from here; its weights are in the model already.
         save: called with the current state about every `config.save_every` seconds, on the first
-            rank.
+            rank. The next step changes the tensors of the state in place.
         stop: called up to 20 times with the number of completed steps and the mean loss since the
             previous call; True ends the training.
         group: the processes that train the model together.

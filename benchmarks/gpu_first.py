@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.system import environment
 from pe_bench.task import Batch
-from pe_bench.train.training import train
+from pe_bench.train.loop import train
 
 KERNELS = ("math", "flash", "mem_efficient", "cudnn")  # as torch numbers them
 GIB = 2**30
@@ -290,18 +289,15 @@ def scarce_memory(bench: Bench) -> Iterator[Row]:
         if bench.cuda:
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(share)
-        with TemporaryDirectory() as folder:
-            trained = train(
-                bench.model("rope"),
-                batch,
-                config,
-                folder=Path(folder),
-                of="gpu",
-                title="scarce" if share < 1 else "plenty",
-                seed=0,
-                device=bench.device,
-                precision="bf16",
-            )
+        trained = train(
+            bench.model("rope"),
+            batch,
+            config,
+            title="scarce" if share < 1 else "plenty",
+            seed=0,
+            device=bench.device,
+            precision="bf16",
+        )
         losses.append(trained.loss)
     difference = abs(losses[0] - losses[1])
     what = "losses with 12 % of the memory differ by"

@@ -92,11 +92,11 @@ def child(work: dict[str, Any]) -> None:
     """Train; after the warm-up and after each block write seconds per step and wait for a line."""
     from dataclasses import replace
 
+    from pe_bench.batch import Batch
     from pe_bench.registry import plugins
     from pe_bench.runs.options import RunOptions
     from pe_bench.runs.resolve import resolve
-    from pe_bench.task import Batch
-    from pe_bench.train.training import train
+    from pe_bench.train.loop import train
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer
@@ -122,18 +122,8 @@ def child(work: dict[str, Any]) -> None:
             started = time.process_time()
         return task.batch(subset, 0, step)
 
-    with tempfile.TemporaryDirectory() as folder:
-        train(
-            model,
-            batch,
-            replace(resolved.train, steps=work["steps"] + 1),  # the last one ends the last block
-            folder=Path(folder),
-            of="",
-            title=work["task"],
-            seed=0,
-            device="cpu",
-            precision="fp32",
-        )
+    config = replace(resolved.train, steps=work["steps"] + 1)  # the last one ends the last block
+    train(model, batch, config, seed=0, device="cpu", precision="fp32", title=work["task"])
 
 
 @contextmanager

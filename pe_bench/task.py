@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from torch import Tensor
-
+from pe_bench.batch import Batch as Batch  # tasks import it from here too
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -35,19 +34,6 @@ TINY = ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1)
 SMALL = ModelConfig(layers=4, heads=8, width=256, mlp_width=768)
 BASE = ModelConfig(layers=6, heads=8, width=512, mlp_width=1536)
 LARGE = ModelConfig(layers=12, heads=12, width=768, mlp_width=3072)
-
-
-class Batch(NamedTuple):
-    """Training data of one step.
-
-    Attributes:
-        tokens: (B, T) token ids. Pad on the right: a causal model needs no mask for that, and
-            positions stay what they are.
-        targets: (B, T) next tokens; `IGNORE` where there is no loss.
-    """
-
-    tokens: Tensor
-    targets: Tensor
 
 
 class Evaluation(NamedTuple):

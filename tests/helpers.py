@@ -17,8 +17,9 @@ from pe_bench.results.items import Items, Place, read_items, recompute, write_it
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.task import Batch, Task, TaskContext
-from pe_bench.train.training import train
-from pe_bench.train.training_result import Trained
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.training import ensure_trained
+from pe_bench.train.training_result import TrainingResult
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
@@ -73,14 +74,13 @@ def train_model(
     config: TrainConfig,
     folder: Path,
     precision: str = "fp32",
-) -> Trained:
+) -> TrainingResult:
     """Train a model in float32 on the CPU, with a folder for what is kept."""
-    return train(
+    return ensure_trained(
         model,
         batch,
         config,
-        folder=folder,
-        of="test",
+        CheckpointStore(folder, "test"),
         title="test",
         seed=5,
         device="cpu",

@@ -14,15 +14,15 @@ PACKAGE = ROOT / "pe_bench"
 # where it is the same unit.
 LEVELS = [
     {"errors"},
-    {"system", "config", "visibility"},
+    {"system", "config", "visibility", "batch"},
     {"results", "registry", "positions"},
     {"stats"},
     {"encoding"},
     {"layers"},
     {"wrapper", "decoder", "text"},
+    {"train"},  # knows no task
     {"task", "pretrained"},
     {"sequences", "checks"},
-    {"train"},
     {"runs"},
     {"grid", "reporting"},
     {"commands"},

@@ -155,7 +155,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def train(*_: object, **__: object) -> NoReturn:
         raise AssertionError("accepted: training begins")
 
-    monkeypatch.setattr(pe_bench.train.training, "train", train)
+    monkeypatch.setattr(pe_bench.train.training, "ensure_trained", train)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

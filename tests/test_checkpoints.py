@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pe_bench.system.sealed import DamagedError
 from pe_bench.task import Batch
+from pe_bench.train.checkpoint_store import FORMAT
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 
 ENGINE = Path(__file__).parents[1] / "pe_bench"
@@ -94,7 +95,7 @@ class Attack:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resume.ckpt", "resume.safetensors", "final.pt"])
+@pytest.mark.parametrize("name", ["resume.safetensors", "final.safetensors"])
 @pytest.mark.parametrize("save", [torch.save, dump])
 def test_a_pickle_is_never_run(
     tmp_path: Path,
@@ -183,9 +184,22 @@ def test_a_model_of_another_shape_is_set_aside(
     name: str,
 ) -> None:
     path = tmp_path / f"{name}.safetensors"
-    part = {"final": "weights", "resume": "state_dict"}[name]
-    write_checkpoint(path, {part: {"model.norm.weight": torch.ones(3)}}, of="test")
+    form = {"final": {}, "resume": {"format": FORMAT}}[name]
+    write_checkpoint(path, {**form, "weights": {"norm.weight": torch.ones(3)}}, of="test")
     model = make_model()
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])
     assert f"{path} is of a model of another shape" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_an_earlier_version_is_set_aside(
+    tmp_path: Path, whole: tuple[Tensor, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "resume.safetensors"
+    content = {"global_step": 5, "state_dict": {"model.norm.weight": torch.ones(16)}}
+    write_checkpoint(path, content, of="test")
+    model = make_model()
+    run(model, tmp_path)
+    assert torch.equal(weights(model), whole[0])
+    assert f"{path} was written by another version of pe-bench" in capsys.readouterr().err

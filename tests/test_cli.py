@@ -23,7 +23,7 @@ def test_a_failure_of_the_code_is_not_bad_input(
     def train(*_: object, **__: object) -> NoReturn:
         raise AssertionError("it is broken")
 
-    monkeypatch.setattr("pe_bench.train.training.train", train)
+    monkeypatch.setattr("pe_bench.train.training.ensure_trained", train)
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--encoding", "nope", "--task", "flipflop"]) == 1
     (line,) = capsys.readouterr().err.splitlines()

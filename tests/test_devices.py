@@ -17,7 +17,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.grid import How, run_grid
 from pe_bench.results.store import read_measurements
 from pe_bench.runs.options import RunOptions
-from pe_bench.train.process_group import Group
+from pe_bench.train.process_group import ProcessGroup
 
 BATCH = '''
     def batch(self, subset, seed, step):
@@ -164,10 +164,10 @@ def test_learning_rates_are_chosen_together(
 
 def test_rows_are_shared_out() -> None:
     tokens = torch.arange(10).view(5, 2)
-    shares = [Group(rank, 2).share(tokens, tokens) for rank in range(2)]
+    shares = [ProcessGroup(rank, 2).shard_rows(tokens, tokens) for rank in range(2)]
     assert [len(own) for own, _ in shares] == [3, 2]
     assert torch.cat([targets for _, targets in shares]).equal(tokens)
-    own, targets = Group(2, 3).share(tokens[:2], tokens[:2])
+    own, targets = ProcessGroup(2, 3).shard_rows(tokens[:2], tokens[:2])
     assert own.shape == targets.shape == (1, 2) and (targets == IGNORE).all()
 
 

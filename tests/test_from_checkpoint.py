@@ -35,8 +35,9 @@ from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.text.tokenizer import ByteTokenizer
+from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint
-from pe_bench.train.training import train
+from pe_bench.train.training import ensure_trained
 
 SHAPE = ModelConfig(
     layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3
@@ -203,17 +204,15 @@ def test_a_phase_keeps_what_it_trains_alone(
         torch.manual_seed(0)
         model = make_empty(SHAPE, plugins.load("encoding", tape).make)
         load_files(model, checkpoint, dtype=torch.bfloat16)
-        train(
+        ensure_trained(
             model,
             batch,
             config,
-            folder=folder,
-            of="it",
+            CheckpointStore(folder, "it", trainable_only=True),
             title="it",
             seed=0,
             device="cpu",
             precision="bf16",
-            loaded=True,
         )
         return model.eval()
 
@@ -222,7 +221,7 @@ def test_a_phase_keeps_what_it_trains_alone(
     if interrupted:
         with pytest.raises(RuntimeError, match="stopped"):
             go_on(folder, stop=2)
-        begun = read_checkpoint(folder / "resume.safetensors", of="it")["state_dict"]
+        begun = read_checkpoint(folder / "resume.safetensors", of="it")["weights"]
         assert all("lora" in name or "encodings" in name or method == "longlora" for name in begun)
     go_on(folder)
     again = go_on(folder, stop=0)  # reads what is there

@@ -35,7 +35,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.system import environment
 from pe_bench.task import Batch
-from pe_bench.train.training_result import Trained
+from pe_bench.train.training_result import TrainingResult
 
 NAMES = plugins.names("encoding")
 
@@ -159,7 +159,7 @@ def batch(step: int) -> Batch:
     return Batch(tokens, tokens.roll(-1, 1))
 
 
-def three_steps(model: Decoder, folder: Path, micro_batch: int | None = None) -> Trained:
+def three_steps(model: Decoder, folder: Path, micro_batch: int | None = None) -> TrainingResult:
     config = TrainConfig(steps=3, batch_size=8, length=16, lr=1e-2, micro_batch=micro_batch)
     return train_model(model, batch, config, folder)
 

@@ -22,8 +22,8 @@ from pe_bench.results.learning_curves import FILE, LearningCurve
 from pe_bench.results.store import read_records
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.task import Batch
-from pe_bench.train.curve_recorder import CurveRecorder
-from pe_bench.train.training_module import scale
+from pe_bench.train.optimizer import scale
+from pe_bench.train.training_log import TrainingLog
 
 COLUMNS = ["encoding", "task", "seed", "settings", "phase", "subset", "step", "loss", "lr",
            "grad_norm", "tokens_per_second"]  # fmt: skip
@@ -32,13 +32,14 @@ COLUMNS = ["encoding", "task", "seed", "settings", "phase", "subset", "step", "l
 def test_a_point_summarizes_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count(0.0, 0.5)  # half a second a step
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    recorder = CurveRecorder(450)
+    log = TrainingLog(450)
     for step in range(450):
-        recorder.begin(step)
+        log.begin(step)
         if step == 100:
-            assert recorder.kept(100)["tokens"] == 1000  # a look at the clock: half a second
-        recorder.record(step, torch.tensor(float(step)), tokens=10)
-    curve = recorder.curve(450, 2 * torch.arange(450.0), lambda step: 0.1 * step)
+            assert log.state_dict(100)["tokens"] == 1000  # a look at the clock: half a second
+        norm = torch.tensor(float(step))
+        log.record(step, 2 * norm, norm, tokens=10)
+    curve = log.curve(450, lambda step: 0.1 * step)
     assert curve.step == tuple(range(3, 451, 3))
     assert curve.grad_norm == tuple(1.0 + 3 * n for n in range(150))
     assert curve.loss == tuple(2 * norm for norm in curve.grad_norm)
@@ -48,14 +49,13 @@ def test_a_point_summarizes_an_interval(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_training_that_ends_early_has_a_last_point() -> None:
-    recorder = CurveRecorder(450)
+    log = TrainingLog(450)
     for step in range(7):
-        recorder.begin(step)
-        recorder.record(step, torch.tensor(1.0), tokens=10)
-    losses = torch.arange(450.0)
-    assert recorder.curve(7, losses, float).step == (3, 6, 7)
-    assert recorder.curve(7, losses, float).loss == (1.0, 4.0, 6.0)
-    assert not CurveRecorder(0).curve(0, losses, float)
+        log.begin(step)
+        log.record(step, torch.tensor(float(step)), torch.tensor(1.0), tokens=10)
+    assert log.curve(7, float).step == (3, 6, 7)
+    assert log.curve(7, float).loss == (1.0, 4.0, 6.0)
+    assert not TrainingLog(0).curve(0, float)
 
 
 @pytest.mark.parametrize("clip", [0.0, 1e-3])

@@ -46,8 +46,8 @@ from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.sequences.cells import FAR
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
-from pe_bench.train import training
-from pe_bench.train.training_module import scale
+from pe_bench.train.loop import train
+from pe_bench.train.optimizer import scale
 from pe_bench.train.training_result import VERSION as TRAINING_VERSION
 
 FILE = Path(__file__).with_name("numbers.json")
@@ -262,18 +262,7 @@ def training_record() -> Record:
         return Batch(ids[:, :-1], ids[:, 1:])
 
     config = TrainConfig(steps=20, batch_size=4, micro_batch=2, lr=0.03)
-    with tempfile.TemporaryDirectory() as folder:
-        trained = training.train(
-            cast(Decoder, model),
-            batch,
-            config,
-            folder=Path(folder),
-            of="bigram",
-            title="",
-            seed=3,
-            device="cpu",
-            precision="fp32",
-        )
+    trained = train(cast(Decoder, model), batch, config, seed=3, device="cpu", precision="fp32")
     record: Record = {
         "digest": digest(TRAINING_VERSION),
         "loss": trained.loss,

@@ -1,5 +1,6 @@
 """Training: schedule, slices of a batch, and resuming as if nothing had happened."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,12 @@ from pe_bench.runs.memory import batch_bytes
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
-from pe_bench.train.training_module import scale
-from pe_bench.train.training_result import Trained
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.loop import train
+from pe_bench.train.optimizer import scale
+from pe_bench.train.training import ensure_trained
+from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_state import TrainingState
 
 SHAPE = ModelConfig(
     layers=2,
@@ -53,7 +58,7 @@ def run(
     folder: Path,
     config: TrainConfig = CONFIG,
     data: Callable[[int], Batch] = batch,
-) -> Trained:
+) -> TrainingResult:
     return train_model(model, data, config, folder)
 
 
@@ -148,6 +153,59 @@ def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> Non
     trained = train_model(model, batch, CONFIG, tmp_path, "bf16")
     assert 0 < trained.loss < 4
     assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_the_loop_resumes_from_any_state() -> None:
+    """The state has everything that a training needs; no file is involved."""
+    whole = make_model()
+    states: list[TrainingState] = []
+
+    def save(state: TrainingState) -> None:
+        states.append(copy.deepcopy(state))
+
+    expected = train(whole, batch, CONFIG, seed=5, device="cpu", precision="fp32", save=save)
+    assert [state.step for state in states] == list(range(1, 13))
+    for state in (states[0], states[6]):
+        resumed = make_model()
+        resumed.load_state_dict(state.weights)
+        found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=state)
+        assert torch.equal(weights(resumed), weights(whole))
+        assert (found.tokens, found.loss) == (expected.tokens, expected.loss)
+
+
+@pytest.mark.parametrize(("stops", "steps"), [(lambda steps, loss: steps >= 5, 5), (None, 12)])
+def test_a_training_that_is_stopped_leaves_no_file(
+    tmp_path: Path, stops: Callable[[int, float], bool] | None, steps: int
+) -> None:
+    store = CheckpointStore(tmp_path, "test")
+    model = make_model()
+    result = ensure_trained(
+        model,
+        batch,
+        CONFIG,
+        store,
+        title="",
+        seed=5,
+        device="cpu",
+        precision="fp32",
+        stop=stops,
+    )
+    assert result.steps == len(result.curve) == steps
+    assert store.final.exists() == (stops is None) and not store.resume.exists()
+
+
+def test_autocast_keeps_no_cache(tmp_path: Path) -> None:
+    """Or gradients of a weight that layers share would be summed in bfloat16."""
+    seen = set()
+
+    def note(*_: object) -> None:
+        seen.add((torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()))
+
+    for precision in ("fp32", "bf16"):
+        model = make_model()
+        model.layers[0].register_forward_pre_hook(note)
+        train_model(model, batch, replace(CONFIG, steps=1), tmp_path / precision, precision)
+    assert seen == {(False, True), (True, False)}
 
 
 def test_gradients_are_clipped(tmp_path: Path) -> None:

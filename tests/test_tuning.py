@@ -18,7 +18,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import HELD_OUT_SEED
-from pe_bench.train import training
+from pe_bench.train.loop import train
 
 TASK = '''
 """Counting up, a letter more at each step."""
@@ -62,19 +62,14 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(TASK)
     trained: list[str] = []
-    train = training.train
 
-    def noting(model: Any, batch: Any, config: Any, **more: Any) -> Any:
-        if not (more["folder"] / "final.safetensors").exists():
-            if more["start"]:
-                weights = more["start"]()
-                more["start"] = lambda: weights
-            trained.append(f"{show_rate(config.lr)} {more['seed']}")
-            if len(trained) == int(os.environ.get("TOY_STOP", "0")):
-                raise KeyboardInterrupt
-        return train(model, batch, config, **more)
+    def noting(model: Any, batches: Any, config: Any, **more: Any) -> Any:
+        trained.append(f"{show_rate(config.lr)} {more['seed']}")
+        if len(trained) == int(os.environ.get("TOY_STOP", "0")):
+            raise KeyboardInterrupt
+        return train(model, batches, config, **more)
 
-    monkeypatch.setattr(training, "train", noting)
+    monkeypatch.setattr("pe_bench.train.training.train", noting)
 
     def run(
         *more: str, encodings: tuple[str, ...] = ("nope",), task: str = "./toy.py"

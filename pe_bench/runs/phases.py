@@ -1,4 +1,4 @@
-"""Training phases of an encoding, under learning rates that are chosen where that is asked for."""
+"""Training phases of an encoding, with learning rates from the search if there is one."""
 
 import math
 import shutil
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pe_bench.batch import Batch
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
@@ -24,21 +25,50 @@ from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import locked, saving, slug
-from pe_bench.task import Batch
-from pe_bench.train.process_group import ALONE, Group, Phase, Team
-from pe_bench.train.training_result import Trained
+from pe_bench.train.adaptation_methods import trains_all
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.process_group import SINGLE_PROCESS, Phase, ProcessGroup, Team
+from pe_bench.train.training_result import TrainingResult
+
+
+class BatchStream:
+    """Training batches of a phase, a function of the step.
+
+    Args:
+        task: the phase's task.
+        subset: the subset that the phase serves; None: all of them.
+        seed: of the batches.
+
+    Attributes:
+        requested: number of batches that this process has requested.
+    """
+
+    def __init__(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
+        self.task = task
+        self.subset = subset
+        self.seed = seed
+        self.requested = 0
+
+    def __call__(self, step: int) -> Batch:
+        self.requested += 1
+        return self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
+
+    @property
+    def started(self) -> bool:
+        """Whether a training step is complete: its successor's batch was requested."""
+        return self.requested > 1
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Trains an encoding: a task as a whole or each of its subsets, and what it starts from.
+    """Trains an encoding on a task or on each of its subsets, and the model that this starts from.
 
     Attributes:
         encoding: the encoding.
         results: folder to write to; chosen learning rates are kept in `tuning/`.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        team: the processes that train together with this one, if any.
+        team: the other processes that train with this one, if any.
     """
 
     encoding: Plugin
@@ -56,28 +86,24 @@ class Phases:
         folder: Path | None = None,
         choice: Candidate | None = None,
         watch: Watch | None = None,
-    ) -> tuple[Decoder, Trained]:
-        """Return the model after a phase: trained now, or read from where an earlier call left it.
+    ) -> tuple[Decoder, TrainingResult]:
+        """Return the trained model of a phase, from its checkpoint if there is one.
 
         Args:
             task: the phase's task.
-            subset: the one that the phase is for; None: it serves all of them.
+            subset: the subset that the phase serves; None: all of them.
             seed: of weights and batches.
-            folder: for the model; None: that of `checkpoint`.
-            choice: what to train with; None: what the search has chosen.
+            folder: for the checkpoints; None: that of `checkpoint`.
+            choice: learning rate and option value; None: the choice of the search.
             watch: ends a trial early.
 
         Raises:
             SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
             FirstStepFailure: the phase of one subset failed before its first step.
         """
-        from pe_bench.train.training import train  # late: Lightning takes seconds
+        from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
 
-        steps: list[int] = []
-
-        def batch(step: int) -> Batch:
-            steps.append(step)
-            return task.batches.batch(subset, seed, task.first_step + step)
+        batches = BatchStream(task, subset, seed)
 
         def start() -> Mapping[str, Tensor]:
             return self._start(task, subset, seed, model)
@@ -93,9 +119,9 @@ class Phases:
         if watch:
             watch.model = model
 
-        def gather(resumes: bool) -> AbstractContextManager[Group]:
+        def distributed(resumes: bool) -> AbstractContextManager[ProcessGroup]:
             if self.team is None:
-                return nullcontext(ALONE)
+                return nullcontext(SINGLE_PROCESS)
             phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
             return self.team.gather(phase)
 
@@ -103,19 +129,17 @@ class Phases:
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title):
             try:
-                trained = train(
+                trained = ensure_trained(
                     model,
-                    batch,
+                    batches,
                     replace(task.train, lr=choice.lr),
-                    folder=folder,
-                    of=identity,
+                    self._store(folder, identity, task),
                     title=title,
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
-                    start=start if task.start and not self.is_loaded else None,
-                    gather=gather,
-                    loaded=self.is_loaded,
+                    initial_weights=start if task.start and not self.is_loaded else None,
+                    distributed=distributed,
                     stop=watch if self.team is None else None,
                 )
             except (SavingError, SharedFailure):
@@ -123,50 +147,44 @@ class Phases:
             except CRASHES as error:
                 if subset is None:
                     raise SharedFailure from error
-                if len(steps) <= 1 and not isinstance(error, FloatingPointError):
+                if not batches.started and not isinstance(error, FloatingPointError):
                     raise FirstStepFailure from error
                 raise
         return model.to(self.device), trained
 
-    def follow(self, task: ResolvedTask, phase: Phase, group: Group) -> None:
-        """Train a phase together with the process that leads it.
+    def follow(self, task: ResolvedTask, phase: Phase, group: ProcessGroup) -> None:
+        """Train a phase together with the first rank.
 
         Args:
             task: of the run.
-            phase: of the task, or of what it starts from.
-            group: this process's place.
+            phase: of the task, or of the task that it starts from.
+            group: the process group, in which this is not the first rank.
 
         Raises:
-            InputError: the phase is none of the run's here.
+            InputError: this process knows no such phase of the run.
         """
-        from pe_bench.train.training import follow
+        from pe_bench.train.training import join_training
 
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
-
-        def batch(step: int) -> Batch:
-            return task.batches.batch(subset, seed, task.first_step + step)
-
-        follow(
+        join_training(
             task.make_model(phases.built(choice), seed),
-            batch,
+            BatchStream(task, subset, seed),
             replace(task.train, lr=choice.lr),
-            folder=phase.folder,
-            of=phase.identity,
+            phases._store(phase.folder, phase.identity, task),
             seed=seed,
             device=self.device,
             precision=self.precision,
             group=group,
             resumes=phase.resumes,
-            loaded=phases.is_loaded,
         )
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
-        """Return the training and the task that a phase is of.
+        """Return the phases and the task that a phase belongs to.
 
         Raises:
-            InputError: there is none.
+            InputError: there are none.
         """
         place: ResolvedTask | None = task
         while place is not None:
@@ -180,21 +198,27 @@ class Phases:
 
     @property
     def before(self) -> "Phases":
-        """The training of what a task starts from: of the origin, where an encoding has one."""
+        """Phases of the model that a task starts from: with the origin of an adapted encoding."""
         if isinstance(self.encoding, Adapted):
             return replace(self, encoding=self.encoding.origin)
         return self
 
     @property
     def is_loaded(self) -> bool:
-        """Whether models begin with the weights of a checkpoint."""
+        """Whether models start from a pretrained checkpoint."""
         encoding = self.encoding
         return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
+
+    def _store(self, folder: Path, identity: str, task: ResolvedTask) -> CheckpointStore:
+        """Return the checkpoint files of a phase."""
+        config = task.train
+        partly = self.is_loaded and bool(config.steps) and not trains_all(config)
+        return CheckpointStore(folder, identity, trainable_only=partly)
 
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
     ) -> Mapping[str, Tensor]:
-        """Return the weights that a model starts from, those of the phase before."""
+        """Return the initial weights of a model, which the previous phase has trained."""
         assert task.start is not None
         if not isinstance(self.encoding, Adapted):
             before, _ = self.trained(task.start, None, seed)
@@ -212,10 +236,10 @@ class Phases:
     def identity(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> str:
-        """Return a digest of all that decides the weights after a phase, and its subset if any.
+        """Return a digest of every setting that determines the weights, and the subset if any.
 
-        A choice decides them, however it was made: another search finds them trained. Those of a
-        phase that starts from another one depend on the search for that one's choice too.
+        It contains the choice, not the search that made it, so another search finds the trained
+        model. If a phase starts from another one, it also contains that one's search.
         """
         settings = dict(task.settings)
         values: tuple[str, ...] = ()
@@ -238,9 +262,9 @@ class Phases:
         return plugins.load("encoding", with_option(self.encoding.given, option, choice.value))
 
     def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
-        """Return what a phase is trained with: the task's rate, or what the search chooses.
+        """Return learning rate and option value of a phase: the task's, or the search's choice.
 
-        Trials are kept, so that a later call goes on from there.
+        Trials are stored, so a later call resumes the search.
 
         Raises:
             SharedFailure: no candidate is left for a phase that serves all subsets, or it failed.
@@ -257,7 +281,7 @@ class Phases:
             return search.chosen(subset) or self._choose(search, subset)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
-        """Return what was tried and chosen for a task, None without tuning."""
+        """Return the trials and the choices for a task, None without tuning."""
         content = self._search(task).read() if task.tuning else {}
         return content or None
 

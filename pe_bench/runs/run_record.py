@@ -14,7 +14,8 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.sources import find_sources
 from pe_bench.system import environment
-from pe_bench.train.training_result import Trained, read_trained
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.training_result import TrainingResult
 
 
 def make_record(
@@ -111,7 +112,7 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
 
 
 def find_curves(
-    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: Trained
+    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: TrainingResult
 ) -> dict[Key, LearningCurve]:
     """Return the learning curves behind a model, keys as in `OF_A_RUN`.
 
@@ -134,14 +135,14 @@ def find_curves(
 
 def _find_start(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
-) -> Trained | None:
+) -> TrainingResult | None:
     """Return the end of the phase that a task, or a subset of it, starts from."""
     start = resolved.start
     if start is None or phases.is_loaded:
         return None
     phases = phases.before
     identity = phases.identity(start, subset, seed)
-    return read_trained(phases.checkpoint(start, subset, seed), identity)
+    return CheckpointStore(phases.checkpoint(start, subset, seed), identity).load_result()
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:

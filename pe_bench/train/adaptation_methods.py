@@ -1,4 +1,4 @@
-"""What is trained of a model that goes on under another encoding: everything, or little."""
+"""Adaptation methods: which parameters are trained when a model continues with another encoding."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -18,13 +18,13 @@ GROUPS = 4
 
 
 def trains_all(config: TrainConfig) -> bool:
-    """Tell whether a phase trains all weights, and not a few or none."""
+    """Tell whether a phase trains all weights."""
     few = isinstance(config, AdaptConfig) and config.method != "full"
     return bool(config.steps) and not few
 
 
 def trained_names(model: nn.Module) -> set[str]:
-    """Return the names of a module's tensors, without the parameters that are not trained."""
+    """Return the names of a module's tensors, without the parameters that are frozen."""
     found = set(model.state_dict())
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
@@ -33,7 +33,13 @@ def trained_names(model: nn.Module) -> set[str]:
 
 
 def saved_part(weights: Mapping[str, Tensor], module: nn.Module, partly: bool) -> dict[str, Tensor]:
-    """Return those of a module's weights that a checkpoint has."""
+    """Return the weights that a checkpoint stores.
+
+    Args:
+        weights: of the module.
+        module: the module.
+        partly: leave out the frozen parameters.
+    """
     names = trained_names(module) if partly else set(weights)
     return {name: tensor for name, tensor in weights.items() if name in names}
 
@@ -42,7 +48,7 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
     """Check that a method can train an encoding.
 
     Raises:
-        InputError: it cannot.
+        InputError: the method cannot train it.
     """
     if not isinstance(config, AdaptConfig) or not config.steps:
         return
@@ -56,10 +62,10 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
 
 
 def check_libraries(config: AdaptConfig) -> None:
-    """Check that what makes low-rank changes is installed.
+    """Check that the library for low-rank adapters is installed.
 
     Raises:
-        InputError: it is not.
+        InputError: it is missing.
     """
     if not (config.low_rank and config.steps):
         return
@@ -72,12 +78,12 @@ def check_libraries(config: AdaptConfig) -> None:
 
 
 def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
-    """Let only those parameters be trained that the method trains; add what it adds.
+    """Freeze the parameters that the method does not train, and add its low-rank adapters.
 
     Args:
         model: with the weights to start from.
         config: of the phase; only an `AdaptConfig` has a method.
-        seed: of the weights that are added.
+        seed: of the weights of the adapters.
     """
     if not isinstance(config, AdaptConfig) or config.method == "full":
         return
@@ -85,7 +91,7 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
         _add_low_rank(model, config, seed)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_is_trained(name, config.method))
-        if parameter.requires_grad:  # steps are too small for bfloat16
+        if parameter.requires_grad:  # updates are too small for bfloat16
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     if config.method == "longlora":
         length = config.length or model.config.train_length
@@ -93,7 +99,7 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
 
 
 def finish(model: Decoder, config: TrainConfig) -> None:
-    """Turn a model into a plain one again, with low-rank changes added to its weights."""
+    """Undo `prepare`, and merge low-rank adapters into the weights."""
     if not isinstance(config, AdaptConfig):
         return
     model.group_length = None
@@ -127,7 +133,7 @@ def _add_low_rank(model: Decoder, config: AdaptConfig, seed: int) -> None:
 
 
 def _merge(model: Decoder) -> None:
-    """Replace each changed projection by a plain one, changes added."""
+    """Replace each adapted projection by a plain one with merged weights."""
     from peft.tuners.lora import LoraLayer
 
     for block in model.layers:

@@ -1,7 +1,7 @@
-"""Checkpoints that hold no code: a safetensors file, with all that is no tensor as JSON in it.
+"""Format of checkpoint files: safetensors with a JSON tree, so that reading one never runs code.
 
-Its metadata keep what the file belongs to, the tree of dicts and lists that the tensors are in, and
-the SHA-256 of all this. Nothing in it is ever run.
+The metadata contain the key of the checkpoint, the tree of dicts and lists that refers to the
+tensors, and the SHA-256 of all content.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
     Args:
         path: of the file.
         content: the tree.
-        of: what it belongs to.
+        of: key of the checkpoint, such as a digest of the settings.
     """
     found: dict[str, Tensor] = {}
     tree = json.dumps(_without_tensors(content, "", found))
@@ -47,8 +47,8 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     """Return the tree that `write_checkpoint` has written; tuples have become lists.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedError: it is not what was written, or belongs to something else.
+        FileNotFoundError: there is no file.
+        DamagedError: its content has changed, or it has another key.
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -65,7 +65,7 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
     try:
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
-    except (ValueError, TypeError, KeyError, RecursionError):  # someone else's, well sealed
+    except (ValueError, TypeError, KeyError, RecursionError):  # well sealed, by another program
         raise DamagedError(path, "is no checkpoint") from None
     return content
 
@@ -79,7 +79,7 @@ def _seal(of: str, tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _without_tensors(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return a tree as JSON has it, and put its tensors, by their places in it, into `tensors`."""
+    """Return a tree for JSON; move its tensors to `tensors`, named by their paths in the tree."""
     if isinstance(node, Tensor):
         tensors[name] = node
         return {"tensor": name}

@@ -1,8 +1,8 @@
-"""Processes that train a model together: each has a share of every batch's rows.
+"""Processes that train a model together: each rank has a shard of the rows of every batch.
 
-The loss is a mean over all targets of a batch, so gradients of shares are added, not averaged: the
-sum is the gradient of the whole batch, however many targets a share has. Each process makes the
-whole batch and draws the same random numbers as one process would.
+The loss is a mean over all targets of a batch, so gradients of the shards are summed (all-reduce
+SUM), not averaged: the sum is the gradient of the whole batch, however many targets a shard has.
+Each rank makes the whole batch and draws the same random numbers as a single process would.
 """
 
 import datetime
@@ -23,18 +23,18 @@ from pe_bench.config import IGNORE
 
 Strategy = Literal["ddp", "fsdp"]
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
-LONGEST_WAIT = datetime.timedelta(hours=12)  # a process that has died is found by other means
+TIMEOUT = datetime.timedelta(hours=12)  # a process that has died is found by other means
 
 
 @dataclass(frozen=True)
-class Group:
-    """One process among those that train a model together.
+class ProcessGroup:
+    """One rank of the processes that train a model together.
 
     Attributes:
         rank: number of this process; the first, 0, saves and evaluates.
         size: number of processes.
-        strategy: "ddp": each has the whole model; "fsdp": each has a share of every weight, its
-            gradient and its moments, and gathers a block's weights where it needs them.
+        strategy: "ddp": each rank has the whole model; "fsdp": each has a shard of every weight,
+            its gradient and its moments, and gathers the weights of a block to use them.
     """
 
     rank: int = 0
@@ -42,30 +42,31 @@ class Group:
     strategy: Strategy = "ddp"
 
     @property
-    def shards(self) -> bool:
-        """Whether weights are shared out too."""
+    def shards_weights(self) -> bool:
+        """Whether each rank has only a shard of the weights."""
         return self.size > 1 and self.strategy == "fsdp"
 
-    def share(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this process's rows of (b, T) each; one without a target if there are too few."""
+    def shard_rows(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return this rank's rows of (b, T) each; one without a target if there are too few."""
         own = tokens.tensor_split(self.size)[self.rank]
         if len(own):
             return own, targets.tensor_split(self.size)[self.rank]
         return tokens[:1], torch.full_like(targets[:1], IGNORE)
 
     def any(self, flag: bool) -> bool:
-        """Tell whether a flag is set in any process; no GPU is waited for."""
+        """Tell whether a flag is set in any process; this does not synchronise with a GPU."""
         if self.size == 1:
             return flag
         flags = torch.tensor(int(flag))
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags)
 
-    def add_up(self, parameters: Iterable[nn.Parameter], loss: Tensor) -> Tensor:
-        """Add up gradients in place, and losses, of all processes; return the loss, a scalar.
+    def all_reduce(self, parameters: Iterable[nn.Parameter], loss: Tensor) -> Tensor:
+        """Sum gradients in place, and losses, over all ranks; return the loss, a scalar.
 
-        One message has them all. Lightning's wrapper sends each layer's while others are computed,
-        but needs equal shares, a use of every parameter, and no process short of memory.
+        One message contains all of them. DistributedDataParallel sends the gradients of a layer
+        while others are computed, but needs equal shards, a use of every parameter, and no rank
+        that runs out of memory.
         """
         if self.size == 1:
             return loss
@@ -80,45 +81,29 @@ class Group:
             gradient.copy_(total.view_as(gradient))
         return message[0]
 
-    def spread(self, model: nn.Module) -> None:
-        """Give all processes the weights of the first."""
+    def broadcast(self, model: nn.Module) -> None:
+        """Copy the weights of the first rank to all others."""
         if self.size == 1:
             return
         for tensor in model.state_dict().values():
             dist.broadcast(tensor, 0)
 
 
-ALONE = Group()
-
-
-class Team(Protocol):
-    """The other processes that train with this one, the first.
-
-    Attributes:
-        devices: number of processes, this one included.
-        strategy: of all of them.
-    """
-
-    devices: int
-    strategy: Strategy
-
-    def gather(self, phase: "Phase") -> AbstractContextManager[Group]:
-        """Let the others begin a phase, and end it with this process."""
-        ...
+SINGLE_PROCESS = ProcessGroup()
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A training phase of a run, in terms that any process understands.
+    """A training phase of a run, as the first rank describes it to the others.
 
     Attributes:
-        identity: stands for all that decides the weights.
-        subset: that it is for; None: it serves all.
+        identity: digest of every setting that determines the weights.
+        subset: the subset that the phase serves; None: all of them.
         seed: of weights and batches.
         lr: learning rate.
         value: of the encoding's tunable option, None for its default.
         folder: of its checkpoints.
-        resumes: whether it goes on from a checkpoint there.
+        resumes: whether it starts from a checkpoint there.
     """
 
     identity: str
@@ -130,13 +115,29 @@ class Phase:
     resumes: bool = False
 
 
-def meet(group: Group, device: str, store: TCPStore) -> None:
-    """Connect this process with the others of a group, on this machine.
+class Team(Protocol):
+    """The other processes that train with this one, the first rank.
+
+    Attributes:
+        devices: number of processes, this one included.
+        strategy: distributed strategy of these processes.
+    """
+
+    devices: int
+    strategy: Strategy
+
+    def gather(self, phase: Phase) -> AbstractContextManager[ProcessGroup]:
+        """Let the other ranks start a phase, and wait at the end until they have finished it."""
+        ...
+
+
+def connect(group: ProcessGroup, device: str, store: TCPStore) -> None:
+    """Connect this process with the other ranks of a group, on this machine.
 
     Args:
-        group: this process's place.
-        device: "cpu" or "cuda", of which each process has the one of its rank.
-        store: by which they find each other.
+        group: the group and this process's rank.
+        device: "cpu" or "cuda"; each rank has the GPU of its number.
+        store: by which the ranks find each other.
     """
     if sys.platform in LOOPBACK:  # or gloo asks the network for this machine's name
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
@@ -145,5 +146,11 @@ def meet(group: Group, device: str, store: TCPStore) -> None:
         torch.cuda.set_device(group.rank)
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(
-        backend, store=store, rank=group.rank, world_size=group.size, timeout=LONGEST_WAIT
+        backend, store=store, rank=group.rank, world_size=group.size, timeout=TIMEOUT
     )
+
+
+# Names that the executors import.
+Group = ProcessGroup
+LONGEST_WAIT = TIMEOUT
+meet = connect

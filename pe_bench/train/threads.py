@@ -1,4 +1,4 @@
-"""How many threads a run has: sums are rounded in another order with another number of them."""
+"""Thread count of a run; it affects the order of floating-point sums."""
 
 import contextlib
 import os
@@ -8,15 +8,15 @@ import torch
 
 
 def threads_of_run(preset: str, device: str, *, alone: bool) -> int:
-    """Return the number of threads that a run has for its computations.
+    """Return the number of threads for the computations of a run.
 
-    The models of preset quick are trained as fast by one thread as by two. So their numbers depend
-    neither on the processor's cores nor on how many runs go on at once.
+    The models of preset quick train as fast with one thread as with two. One thread makes their
+    numbers independent of the number of cores and of parallel runs.
 
     Args:
         preset: of the run.
         device: "cpu" or "cuda".
-        alone: whether no other run goes on beside it.
+        alone: whether no other run is executed in parallel.
     """
     quick = preset == "quick" and device == "cpu"
     if "OMP_NUM_THREADS" in os.environ or (alone and not quick):
@@ -26,7 +26,7 @@ def threads_of_run(preset: str, device: str, *, alone: bool) -> int:
 
 @contextlib.contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Set the number of threads for a while."""
+    """Set the number of threads inside a `with` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Records the learning curve of a training; no step waits for the device."""
+"""Records the losses and the learning curve of a training; no step waits for the device."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pe_bench.results.learning_curves import LearningCurve
 
@@ -15,32 +15,32 @@ POINTS = 200  # of a curve, at most
 
 
 class Mark(NamedTuple):
-    """How far a training is: steps, tokens and seconds since its first step."""
+    """Progress of a training: steps, tokens and seconds since its first step."""
 
     step: int
     tokens: int
     seconds: float
 
 
-class CurveRecorder(nn.Module):
-    """Keeps the gradient norm of every step, and a mark at the end of every interval of steps.
+class TrainingLog:
+    """Keeps loss and gradient norm of every step, and a mark after every interval of steps.
 
-    Losses are kept by the training itself, which needs them too. The clock stands still between a
-    kill and the first step after it.
+    The clock is paused from an interruption to the first step after it.
 
     Args:
         steps: planned optimizer steps of the training.
+        device: of losses and norms.
     """
 
-    def __init__(self, steps: int) -> None:
-        super().__init__()
+    def __init__(self, steps: int, device: torch.device | str = "cpu") -> None:
+        self.steps = steps
         self.interval = max(1, math.ceil(steps / POINTS))
         self.marks: list[Mark] = []
         self.tokens = 0
         self.seconds = 0.0  # before this call
         self.started: float | None = None  # the clock at the first step of this call
-        self.norms: Tensor  # (steps,), on the device
-        self.register_buffer("norms", torch.full((steps,), math.nan), persistent=False)
+        self.losses = torch.zeros(steps, device=device)
+        self.norms = torch.full((steps,), math.nan, device=device)
 
     def begin(self, step: int) -> None:
         """Start the clock; call this before every step, with its index."""
@@ -49,34 +49,56 @@ class CurveRecorder(nn.Module):
         if not self.marks:
             self.marks.append(Mark(step, 0, 0.0))
 
-    def record(self, step: int, norm: Tensor, tokens: int) -> None:
-        """Record a step that is done.
+    def record(self, step: int, loss: Tensor, norm: Tensor, tokens: int) -> None:
+        """Record a completed step.
 
         Args:
             step: its index, from 0 on.
+            loss: mean over its targets, a scalar.
             norm: of its gradient before clipping, a scalar.
-            tokens: that it has seen.
+            tokens: number of its tokens.
         """
+        self.losses[step] = loss
         self.norms[step] = norm
         self.tokens += tokens
         if (step + 1) % self.interval == 0:
             self.marks.append(self._mark(step + 1))
 
-    def curve(self, step: int, losses: Tensor, rate: Callable[[int], float]) -> LearningCurve:
+    def mean_loss(self, first: int, last: int) -> float:
+        """Return the mean loss of the steps from `first` to before `last`."""
+        return float(self.losses[first:last].mean())
+
+    def recent_loss(self, step: int) -> float:
+        """Return the mean loss of the last tenth of the planned steps; NaN before the first step.
+
+        Args:
+            step: number of completed steps.
+
+        Raises:
+            FloatingPointError: it is not finite.
+        """
+        if not step:
+            return math.nan
+        loss = self.mean_loss(max(0, step - max(1, self.steps // 10)), step)
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at step {step}: lower --train.lr or raise --train.warmup"
+            )
+        return loss
+
+    def curve(self, step: int, rate: Callable[[int], float]) -> LearningCurve:
         """Return the curve up to a step.
 
         Args:
-            step: number of steps that are done.
-            losses: of each step, (steps,).
+            step: number of completed steps.
             rate: index of a step -> its learning rate.
         """
         marks = list(self.marks)
-        if (
-            marks and marks[-1].step < step
-        ):  # steps are no multiple of the interval, or it ended early
+        # The number of steps may be no multiple of the interval.
+        if marks and marks[-1].step < step:
             marks.append(self._mark(step))
         norms = self.norms.cpu()
-        losses = losses.cpu()
+        losses = self.losses.cpu()
         points = []
         for before, mark in pairwise(marks):
             inside = slice(before.step, mark.step)
@@ -86,21 +108,23 @@ class CurveRecorder(nn.Module):
             points.append((mark.step, loss, rate(mark.step - 1), norm, speed))
         return LearningCurve(*zip(*points, strict=True))  # of nothing: empty columns
 
-    def kept(self, step: int) -> dict[str, Any]:
-        """Return what a checkpoint after so many steps has to keep."""
+    def state_dict(self, step: int) -> dict[str, Any]:
+        """Return the state after so many completed steps."""
         now = self._mark(step)
         return {
             "marks": [list(mark) for mark in self.marks],
             "tokens": now.tokens,
             "seconds": now.seconds,
+            "losses": self.losses[:step].tolist(),
             "norms": self.norms[:step].tolist(),
         }
 
-    def go_on(self, state: Mapping[str, Any]) -> None:
-        """Go on from what a checkpoint keeps."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state."""
         self.marks = [Mark(*mark) for mark in state["marks"]]
         self.tokens = state["tokens"]
         self.seconds = state["seconds"]
+        self.losses[: len(state["losses"])] = torch.tensor(state["losses"])
         self.norms[: len(state["norms"])] = torch.tensor(state["norms"])
 
     def _mark(self, step: int) -> Mark:

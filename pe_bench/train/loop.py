@@ -1,0 +1,278 @@
+"""The training loop: data, forward, backward, clip, step, log, save.
+
+`train` is the loop, from top to bottom; the functions below it are its steps in the same order.
+Lightning Fabric provides the device and the precision. The loop knows neither files
+(`checkpoint_store`) nor tasks.
+"""
+
+import copy
+import logging
+import time
+from collections.abc import Callable
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.plugins import MixedPrecision, Precision
+from torch import Tensor, nn
+
+from pe_bench.batch import Batch
+from pe_bench.config import IGNORE, TrainConfig
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
+from pe_bench.system import environment
+from pe_bench.system.console import progress, warn
+from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
+from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
+from pe_bench.train.sharding import gathered, gathered_tree, shard, sharded_optimizer_state
+from pe_bench.train.training_log import TrainingLog
+from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_state import TrainingState
+
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+
+SHOW_EVERY = 0.5  # seconds between two looks at the loss, each of which waits for the device
+
+
+def train(
+    model: Decoder,
+    batches: Callable[[int], Batch],
+    config: TrainConfig,
+    *,
+    seed: int,
+    device: str,
+    precision: str,
+    title: str = "",
+    state: TrainingState | None = None,
+    save: Callable[[TrainingState], None] | None = None,
+    stop: Callable[[int, float], bool] | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> TrainingResult:
+    """Train a model in place.
+
+    Every rank of a process group calls this with the same arguments, except for `save`. If weights
+    are sharded, only the first rank's model has the trained weights afterwards.
+
+    Args:
+        model: with the weights to start from, or those of `state`.
+        batches: step -> batch, a pure function. Steps count from 0.
+        config: the training phase.
+        seed: of the random numbers inside the model.
+        device: "cpu" or "cuda".
+        precision: "fp32" or "bf16".
+        title: of the progress bar.
+        state: resume from here; its weights are in the model already.
+        save: called with the current state about every `config.save_every` seconds, on the first
+            rank. The next step changes the tensors of the state in place.
+        stop: called up to 20 times with the number of completed steps and the mean loss since the
+            previous call; True ends the training.
+        group: the processes that train the model together.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    started = time.monotonic()
+    fabric = _make_fabric(device, precision, group)
+    trainee = _place(model, fabric, group, broadcast=state is None)
+    trainee.recompute = config.recompute
+    parameters = trained_parameters(trainee)
+    optimizer = make_optimizer(trainee, config)
+    log = TrainingLog(config.steps, fabric.device)
+    accumulator = GradientAccumulator(trainee, fabric, group, config.micro_batch, seed)
+    steps, seconds_before, peak_before = 0, 0.0, 0
+    if state:
+        optimizer.load_state_dict(sharded_optimizer_state(state.optimizer, optimizer, group))
+        log.load_state_dict(state.log)
+        steps, seconds_before, peak_before = state.step, state.seconds, state.peak_memory_bytes
+
+    def seconds() -> float:
+        return seconds_before + time.monotonic() - started
+
+    def peak_memory() -> int:
+        return max(peak_before, environment.peak_memory(fabric.device.type))
+
+    stop_every = max(1, config.steps // 20)
+    shown = saved = time.monotonic()
+    with progress(title, config.steps, initial=steps) as bar:
+        for step in range(steps, config.steps):
+            # Data.
+            batch = batches(step)  # (B, T)
+            log.begin(step)
+
+            # Forward and backward.
+            loss = accumulator.backward(batch, step)
+
+            # Clip.
+            norm = _clip(parameters, config.clip)
+
+            # Step.
+            for parameter_group in optimizer.param_groups:
+                parameter_group["lr"] = learning_rate(step, config)
+            optimizer.step()
+            optimizer.zero_grad()
+            steps = step + 1
+
+            # Log.
+            log.record(step, loss, norm, batch.tokens.numel())
+            if group.rank == 0 and time.monotonic() - shown > SHOW_EVERY:
+                bar.note = f"loss {log.recent_loss(steps):.3f}"
+                shown = time.monotonic()
+            bar.update()
+
+            # Stop early.
+            is_check = steps % stop_every == 0 and steps < config.steps
+            if stop and is_check and stop(steps, log.mean_loss(steps - stop_every, steps)):
+                break
+
+            # Save. All ranks take part, because each may hold a shard of the weights.
+            is_due = time.monotonic() - saved >= config.save_every
+            if group.any(is_due and group.rank == 0):
+                current = TrainingState(
+                    steps,
+                    gathered_tree(trainee.state_dict(), group),
+                    gathered_tree(optimizer.state_dict(), group),
+                    seconds(),
+                    peak_memory(),
+                    log.state_dict(steps),
+                )
+                if save:
+                    save(current)
+                saved = time.monotonic()
+        bar.note = f"loss {log.recent_loss(steps):.3f}"
+    trainee.recompute = False
+    if group.shards_weights:
+        weights = gathered_tree(trainee.state_dict(), group)
+        if group.rank == 0:
+            model.load_state_dict(weights)
+    return TrainingResult(
+        steps,
+        log.tokens,
+        round(seconds(), 3),
+        log.recent_loss(steps),
+        peak_memory(),
+        accumulator.micro_batch,
+        log.curve(steps, lambda step: learning_rate(step, config)),
+    )
+
+
+def _make_fabric(device: str, precision: str, group: ProcessGroup) -> Fabric:
+    """Return the device and the precision of this rank."""
+    plugin = _MixedPrecision("bf16-mixed", device) if precision == "bf16" else Precision()
+    devices = [group.rank] if device == "cuda" else 1
+    fabric = Fabric(accelerator=device, devices=devices, plugins=plugin)
+    fabric.launch()
+    return fabric
+
+
+class _MixedPrecision(MixedPrecision):
+    """Autocast that casts a weight at every use.
+
+    Gradients of a weight that several layers share are then summed in float32, not in bfloat16.
+    """
+
+    def forward_context(self) -> torch.autocast:
+        return torch.autocast(self.device, dtype=torch.bfloat16, cache_enabled=False)
+
+
+def _place(model: Decoder, fabric: Fabric, group: ProcessGroup, *, broadcast: bool) -> Decoder:
+    """Return the model on this rank's device: itself, or a sharded copy."""
+    if broadcast:
+        group.broadcast(model)
+    if not group.shards_weights:
+        return model.to(fabric.device)
+    copied = copy.deepcopy(model).to(fabric.device)
+    shard(copied, group, fabric.device)
+    return copied
+
+
+class GradientAccumulator:
+    """Accumulates the gradient of a batch's mean loss, in micro-batches.
+
+    If GPU memory runs out, micro-batches are halved from then on, which changes sums by rounding
+    only. Each rank has a shard of the rows of every micro-batch.
+
+    Args:
+        model: the model.
+        fabric: device and precision.
+        group: the processes that train the model together.
+        micro_batch: rows of a forward pass; None: the whole batch.
+        seed: of the training.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        fabric: Fabric,
+        group: ProcessGroup,
+        micro_batch: int | None,
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.fabric = fabric
+        self.group = group
+        self.micro_batch = micro_batch
+        self.seed = seed
+
+    def backward(self, batch: Batch, step: int) -> Tensor:
+        """Set the gradients of all parameters; return the mean loss over all targets, a scalar.
+
+        Raises:
+            torch.OutOfMemoryError: memory does not suffice for a single row.
+        """
+        loss = self._try(batch, step)
+        while loss is None:
+            self.model.zero_grad()  # of the attempt that ran out of memory
+            loss = self._try(batch, step)
+        return loss
+
+    def _try(self, batch: Batch, step: int) -> Tensor | None:
+        """Do one attempt; None if a rank ran out of memory."""
+        # Random numbers depend on seed and step only, so a resumed training repeats them.
+        _seed_generators((1_000_003 * self.seed + step) % 2**32, self.fabric.device)
+        size = len(batch.tokens)
+        rows = min(self.micro_batch or size, size)
+        # Targets stay on the CPU, where counting them does not wait for the device.
+        tokens_on_device = batch.tokens.to(self.fabric.device, non_blocking=True)  # (B, T)
+        count = (batch.targets != IGNORE).sum().clamp(min=1)
+        total = torch.zeros((), device=self.fabric.device)
+        is_out_of_memory = False
+        micro_batches = zip(tokens_on_device.split(rows), batch.targets.split(rows), strict=True)
+        try:
+            with self.fabric.autocast():
+                for micro_batch in micro_batches:
+                    tokens, targets = self.group.shard_rows(*micro_batch)  # (b, T) each
+                    where = scored_tokens(targets)
+                    loss = self.model.token_losses(tokens, targets, scored=where).sum() / count
+                    total += loss.detach()
+                    extra = self.model.extra_loss()
+                    if extra is not None:
+                        loss = loss + extra * (len(tokens) / size)
+                    self.fabric.backward(loss)
+        except torch.OutOfMemoryError:
+            # With sharded weights the other ranks wait for this rank's shards.
+            if rows <= self.group.size or self.group.shards_weights:
+                raise
+            is_out_of_memory = True
+        if self.group.any(is_out_of_memory):
+            self.micro_batch = (rows + 1) // 2
+            warn(
+                f"memory does not suffice for {rows} rows at once: going on with {self.micro_batch}"
+            )
+            return None
+        return self.group.all_reduce(self.model.parameters(), total)
+
+
+def _seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators that a training uses.
+
+    `torch.manual_seed` also visits all other devices, which takes a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+
+
+def _clip(parameters: list[nn.Parameter], largest: float) -> Tensor:
+    """Clip the gradient to a norm, unless it is 0; return the norm before clipping, a scalar."""
+    if largest:
+        return gathered(nn.utils.clip_grad_norm_(parameters, largest))
+    return gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))

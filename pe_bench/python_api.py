@@ -106,7 +106,8 @@ def run(
     import torch
 
     from pe_bench.commands.device import find_device, find_precision
-    from pe_bench.grid.grid import How, run_grid
+    from pe_bench.grid.execution import ExecutionOptions
+    from pe_bench.grid.grid import run_grid
     from pe_bench.reporting.frames import read_results
     from pe_bench.runs.options import RunOptions
 
@@ -134,7 +135,7 @@ def run(
         [seeds] if isinstance(seeds, int) else list(seeds),
         results=Path(results),
         device=device_type,
-        how=How(jobs=jobs, devices=devices, strategy=strategy),
+        how=ExecutionOptions(jobs=jobs, devices=devices, strategy=strategy),
     )
     for outcome in outcomes:
         if outcome.status == "failed":

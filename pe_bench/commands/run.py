@@ -68,7 +68,7 @@ def _show_all(grids: Sequence[argparse.Namespace], like: Sequence[Path]) -> None
 
 def do(call: Callable[..., Answer], args: argparse.Namespace, like: Sequence[Path]) -> Answer:
     """Call `run_grid` or `prepare_grid` with what a command says."""
-    from pe_bench.grid.grid import How
+    from pe_bench.grid.execution import ExecutionOptions
     from pe_bench.grid.shard import Shard
     from pe_bench.runs.options import RunOptions
     from pe_bench.system import environment
@@ -92,7 +92,7 @@ def do(call: Callable[..., Answer], args: argparse.Namespace, like: Sequence[Pat
         keep=args.keep,
     )
     info(f"{environment.name_of(device)}, {precision}")
-    how = How(
+    how = ExecutionOptions(
         jobs=args.jobs,
         executor=args.executor,
         devices=args.devices,

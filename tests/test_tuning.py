@@ -284,7 +284,7 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
     assert len(frame) and kept(tmp_path)["rates"] == RATES
     pe_bench.run("nope", "./toy.py", tune={"lr": [1e-3, 1e-2], "seeds": [7]})
     with pytest.raises(InputError, match="tune has no 'lrs'; it has lr, seeds"):
-        pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})  # type: ignore[dict-item]
+        pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})
 
 
 # So few different ones that some come twice.

@@ -1,4 +1,4 @@
-"""The manual of `pe-bench list NAME`: docstring, options, an encoding's facts, a task's presets."""
+"""What `pe-bench list NAME` shows: docstring, options, an encoding's facts, a task's presets."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from pe_bench.checks.subject import CONFIG
-from pe_bench.commands.cards import FACTS, align, places_of
+from pe_bench.commands.encoding_table import FACTS, align, places_of
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError, describe_error
 from pe_bench.registry import plugins
@@ -25,7 +25,7 @@ TRAIN = ("steps", "batch_size", "length", "lr")
 MODEL = ("layers", "width", "heads", "mlp_width")
 
 
-def manual(kind: Kind, where: str) -> str:
+def show_plugin(kind: Kind, where: str) -> str:
     """Return all that a plugin says to its users: docstring, options, a task's presets."""
     plugin = plugins.load(kind, where)
     parts = [f"{plugin.label}: {plugins.describe_file(plugin.file)}"]

@@ -1,35 +1,52 @@
 """How the runs of a grid are executed: processes, devices, shards. No number depends on it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pe_bench.errors import InputError
 from pe_bench.grid.shard import Shard
-from pe_bench.train.process_group import Strategy
+from pe_bench.option_table import option
+
+if TYPE_CHECKING:  # options are read without torch
+    from pe_bench.train.process_group import Strategy
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How the cells of a grid are worked through; no number depends on it.
+    """How the runs of a grid are executed; no number depends on it.
 
     Attributes:
-        jobs: cells that run at once, in processes of their own; None: one after the other, here.
+        jobs: runs at the same time, each in its own process; None: one after the other, here.
         executor: "local", or "ray" for an existing Ray cluster.
-        devices: processes that train each cell together, each on a device of its own.
-        strategy: of theirs: "ddp", "fsdp", or "auto", which is "ddp".
-        shard: the share of the grid to run; None: all of it.
+        devices: processes that train each run together, each on its own device.
+        strategy: of these processes: "ddp", "fsdp", or "auto", which is "ddp".
+        shard: the shard of the grid to run; None: all of it.
         dry_run: show what there is to do, and do nothing.
 
     Raises:
         InputError: these do not go together.
     """
 
-    jobs: int | None = None
-    executor: Literal["local", "ray"] = "local"
-    devices: int = 1
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    shard: Shard | None = None
-    dry_run: bool = False
+    dry_run: bool = option(False, "print what is done, to do and skipped; do nothing")
+    jobs: int | None = option(
+        None,
+        "run N cells at once, each in a process with one thread; default: one after the other",
+    )
+    shard: Shard | None = option(
+        None,
+        "run shard I of N, from 1/N to N/N: the others are for other machines",
+        metavar="I/N",
+        read=Shard.read,
+    )
+    executor: Literal["local", "ray"] = option(
+        "local", "ray: send cells to the Ray cluster of RAY_ADDRESS, or of this machine"
+    )
+    devices: int = option(
+        1, "train each cell in N processes, each on its own GPU or CPU; default: 1"
+    )
+    strategy: Literal["auto", "ddp", "fsdp"] = option(
+        "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
+    )
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
@@ -66,7 +83,7 @@ class ExecutionOptions:
             )
 
     @property
-    def together(self) -> Strategy:
+    def together(self) -> "Strategy":
         """The strategy of processes that train together."""
         return "fsdp" if self.strategy == "fsdp" else "ddp"
 

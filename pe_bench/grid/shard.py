@@ -1,11 +1,15 @@
 """A share of a grid for one of several machines, which need not know of each other."""
 
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from pe_bench.errors import InputError
-from pe_bench.grid.plan import PlannedRun
+
+if TYPE_CHECKING:  # options are read without torch
+    from pe_bench.grid.plan import PlannedRun
 
 SLACK = 1.1  # largest share, as a multiple of an equal one, that keeping cells together may cost
 
@@ -31,7 +35,20 @@ class Shard:
                 f"shard {self.number}/{self.count}: the first of 8 is 1/8, the last is 8/8"
             )
 
-    def of(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+    @classmethod
+    def read(cls, words: Sequence[str]) -> "Shard":
+        """Return the shard that a word such as "2/8" names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        (word,) = words
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", word)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise ValueError(f"must be a shard such as 2/8, from 1/8 to 8/8, not '{word}'")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         """Return the cells of this share, in their order.
 
         Cells are dealt like cards, so each task and each encoding is spread over all shares.
@@ -44,7 +61,7 @@ class Shard:
         own = {id(cell) for cell in (*self._deal(runnable), *self._pick(skipped))}
         return [cell for cell in cells if id(cell) in own]
 
-    def _deal(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+    def _deal(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         groups: dict[Hashable, list[PlannedRun]] = {}
         for cell in cells:
             groups.setdefault(shared_training(cell), []).append(cell)
@@ -55,11 +72,11 @@ class Shard:
             return shares[self.number - 1]
         return self._pick(cells)
 
-    def _pick(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+    def _pick(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         return list(cells[self.number - 1 :: self.count])
 
 
-def shared_training(cell: PlannedRun) -> Hashable:
+def shared_training(cell: "PlannedRun") -> Hashable:
     """Return what cells have in common that need the same training besides their own."""
     run = cell.run
     resolved = run.resolved

@@ -1,39 +1,26 @@
 """Build the run that a record describes: its task under its settings, and its encoding."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import DataError, InputError
+from pe_bench.option_table import option_names
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.adaptation import adapt, go_on
-from pe_bench.runs.options import RunOptions
+from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
 MADE_ANEW = ("checkpoints", "tuning")  # in the cache; the rest of it is data
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where to find what a record names only; None: where it was.
-
-    Attributes:
-        encoding, task: file or folder of a plugin.
-        data: folders by name of a task, "" for the run's own.
-    """
-
-    encoding: str | None = None
-    task: str | None = None
-    data: Mapping[str, Path] = field(default_factory=dict)
 
 
 def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
@@ -58,7 +45,7 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
     if going_on is not None:
         origin = _load("encoding", going_on["from"], record, None)
         adapted = going_on["config"] if going_on["config"]["steps"] else {}
-        known = [f.name for f in fields(AdaptConfig) if "help" in f.metadata]
+        known = option_names(AdaptConfig)
         changes = {name: value for name, value in adapted.items() if name in known}
         task = go_on(task, origin, replace(options, origin=origin.label, adapt=changes))
         encoding = adapt(encoding, origin, task)
@@ -149,7 +136,7 @@ def _changes_of_start(
 
 
 def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    names = [field.name for field in fields(config) if "help" in field.metadata]
+    names = option_names(type(config))
     return {n: recorded[n] for n in names if n in recorded and recorded[n] != getattr(config, n)}
 
 

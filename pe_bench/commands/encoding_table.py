@@ -48,7 +48,7 @@ BRIEF = ("name", "acts on", *FACTS.values())
 BY_OPTION = re.compile(r",? ?\b[a-z ]+ by option \([^()]*\)| \((?:yes|no) with [^()]*\)")
 
 
-def table(names: Sequence[str], *, wide: bool = True) -> str:
+def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
     """Return a table of shipped encodings, a line each.
 
     Args:

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from pe_bench.errors import InputError, suggest
@@ -129,7 +130,7 @@ class Option:
             return not self.is_mapping
         return self.annotation is bool and "." not in self.flag
 
-    @property
+    @cached_property
     def inner(self) -> "list[Option]":
         """The options of `config`, whose flags begin with this option's flag."""
         return options_of(self.config, f"{self.flag}.") if self.config else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class OptionGroup:
     about: str = ""
     only: Sequence[str] = ()
 
-    @property
+    @cached_property
     def options(self) -> list[Option]:
         """The options, in the order of the fields."""
         found = options_of(self.cls)
@@ -52,7 +53,7 @@ class Command:
     epilog: str | None = None
     reads_grids: bool = False
 
-    @property
+    @cached_property
     def options(self) -> list[Option]:
         """The options of all groups."""
         return [one for group in self.groups for one in group.options]

@@ -283,7 +283,7 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
     frame = pe_bench.run("nope", "./toy.py", tune=True)
     assert len(frame) and kept(tmp_path)["rates"] == RATES
     pe_bench.run("nope", "./toy.py", tune={"lr": [1e-3, 1e-2], "seeds": [7]})
-    with pytest.raises(InputError, match="tune has no 'lrs'; it has lr, seeds"):
+    with pytest.raises(InputError, match=r"no 'lrs' \(did you mean 'lr'\?\); it has lr, seeds"):
         pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})
 
 

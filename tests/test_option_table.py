@@ -216,6 +216,8 @@ def test_python_has_the_options_of_the_command_as_keywords() -> None:
         ({"tune": Tuning(seeds=(7,))}, Tuning(seeds=(7,))),
         ({"tune": {"lr": [3e-3, 1e-3], "seeds": [7]}}, Tuning((1e-3, 3e-3), (7,))),
         ({"shard": "2/8"}, Shard(2, 8)),
+        ({"jobs": "2"}, 2),
+        ({"keep": "true"}, True),
     ],
 )
 def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
@@ -236,6 +238,10 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"data": "mqra=x"}, r"there is no task 'mqra' \(did you mean 'mqar'\?\)"),
         ({"tune": {"lrs": [1]}}, r"tune has no 'lrs' \(did you mean 'lr'\?\); it has lr, seeds"),
         ({"train": {"stpes": 1}}, r"train has no 'stpes' \(did you mean 'steps'\?\)"),
+        ({"train": "steps"}, "train must be a mapping of options to values, not 'steps'"),
+        ({"tune": 3}, "tune must be a mapping of options to values, not 3"),
+        ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
+        ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
     ],
 )

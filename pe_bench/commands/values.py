@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_origin
 
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError
 from pe_bench.option_table import Option, check_names, option_names
 from pe_bench.registry.options import convert
 
@@ -108,40 +108,38 @@ def take_keywords(
 def _take(option: Option, value: Any) -> Any:
     if value is None:
         return option.default
-    if option.is_changes:
-        return dict(value)
     if option.config is not None:
         return _take_config(option, option.config, value)
-    if option.read is not None and isinstance(value, str):
-        return _read_text(option, value)
+    if isinstance(value, str) or get_origin(option.type) is Literal:
+        return _take_text(option, str(value))
     if option.is_mapping:
         places = value if isinstance(value, Mapping) else {"": value}
         return {name: Path(place) for name, place in places.items()}
     if option.is_tuple:
-        several = isinstance(value, Iterable) and not isinstance(value, str)
-        taken = tuple(value) if several else (value,)
+        taken = tuple(value) if isinstance(value, Iterable) else (value,)
         return None if option.is_optional and not taken else taken
-    if get_origin(option.type) is Literal and value not in get_args(option.type):
-        words = [str(arg) for arg in get_args(option.type)]
-        hint = suggest(str(value), words)
-        raise InputError(f"{option.name} must be one of {', '.join(words)}{hint}, not '{value}'")
-    return Path(value) if option.type is Path else value
+    return value
 
 
 def _take_config(option: Option, config: type[Any], value: Any) -> Any:
-    """Return the options of a switch: on with these values, on by True, or off."""
-    if value is False:
-        return None
-    if isinstance(value, config):
-        return value
-    return config(**take_keywords(option.name, option.inner, {} if value is True else value))
+    """Return changed values, or the options of a switch that is on."""
+    if not option.is_changes:
+        if value is False or isinstance(value, config):
+            return value or None
+        if value is True:
+            return config()
+    if not isinstance(value, Mapping):
+        raise InputError(f"{option.name} must be a mapping of options to values, not {value!r}")
+    if option.is_changes:
+        return dict(value)  # of which None may be one
+    return config(**take_keywords(option.name, option.inner, value))
 
 
-def _read_text(option: Option, text: str) -> Any:
-    assert option.read is not None
+def _take_text(option: Option, text: str) -> Any:
+    """Return the value of a text, as the command line reads it."""
     try:
-        return option.read([text])
-    except InputError:
+        return read_words(option, [text])
+    except InputError:  # a whole sentence
         raise
     except ValueError as error:
         raise InputError(f"{option.name} {error}") from None

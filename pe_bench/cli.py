@@ -26,21 +26,8 @@ from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-COMMANDS = [
-    module.COMMAND
-    for module in (
-        run,
-        cost,
-        list,
-        report,
-        export,
-        merge,
-        rerun,
-        checkpoint,
-        compare,
-        check,
-    )
-]
+MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check)
+COMMANDS = [module.COMMAND for module in MODULES]
 
 
 def main(args: Sequence[str] | None = None) -> int:

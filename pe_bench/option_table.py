@@ -17,48 +17,23 @@ REQUIRED = MISSING
 """Default of an option that has to be given."""
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    flag: str | None = None,
-    short: str | None = None,
-    metavar: str | None = None,
-    read: Callable[[Sequence[str]], Any] | None = None,
-    config: type[Any] | None = None,
-) -> Any:
+def option(default: Any, text: str, **details: Any) -> Any:
     """Return a dataclass field that is an option.
 
     Args:
         default: value, or a function that makes it; REQUIRED: there is none.
         text: for `--help`.
-        flag: name on the command line and in grid files, without dashes; None: the field's name.
-        short: a second flag of one letter, without its dash.
-        metavar: placeholder of the value in `--help`; None: from the type.
-        read: makes the value from the words of a command line. A ValueError says what the value
-            must be. None: the type decides.
-        config: dataclass whose options follow as `--NAME.OPTION`. The field is a mapping with the
-            given values, or the dataclass itself, which the flag `--NAME` turns on.
+        **details: other attributes of its `Option`.
     """
-    metadata = {
-        "help": text,
-        "flag": flag,
-        "short": short,
-        "metavar": metavar,
-        "read": read,
-        "config": config,
-    }
-    if default is REQUIRED:
-        return field(metadata=metadata)
+    metadata = {"help": text, **details}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
 def argument(text: str, metavar: str, default: Any = REQUIRED) -> Any:
-    """Return a dataclass field that is a positional argument, required if it has no default."""
-    metadata = {"help": text, "metavar": metavar, "positional": True}
-    return field(default=default, metadata=metadata)
+    """Return a dataclass field that is a positional argument of the command line."""
+    return option(default, text, metavar=metavar, positional=True)
 
 
 @dataclass(frozen=True)
@@ -67,18 +42,24 @@ class Option:
 
     Attributes:
         name: of the field, and of the keyword in Python.
-        flag: name on the command line and in grid files, without dashes, such as "train.lr".
         annotation: type of the value.
         default: value; REQUIRED: there is none.
-        help, short, metavar, read, config: as in `option`.
+        help: text for `--help`.
+        flag: name on the command line and in grid files, without dashes, such as "train.lr".
+        short: a second flag of one letter, without its dash.
+        metavar: placeholder of the value in `--help`; None: from the type.
+        read: makes the value from the words of a command line. A ValueError says what the value
+            must be. None: the type decides.
+        config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with what
+            is given of them, or the dataclass itself, which the flag `--NAME` turns on.
         positional: whether its words stand on the command line without a flag.
     """
 
     name: str
-    flag: str
     annotation: Any
     default: Any
     help: str
+    flag: str
     short: str | None = None
     metavar: str | None = None
     read: Callable[[Sequence[str]], Any] | None = None
@@ -143,14 +124,14 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
     for one in fields(cls):
         if "help" not in one.metadata:  # the program sets it
             continue
-        metadata = dict(one.metadata)
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        flag = metadata.pop("flag", None) or one.name
+        flag = prefix + one.name
         if not prefix:
-            flag = flag.replace("_", "-")
+            flag = one.name.replace("_", "-")
             if default is True:
                 flag = f"no-{flag}"
-        found.append(Option(one.name, prefix + flag, hints[one.name], default, **metadata))
+        details = {"flag": flag, **one.metadata}
+        found.append(Option(one.name, hints[one.name], default, **details))
     return found
 
 

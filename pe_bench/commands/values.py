@@ -25,18 +25,13 @@ class Values:
     given: Mapping[str, Any]
     file: Path | None = None
 
-    def make(self, cls: type[Made], **others: Any) -> Made:
+    def make(self, cls: type[Made]) -> Made:
         """Return a dataclass of options.
-
-        Args:
-            cls: the dataclass.
-            others: values of fields that are no options.
 
         Raises:
             InputError: values that do not go together.
         """
-        own = {name: self.given[name] for name in option_names(cls) if name in self.given}
-        return cls(**own, **others)
+        return cls(**{name: self.given[name] for name in option_names(cls) if name in self.given})
 
 
 def read_words(option: Option, words: Sequence[str]) -> Any:

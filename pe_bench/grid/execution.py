@@ -15,14 +15,6 @@ if TYPE_CHECKING:  # options are read without torch
 class ExecutionOptions:
     """How the runs of a grid are executed; no number depends on it.
 
-    Attributes:
-        jobs: runs at the same time, each in its own process; None: one after the other, here.
-        executor: "local", or "ray" for an existing Ray cluster.
-        devices: processes that train each run together, each on its own device.
-        strategy: of these processes: "ddp", "fsdp", or "auto", which is "ddp".
-        shard: the shard of the grid to run; None: all of it.
-        dry_run: show what there is to do, and do nothing.
-
     Raises:
         InputError: these do not go together.
     """

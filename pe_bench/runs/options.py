@@ -40,21 +40,11 @@ def _read_place(word: str) -> tuple[str, Path]:
 class RunOptions:
     """The options of `pe-bench run` that apply to every run of a grid, with its defaults.
 
+    `data` has a folder by name of a task; the key "" stands for every task of the command.
+    `train`, `pretrain`, `model` and `adapt` have changed fields of a preset's config.
+
     Attributes:
-        preset: "quick", "small", "mid" or "paper".
-        protocol: "strict" or "paper".
-        tokenizer: spec of the tokenizer, for tasks on text; None: the preset's.
         precision: "fp32" or "bf16".
-        data: folder by name of a task; the key "" stands for every task that is named in the
-            command.
-        subsets: subsets to run, None for all.
-        train: changed fields of the preset's `TrainConfig`.
-        pretrain: the same for the task that another one starts from.
-        model: changed fields of the preset's `ModelConfig`.
-        origin: spec of the encoding whose trained models others start from, or None.
-        adapt: changed fields of the task's `AdaptConfig`.
-        tune: how learning rates are chosen for each encoding; None: they are the preset's.
-        keep: trained models are left in the folders of their runs.
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
@@ -139,9 +129,7 @@ class RunOptions:
 class Places:
     """Where to find what a record only names; None: where it was.
 
-    Attributes:
-        encoding, task: file or folder of a plugin.
-        data: folders by name of a task, "" for the run's own.
+    `data` has a folder by name of a task, "" for the run's own.
     """
 
     encoding: str | None = option(None, "where the file of the encoding is now", metavar="FILE")

@@ -1,4 +1,4 @@
-"""The commands as functions: what `import pe_bench` offers besides models."""
+"""The Python API: encodings by spec, runs, and figures."""
 
 import warnings
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ if (
 
 
 def load_encoding(spec: str) -> "MakeEncoding":
-    """Return what makes the encoding of a spec: `load_encoding("tape")(config, layer)`.
+    """Return the function that makes an encoding: `load_encoding("tape")(config, layer)`.
 
     Args:
         spec: "rope", "rope:base=500000" or "./mine.py:size=4", as on the command line.
@@ -57,14 +57,14 @@ def run(
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
-    What the results folder has already is not run again. A run that fails is a warning, and the
-    others go on.
+    Runs that the results folder already has are not repeated. A run that fails causes a warning,
+    and the others continue.
 
     Args:
         encodings, tasks: one spec or several.
         **options: the options of `pe-bench run` by name, with the same defaults: `seeds=[0, 1]`,
-            `preset="small"`, `jobs=2`. None stands for the default. These have values that a
-            command line writes in another way:
+            `preset="small"`, `jobs=2`. None stands for the default. These have other
+            values than on the command line:
 
             - `data`: folder with data for the tasks, or a folder for each task's name.
             - `train`, `pretrain`, `model`, `adapt`: changed values of the preset, such as

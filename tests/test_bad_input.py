@@ -102,7 +102,7 @@ FOUND_WANTING = [
     (["report", "empty", "empty"], "empty is given twice"),
     (["report", "empty", "--results", "empty"], "leave out --results"),
     (["runn"], "no command 'runn' (did you mean 'run'?)"),
-    ([*NOPE, "--resume"], "no option '--resume': runs go on where they stopped by themselves"),
+    ([*NOPE, "--resume"], "no option '--resume': runs resume where they stopped by themselves"),
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
     (["list", "absent.py"], "there is no file absent.py"),

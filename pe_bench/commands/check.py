@@ -1,4 +1,4 @@
-"""`pe-bench check`: do encodings and tasks keep what they declare?"""
+"""`pe-bench check`: verify that encodings and tasks do what they declare."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:
     """Return the specs of each kind of plugin, words such as "tasks" replaced by all names.
 
     Raises:
-        InputError: what is neither an encoding nor a task.
+        InputError: a spec is neither an encoding nor a task.
     """
     found: dict[Kind, dict[str, None]] = {kind: {} for kind in KINDS}
     for spec in specs:

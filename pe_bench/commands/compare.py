@@ -1,4 +1,4 @@
-"""`pe-bench compare`: two encodings beside each other, or the ranks of all."""
+"""`pe-bench compare`: compare two encodings, or rank all of them."""
 
 from dataclasses import dataclass
 from pathlib import Path

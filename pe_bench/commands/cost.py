@@ -1,4 +1,4 @@
-"""`pe-bench cost`: what training would take, before anything is read, loaded or trained."""
+"""`pe-bench cost`: estimate the cost of training before anything is read, loaded or trained."""
 
 import math
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 @dataclass(frozen=True)
 class CostOptions:
-    """The options of `pe-bench cost`, besides those of `pe-bench run`."""
+    """The options that `pe-bench cost` has in addition to those of `pe-bench run`."""
 
     precision: Literal["auto", "fp32", "bf16"] = option(
         "auto", "auto (default): bf16, but fp32 for the preset quick"

@@ -39,11 +39,11 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
 
     Args:
         wanted: "auto", "cpu", "cuda", or "cuda:1" and the like.
-        preset: what is to be run.
+        preset: of the runs.
 
     Raises:
-        InputError: torch or the device is missing, or a preset that is made for a GPU would be
-            run on the CPU beside one.
+        InputError: torch or the device is missing, or a preset that is made for a GPU would
+            run on the CPU although the machine has a GPU.
     """
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")

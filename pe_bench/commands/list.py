@@ -1,4 +1,4 @@
-"""`pe-bench list`: encodings and tasks, and all about one of them."""
+"""`pe-bench list`: list encodings and tasks, or describe one of them."""
 
 from dataclasses import dataclass
 
@@ -59,7 +59,7 @@ def _kind(what: str) -> Kind:
     for kind in KINDS:
         known += plugins.names(kind)
     if what == "presets":
-        raise InputError("every task has presets of its own: write pe-bench list TASK")
+        raise InputError("every task has its own presets: write pe-bench list TASK")
     raise InputError(
         f"there is no encoding or task '{what}'{suggest(what, known)}; see pe-bench list"
     )

@@ -1,4 +1,4 @@
-"""`pe-bench merge`: runs of several results folders in one."""
+"""`pe-bench merge`: bring the runs of several results folders into one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class MergeOptions:
 
 
 def main(values: Values) -> int:
-    """Bring runs into a results folder, and say what was left out; return the exit code."""
+    """Bring runs into a results folder, and print what was left out; return the exit code."""
     options = values.make(MergeOptions)
     from pe_bench.results.merging import describe_merge, merge_folders
 

@@ -18,9 +18,9 @@ from pe_bench.option_table import Option
 
 BAD_INPUT = 2
 INSTEAD = {
-    "--resume": "runs go on where they stopped by themselves: leave it out",
+    "--resume": "runs resume where they stopped by themselves: leave it out",
     "--gpu": "write --device cuda, or --device cuda:1 for the second one",
-    "--workers": "write --jobs N, which runs N cells at once",
+    "--workers": "write --jobs N, which executes N runs at once",
 }
 
 
@@ -132,7 +132,7 @@ class _Store(argparse.Action):
 
 
 def _add_options(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add the options of a command; those below another option have a heading of their own."""
+    """Add the options of a command; those below another option get their own heading."""
     for group in command.groups:
         title = group.title
         target = parser.add_argument_group(title, group.about) if title else parser
@@ -175,7 +175,7 @@ def _add_option(target: argparse._ActionsContainer, option: Option) -> None:
 
 
 def _metavar(option: Option) -> str:
-    """Return what stands for a value in the help."""
+    """Return the placeholder of the value in the help text."""
     if option.metavar:
         return option.metavar
     if get_origin(option.item) is Literal:

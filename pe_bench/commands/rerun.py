@@ -24,7 +24,7 @@ SHOWN = 10  # numbers that differ
 
 @dataclass(frozen=True)
 class RerunOptions:
-    """The options of `pe-bench rerun`, besides `Places`."""
+    """The options of `pe-bench rerun`, in addition to `Places`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
     results: Path = results_option("where to look for encoding/task/seed; default: ./results")
@@ -89,8 +89,8 @@ COMMAND = Command(
     help="repeat a run from its record: are the numbers the same?",
     usage="pe-bench rerun RUN [options]",
     description="""\
-Train and measure a run again, from its record alone, beside the results: with its settings, seed,
-learning rates and threads. Says which numbers differ, by how much, and what differs in machine and
-code. Exit code 0: all numbers are the same, digit by digit; 1: some are not.""",
+Train and measure a run again, outside of the results folder, from its record alone: with its
+settings, seed, learning rates and threads. Prints which numbers differ, by how much, and what
+differs in machine and code. Exit code 0: all numbers are the same, exactly; 1: some differ.""",
     groups=[OptionGroup(RerunOptions), OptionGroup(Places)],
 )

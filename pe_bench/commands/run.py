@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """What is run, and where: the options of a grid besides those of its runs."""
+    """The options of a grid: its encodings, tasks and seeds, the device, the results folder."""
 
     encodings: tuple[str, ...] = option(
         REQUIRED,
@@ -47,7 +47,7 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What the command line prints and writes after the runs."""
+    """The options for the tables and the report after the runs."""
 
     wide: bool = option(False, "print all columns of the tables")
     report: bool = option(
@@ -61,7 +61,7 @@ GROUPS = [
     OptionGroup(RunOptions),
     OptionGroup(ExecutionOptions, "execution", "how the grid is executed; no number depends on it"),
 ]
-"""The options of `pe_bench.run` in Python; the command has `OutputOptions` besides."""
+"""The options of `pe_bench.run` in Python. The command also has `OutputOptions`."""
 
 
 def main(*grids: Values) -> int:
@@ -131,12 +131,14 @@ def call_grid(call: Callable[..., Answer], values: Values) -> Answer:
         results=grid.results,
         device=device,
         how=values.make(ExecutionOptions),
-        like=(values.file.parent,) if values.file else (),  # a grid may stand beside its results
+        like=(values.file.parent,)
+        if values.file
+        else (),  # a grid file may lie in a results folder
     )
 
 
 def _close(outcomes: Sequence["Outcome"]) -> int:
-    """Repeat what went wrong, which may be hours and many lines ago; return the exit code."""
+    """Repeat all failures, which may be many lines ago, and return the exit code."""
     complaints = dict.fromkeys(line for outcome in outcomes for line in outcome.complaints)
     failed = [outcome for outcome in outcomes if outcome.status == "failed" and outcome.cause]
     for line in complaints:

@@ -14,7 +14,7 @@ PAIR = 2
 def summarize_runs(
     folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
 ) -> None:
-    """Print the table of the runs beside earlier results, and write the report again.
+    """Print the table of the runs with earlier results, and write the report again.
 
     Args:
         folders: of the runs.
@@ -50,7 +50,7 @@ def summarize_runs(
 
 
 def _refresh(folders: Sequence[Path], results: Path) -> None:
-    """Write the report; whatever is wrong with it, the runs are done."""
+    """Write the report. An error here is a warning, because the runs are done."""
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.report import write_report
 

@@ -19,10 +19,10 @@ class ExecutionOptions:
         InputError: these do not go together.
     """
 
-    dry_run: bool = option(False, "print what is done, to do and skipped; do nothing")
+    dry_run: bool = option(False, "print the plan and stop: which runs are done, to do and skipped")
     jobs: int | None = option(
         None,
-        "run N cells at once, each in a process with one thread; default: one after the other",
+        "execute N runs at once, each in a process with one thread; default: one at a time",
     )
     shard: Shard | None = option(
         None,
@@ -31,10 +31,10 @@ class ExecutionOptions:
         read=Shard.read,
     )
     executor: Literal["local", "ray"] = option(
-        "local", "ray: send cells to the Ray cluster of RAY_ADDRESS, or of this machine"
+        "local", "ray: send runs to the Ray cluster of RAY_ADDRESS, or of this machine"
     )
     devices: int = option(
-        1, "train each cell in N processes, each on its own GPU or CPU; default: 1"
+        1, "train each run in N processes, each on its own GPU or CPU; default: 1"
     )
     strategy: Literal["auto", "ddp", "fsdp"] = option(
         "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
@@ -48,7 +48,7 @@ class ExecutionOptions:
         if self.jobs is not None and self.executor == "ray":
             raise InputError(
                 "--jobs has no effect with --executor ray, where the cluster decides how many "
-                "cells run at once: leave one of them out"
+                "runs are executed at once: leave one of them out"
             )
         self._check_devices()
 
@@ -65,12 +65,12 @@ class ExecutionOptions:
             return
         if self.jobs is not None:
             raise InputError(
-                f"--devices {self.devices} is for one cell at a time, and --jobs {self.jobs} for "
+                f"--devices {self.devices} is for one run at a time, and --jobs {self.jobs} for "
                 "several: leave one of them out"
             )
         if self.executor == "ray":
             raise InputError(
-                f"--devices {self.devices} is for one machine, and --executor ray gives each cell "
+                f"--devices {self.devices} is for one machine, and --executor ray gives each run "
                 "one device of the cluster: leave one of them out"
             )
 

@@ -1,4 +1,4 @@
-"""A share of a grid for one of several machines, which need not know of each other."""
+"""Shards of a grid, for several machines that do not communicate."""
 
 import re
 from collections.abc import Hashable, Sequence
@@ -11,19 +11,19 @@ from pe_bench.errors import InputError
 if TYPE_CHECKING:  # options are read without torch
     from pe_bench.grid.plan import PlannedRun
 
-SLACK = 1.1  # largest share, as a multiple of an equal one, that keeping cells together may cost
+SLACK = 1.1  # largest shard that keeping runs together may cause, as a multiple of the mean size
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One share of several, such as 2/8.
+    """One of several shards, such as 2/8.
 
     Attributes:
-        number: of the share, from 1 on.
-        count: of all shares.
+        number: of the shard, from 1 to `count`.
+        count: number of shards.
 
     Raises:
-        InputError: there is no such share.
+        InputError: there is no such shard.
     """
 
     number: int
@@ -49,12 +49,12 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def of(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
-        """Return the cells of this share, in their order.
+        """Return the runs of this shard, in their order.
 
-        Cells are dealt like cards, so each task and each encoding is spread over all shares.
-        Those that share a training (a start, or a search for learning rates) stay together if that
-        makes no share larger than `SLACK` equal ones. What is done already plays no part: every
-        machine comes to the same shares.
+        Runs are dealt like cards, so each task and each encoding is spread over all shards. Those
+        that need the same training (a start, or a search for learning rates) stay together if no
+        shard becomes larger than `SLACK` times the mean size. Finished runs are dealt like others,
+        so that every machine computes the same shards.
         """
         runnable = [cell for cell in cells if cell.skip is None]
         skipped = [cell for cell in cells if cell.skip is not None]
@@ -77,7 +77,7 @@ class Shard:
 
 
 def shared_training(cell: "PlannedRun") -> Hashable:
-    """Return what cells have in common that need the same training besides their own."""
+    """Return a key that is equal for runs that need the same training before their own."""
     run = cell.run
     resolved = run.resolved
     start = resolved.start.digest() if resolved.start else None

@@ -63,7 +63,7 @@ class RunOptions:
         read=read_data,
     )
     subsets: tuple[str, ...] | None = option(
-        None, "run these parts of the task only, as a run of its own", metavar="NAME"
+        None, "run only these parts of the task, as a separate run", metavar="NAME"
     )
     tokenizer: str | None = option(
         None, "bytes, bpe:8192, or a tokenizer.json; default: the preset's"
@@ -120,7 +120,7 @@ class RunOptions:
                     "encoding+lora or longlora"
                 )
         if self.tune and self.tune.lr and "lr" in self.train:
-            raise InputError("train.lr has no effect beside tune.lr: leave one of them out")
+            raise InputError("train.lr has no effect together with tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):
             raise InputError(f"precision must be fp32 or bf16, not '{self.precision}'")
 

@@ -1,4 +1,4 @@
-"""Build the run that a record describes: its task under its settings, and its encoding."""
+"""Build the task and the encoding of a run from its record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
-MADE_ANEW = ("checkpoints", "tuning")  # in the cache; the rest of it is data
+TRAINED = ("checkpoints", "tuning")  # folders of the cache; all others have data
 
 
 def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
@@ -141,9 +141,9 @@ def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
-    """Return how the run's learning rates were chosen.
+    """Return the search that chose the run's learning rates.
 
-    Rates that follow from a learning rate of its own are left to follow again.
+    Candidates that followed from a given learning rate are left out and follow from it again.
     """
     tune = settings.get("tune")
     if not tune:
@@ -158,6 +158,6 @@ def _make_cache(folder: Path) -> Path:
     user = cache_folder()
     for path in sorted(user.iterdir()) if user.is_dir() else ():
         link = folder / path.name
-        if path.name not in MADE_ANEW and not link.exists():
+        if path.name not in TRAINED and not link.exists():
             link.symlink_to(path.resolve())
     return folder

@@ -1,18 +1,33 @@
-"""Entry point of `pe-bench`: one module of `pe_bench.commands` for each command."""
+"""Entry point of `pe-bench`: one module of `pe_bench.commands` for each command.
+
+These modules import what takes seconds, such as torch, only when their command is run.
+"""
 
 import contextlib
-import importlib
 import signal
 import sys
 from collections.abc import Sequence
 
-from pe_bench.commands.options import make_parser
-from pe_bench.commands.parser import BAD_INPUT
+from pe_bench.commands import (
+    check,
+    checkpoint,
+    compare,
+    cost,
+    export,
+    list,
+    merge,
+    report,
+    rerun,
+    run,
+)
+from pe_bench.commands.parser import BAD_INPUT, parse
 from pe_bench.errors import InputError, InputErrors, SavingError
 from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
+MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check)
+COMMANDS = [module.COMMAND for module in MODULES]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -38,12 +53,9 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Sequence[str] | None) -> int:
-    parsed = make_parser().parse(sys.argv[1:] if args is None else args)
-    # A command's module is imported when it is called: some of them need torch.
-    command = importlib.import_module(f"pe_bench.commands.{parsed.command}")
     try:
-        code: int = command.main(parsed)
-        return code
+        command, values = parse(COMMANDS, sys.argv[1:] if args is None else args)
+        return command.main(*values)
     except InputError as error:
         sentences = error.problems if isinstance(error, InputErrors) else (str(error),)
         for sentence in sentences:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import option
 
 IGNORE = -100
 """Target id that carries no loss."""
@@ -17,11 +18,6 @@ def show_rate(lr: float) -> str:
     """Return a learning rate as people write it: 3e-3."""
     digits, _, exponent = f"{lr:.3e}".partition("e")
     return f"{float(digits):g}e{int(exponent)}"
-
-
-def option(default: Any, text: str) -> Any:
-    """A dataclass field with the help text that the command line shows."""
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)

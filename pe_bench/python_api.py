@@ -1,10 +1,12 @@
-"""The commands as functions: what `import pe_bench` offers besides models."""
+"""The Python API: encodings by spec, runs, and figures."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from pe_bench.commands.run import GROUPS, GridOptions, call_grid
+from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
@@ -16,11 +18,10 @@ if (
 
     from pe_bench.decoder.model import MakeEncoding
     from pe_bench.pretrained.inside import PeBenchForCausalLM
-    from pe_bench.runs.tuning import Tuning
 
 
 def load_encoding(spec: str) -> "MakeEncoding":
-    """Return what makes the encoding of a spec: `load_encoding("tape")(config, layer)`.
+    """Return the function that makes an encoding: `load_encoding("tape")(config, layer)`.
 
     Args:
         spec: "rope", "rope:base=500000" or "./mine.py:size=4", as on the command line.
@@ -52,50 +53,24 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
 
 
 def run(
-    encodings: str | Iterable[str],
-    tasks: str | Iterable[str],
-    *,
-    seeds: int | Iterable[int] = 0,
-    preset: str = "quick",
-    protocol: str = "strict",
-    results: Path | str = "results",
-    data: Path | str | Mapping[str, Path | str] | None = None,
-    subsets: Iterable[str] | None = None,
-    tokenizer: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    precision: Literal["auto", "fp32", "bf16"] = "auto",
-    train: Mapping[str, Any] | None = None,
-    pretrain: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
-    origin: str | None = None,
-    adapt: Mapping[str, Any] | None = None,
-    tune: bool | Mapping[Literal["lr", "seeds"], Iterable[Any]] = False,
-    keep: bool = False,
-    jobs: int | None = None,
-    devices: int = 1,
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto",
+    encodings: str | Iterable[str], tasks: str | Iterable[str], **options: Any
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
-    What the results folder has already is not run again. A run that fails is a warning, and the
-    others go on.
+    Runs that the results folder already has are not repeated. A run that fails causes a warning,
+    and the others continue.
 
     Args:
         encodings, tasks: one spec or several.
-        seeds: one or several.
-        preset, protocol, tokenizer, device, precision: as on the command line.
-        results: folder to write to.
-        data: folder with data for the tasks, or a folder for each task's name.
-        subsets: subsets of the task to run; None: all, or those that the preset chooses.
-        tune: choose the learning rate of every encoding; `{"lr": [1e-3, 3e-3], "seeds": [1000]}`:
-            from these, with models of these seeds.
-        keep: leave the trained models in the folders of their runs.
-        jobs: runs at once, in processes with one thread each; None: one after the other, here.
-        devices: processes that train each run together, each on a device of its own.
-        strategy: of theirs, as on the command line.
-        train, pretrain, model: changed values of the preset: `train={"steps": 20}`.
-        origin: encoding whose trained models the others go on from, `--from` on the command line.
-        adapt: how they go on: `adapt={"steps": 100, "method": "lora"}`; None: not at all.
+        **options: the options of `pe-bench run` by name, with the same defaults: `seeds=[0, 1]`,
+            `preset="small"`, `jobs=2`. None stands for the default. These have other
+            values than on the command line:
+
+            - `data`: folder with data for the tasks, or a folder for each task's name.
+            - `train`, `pretrain`, `model`, `adapt`: changed values of the preset, such as
+              `train={"steps": 20}`.
+            - `tune`: True, or a search with options: `{"lr": [1e-3, 3e-3], "seeds": [1000]}`.
+            - `origin`: `--from` on the command line.
 
     Returns:
         One row per number and seed of these runs, the columns as in `read_results`.
@@ -103,46 +78,23 @@ def run(
     Raises:
         InputError: bad input; nothing has been trained.
     """
-    import torch
-
-    from pe_bench.commands.device import find_device, find_precision
-    from pe_bench.grid.grid import How, run_grid
+    from pe_bench.grid.grid import run_grid
     from pe_bench.reporting.frames import read_results
-    from pe_bench.runs.options import RunOptions
 
-    device_type = find_device(device, preset)
-    options = RunOptions(
-        preset=preset,
-        protocol=protocol,
-        tokenizer=tokenizer,
-        precision=find_precision(precision, device_type, preset),
-        data=_data(data),
-        subsets=tuple(subsets) if subsets else None,
-        train=dict(train or {}),
-        pretrain=dict(pretrain or {}),
-        model=dict(model or {}),
-        origin=origin,
-        adapt=dict(adapt or {}),
-        tune=_tuning(tune),
-        keep=keep,
-    )
-    torch.set_flush_denormal(True)  # as the command does, so that the numbers are the same
-    outcomes = run_grid(
-        options,
-        _several(encodings),
-        _several(tasks),
-        [seeds] if isinstance(seeds, int) else list(seeds),
-        results=Path(results),
-        device=device_type,
-        how=How(jobs=jobs, devices=devices, strategy=strategy),
-    )
+    keywords = {"encodings": encodings, "tasks": tasks, **options}
+    values = Values(take_keywords("run", OPTIONS, keywords))
+    outcomes = call_grid(run_grid, values)
     for outcome in outcomes:
         if outcome.status == "failed":
             reason = outcome.cause or " ".join(outcome.complaints)
             warnings.warn(f"{outcome.title} failed: {reason}", stacklevel=2)
     names = [outcome.folder.name for outcome in outcomes if outcome.folder]
-    rows = read_results(results)
+    rows = read_results(values.make(GridOptions).results)
     return rows[rows["run"].isin(names)].reset_index(drop=True)
+
+
+OPTIONS = [one for group in GROUPS for one in group.options]
+run.__signature__ = signature(run, OPTIONS)  # type: ignore[attr-defined]
 
 
 def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
@@ -163,27 +115,3 @@ def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
     if not figures:
         raise InputError(f"there are no finished runs in {results}: use pe_bench.run first")
     return figures
-
-
-def _several(specs: str | Iterable[str]) -> list[str]:
-    return [specs] if isinstance(specs, str) else list(specs)
-
-
-def _tuning(tune: bool | Mapping[Any, Iterable[Any]]) -> "Tuning | None":
-    from pe_bench.runs.tuning import SEEDS, Tuning
-
-    if not tune:
-        return None
-    given = {} if tune is True else dict(tune)
-    wrong = [name for name in given if name not in ("lr", "seeds")]
-    if wrong:
-        raise InputError(f"tune has no '{wrong[0]}'; it has lr, seeds")
-    return Tuning(tuple(given.get("lr", ())), tuple(given.get("seeds", SEEDS)))
-
-
-def _data(data: Path | str | Mapping[str, Path | str] | None) -> dict[str, Path]:
-    if data is None:
-        return {}
-    if isinstance(data, Mapping):
-        return {name: Path(folder) for name, folder in data.items()}
-    return {"": Path(data)}

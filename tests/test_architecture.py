@@ -14,6 +14,7 @@ PACKAGE = ROOT / "pe_bench"
 # where it is the same unit.
 LEVELS = [
     {"errors"},
+    {"option_table"},
     {"system", "config", "visibility", "batch"},
     {"results", "registry", "positions"},
     {"stats"},

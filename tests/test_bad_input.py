@@ -42,7 +42,7 @@ BAD_INPUT = [
     ([*NOPE, "--seeds", "a"], "--seeds: "),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
     ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
-    ([*NOPE, "--precision", "fp8"], "'fp8' (choose from"),
+    ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),
     (
         [*NOPE, "--preset", "quik"],
         "no preset 'quik' (did you mean 'quick'?); there are quick, small, mid, paper",
@@ -102,7 +102,7 @@ FOUND_WANTING = [
     (["report", "empty", "empty"], "empty is given twice"),
     (["report", "empty", "--results", "empty"], "leave out --results"),
     (["runn"], "no command 'runn' (did you mean 'run'?)"),
-    ([*NOPE, "--resume"], "no option '--resume': runs go on where they stopped by themselves"),
+    ([*NOPE, "--resume"], "no option '--resume': runs resume where they stopped by themselves"),
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
     (["list", "absent.py"], "there is no file absent.py"),

@@ -11,9 +11,10 @@ from unittest.mock import Mock
 import pytest
 
 import pe_bench
-from pe_bench.cli import main
+from pe_bench.cli import COMMANDS, main
 from pe_bench.commands.device import find_device
-from pe_bench.commands.options import make_parser
+from pe_bench.commands.parser import parse
+from pe_bench.commands.run import GridOptions
 from pe_bench.registry import plugins
 
 
@@ -127,8 +128,10 @@ def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_seeds_are_numbers_and_ranges() -> None:
     run = ["run", "--encoding", "nope", "--task", "flipflop", "--seeds"]
-    assert make_parser().parse([*run, "7", "0-4"]).seeds == [7, 0, 1, 2, 3, 4]
-    assert make_parser().parse([*run[:-1]]).seeds == [0]
+    _, (given,) = parse(COMMANDS, [*run, "7", "0-4"])
+    assert given.make(GridOptions).seeds == (7, 0, 1, 2, 3, 4)
+    _, (default,) = parse(COMMANDS, run[:-1])
+    assert default.make(GridOptions).seeds == (0,)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("4,6", "6"), ("GPU-a,GPU-b", "GPU-b")])

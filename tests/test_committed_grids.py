@@ -8,8 +8,9 @@ import pytest
 from helpers import some_slow
 from test_committed import FOLDERS, RESULTS
 
-from pe_bench.commands.options import make_parser
-from pe_bench.commands.run import do
+from pe_bench.cli import COMMANDS
+from pe_bench.commands.parser import parse
+from pe_bench.commands.run import call_grid
 from pe_bench.grid import plan as planning
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
@@ -69,11 +70,11 @@ def test_the_grid_beside_results_makes_their_runs(
     path = RESULTS / folder / "grid.toml"
     assert path.exists(), f"{folder}: write grid.toml, the grid of its runs"
     monkeypatch.setattr(planning, "describe_depths", lambda *_: [])  # takes most of the time
-    first = make_parser().parse(["run", str(path)])
+    _, grids = parse(COMMANDS, ["run", str(path)])
     measured = {of_record(record) for record in read_records(RESULTS / folder)}
     planned: set[Cell] = set()
-    for grid in (first, *first._more):
-        runs = do(plan, grid, ())
+    for grid in grids:
+        runs = call_grid(plan, grid)
         planned |= {of_run(run) for run in runs}
         for task in {run.resolved.label for run in runs}:
             cells = {of_run(run) for run in runs if run.resolved.label == task}

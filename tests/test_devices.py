@@ -14,7 +14,8 @@ from test_runner import toy as toy  # a fixture
 import pe_bench
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.grid.grid import How, run_grid
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.grid import run_grid
 from pe_bench.results.store import read_measurements
 from pe_bench.runs.options import RunOptions
 from pe_bench.train.process_group import ProcessGroup
@@ -177,19 +178,19 @@ def test_rows_are_shared_out() -> None:
         ({"devices": 0}, "devices must be at least 1, not 0"),
         ({"strategy": "ddp"}, "--strategy ddp has no effect without --devices 2 or more"),
         ({"devices": 2, "strategy": "dp"}, "strategy must be auto, ddp or fsdp, not 'dp'"),
-        ({"devices": 2, "jobs": 2}, "--devices 2 is for one cell at a time, and --jobs 2 for"),
+        ({"devices": 2, "jobs": 2}, "--devices 2 is for one run at a time, and --jobs 2 for"),
         ({"devices": 2, "executor": "ray"}, "--devices 2 is for one machine, and --executor ray"),
     ],
 )
 def test_what_does_not_go_together_is_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        How(**how)
+        ExecutionOptions(**how)
 
 
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, and torch sees 1 here"):
-        run_grid(RunOptions(), ["nope"], ["mqar"], device="cuda", how=How(devices=2))
+        run_grid(RunOptions(), ["nope"], ["mqar"], device="cuda", how=ExecutionOptions(devices=2))
 
 
 @pytest.mark.slow

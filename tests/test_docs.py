@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pe_bench.cli import main
-from pe_bench.commands.options import make_parser
+from pe_bench.cli import COMMANDS, main
+from pe_bench.commands.parser import parse
 from pe_bench.results.store import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
     for words in found:
         if "grid.toml" not in words:  # a file of the reader's own
             words = [f"{ROOT / word}" if word.startswith("results/") else word for word in words]
-            make_parser().parse(words)  # exits where one does not
+            parse(COMMANDS, words)  # exits where one does not
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -24,10 +24,10 @@ from pe_bench.errors import InputError
 from pe_bench.grid import grid
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
-from pe_bench.grid.grid import How
 from pe_bench.grid.plan import PlannedRun, make_plan
 from pe_bench.grid.shard import Shard
 from pe_bench.runs.options import RunOptions
@@ -199,7 +199,7 @@ def test_a_share_that_does_not_exist() -> None:
     with pytest.raises(InputError, match="shard 0/2: the first of 8 is 1/8"):
         Shard(0, 2)
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
-        How(jobs=0)
+        ExecutionOptions(jobs=0)
 
 
 # Side by side.

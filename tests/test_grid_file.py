@@ -1,13 +1,16 @@
 """A grid as a file: the same options, and errors that name the file and the key."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_runner import Toy
 from test_runner import toy as toy  # a fixture
 
-from pe_bench.cli import main
-from pe_bench.commands.options import make_parser
+from pe_bench.cli import COMMANDS, main
+from pe_bench.commands.parser import parse
+from pe_bench.grid.shard import Shard
 
 FULL = """
 encoding = ["rope:base=500000", "./mine.py"]
@@ -40,9 +43,10 @@ WORDS = [
 SEEDS = ("seed0", "seed1")
 
 
-def parse(*words: str) -> dict[str, object]:
-    values = vars(make_parser().parse(["run", *words]))
-    return {name: value for name, value in values.items() if not name.startswith("_")}
+def given(*words: str) -> Mapping[str, Any]:
+    """Return the values that a command of one grid gives."""
+    _, (values,) = parse(COMMANDS, ["run", *words])
+    return values.given
 
 
 def write(folder: Path, text: str) -> str:
@@ -52,18 +56,18 @@ def write(folder: Path, text: str) -> str:
 
 def test_a_file_says_what_options_say(tmp_path: Path) -> None:
     text = FULL.replace("train.lr = 1e-3\n", "").replace("[train]", "[train]\nlr = 1e-3")
-    assert parse(write(tmp_path, text)) == parse(*WORDS)
+    assert given(write(tmp_path, text)) == given(*WORDS)
     dotted = FULL[: FULL.index("[train]")]
-    assert parse(write(tmp_path, dotted)) == parse(*WORDS[: WORDS.index("--train.steps")])
+    assert given(write(tmp_path, dotted)) == given(*WORDS[: WORDS.index("--train.steps")])
     table = FULL[: FULL.index("train.lr")].replace('data = ["one", "mqar=two"]\n', "")
-    assert parse(write(tmp_path, f'{table}[data]\nmqar = "two"'))["data"] == ["mqar=two"]
+    assert given(write(tmp_path, f'{table}[data]\nmqar = "two"'))["data"] == {"mqar": Path("two")}
 
 
 def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, FULL.replace("train.lr = 1e-3\n", ""))
-    found = parse(path, "--seeds", "9", "--train.steps=3", "--shard", "1/8")
-    assert (found["seeds"], found["train.steps"], found["shard"]) == ([9], 3, (1, 8))
-    assert found["encoding"] == ["rope:base=500000", "./mine.py"]
+    found = given(path, "--seeds", "9", "--train.steps=3", "--shard", "1/8")
+    assert (found["seeds"], found["train"]["steps"], found["shard"]) == ((9,), 3, Shard(1, 8))
+    assert found["encodings"] == ("rope:base=500000", "./mine.py")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -
         ("encoding = 'rope", "is not TOML: "),
         ("train.lr = 'x'", "--train.lr: must be a number, not 'x'"),
         ("train.steps = true", "--train.steps: must be a whole number, not 'true'"),
-        ("shard = '9/8'", "--shard: must be a share such as 2/8, from 1/8 to 8/8, not '9/8'"),
+        ("shard = '9/8'", "--shard: must be a shard such as 2/8, from 1/8 to 8/8, not '9/8'"),
         ("task = 'mqar'", "required: --encoding"),
         ("grid = 3", "grid must be tables, each below a line [[grid]]"),
         ("[grid]\ntask = 'mqar'", "grid must be tables, each below a line [[grid]]"),
@@ -122,11 +126,13 @@ seeds = 5
 
 
 def test_a_file_may_hold_several_grids(tmp_path: Path) -> None:
-    grids = make_parser().parse(["run", write(tmp_path, SEVERAL), "--jobs", "2"])
-    found = [grids, *grids._more]
-    assert [grid.encoding for grid in found] == [["nope", "rope"], ["alibi"]]
-    assert [grid.seeds for grid in found] == [[0, 1], [5]]
-    assert {grid.jobs for grid in found} == {2} and {*map(str, grids.task)} == {"./toy.py"}
+    path = write(tmp_path, SEVERAL)
+    _, grids = parse(COMMANDS, ["run", path, "--jobs", "2"])
+    found = [grid.given for grid in grids]
+    assert [grid["encodings"] for grid in found] == [("nope", "rope"), ("alibi",)]
+    assert [grid["seeds"] for grid in found] == [(0, 1), (5,)]
+    assert all(grid["jobs"] == 2 and grid["tasks"] == ("./toy.py",) for grid in found)
+    assert {grid.file for grid in grids} == {Path(path)}
 
 
 def test_several_grids_are_checked_and_shown_before_one_is_run(

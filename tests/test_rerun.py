@@ -14,7 +14,8 @@ from pe_bench.errors import InputError
 from pe_bench.reporting import known_problems
 from pe_bench.results.store import place_of, read_record, read_records
 from pe_bench.runs import rerun
-from pe_bench.runs.rebuild import Places, rebuild
+from pe_bench.runs.options import Places
+from pe_bench.runs.rebuild import rebuild
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 

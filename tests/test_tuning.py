@@ -256,7 +256,7 @@ def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> N
         (["--tune", "--tune.lr", "1e-3", "fast"], "must be a number, not 'fast'"),
         (["--tune.lr", "1e-3", "1e-2"], "--tune.lr has no effect without --tune"),
         (["--tune.seeds", "7"], "--tune.seeds has no effect without --tune"),
-        (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect beside"),
+        (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect together"),
         (["--tune", "--train.lr", "0"], "a learning rate of 0 has no third"),
         (["--tune", "--train.steps", "0"], "--tune has no effect: toy.py trains nothing"),
     ],
@@ -278,8 +278,8 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
     frame = pe_bench.run("nope", "./toy.py", tune=True)
     assert len(frame) and kept(tmp_path)["rates"] == RATES
     pe_bench.run("nope", "./toy.py", tune={"lr": [1e-3, 1e-2], "seeds": [7]})
-    with pytest.raises(InputError, match="tune has no 'lrs'; it has lr, seeds"):
-        pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match=r"no 'lrs' \(did you mean 'lr'\?\); it has lr, seeds"):
+        pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})
 
 
 # So few different ones that some come twice.

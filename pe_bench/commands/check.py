@@ -1,10 +1,13 @@
-"""`pe-bench check`: do encodings and tasks keep what they declare?"""
+"""`pe-bench check`: verify that encodings and tasks do what they declare."""
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pe_bench.commands.device import find_device
+from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.device import device_option, find_device
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import argument, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
@@ -12,11 +15,28 @@ from pe_bench.registry.options import split_spec
 EVERY: dict[str, Kind] = {"all": "encoding", "encodings": "encoding", "tasks": "task"}
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of `pe-bench check`."""
+
+    spec: tuple[str, ...] = argument(
+        "as in run; 'all' or 'encodings' for every shipped encoding, 'tasks' for every task",
+        "SPEC",
+    )
+    verbose: bool = option(False, "print every finding with its reason", short="v")
+    wide: bool = option(False, "print a column for each check of an encoding")
+    kv_heads: int = option(
+        0, "check encodings with fewer key heads than the four query heads: 1 or 2"
+    )
+    device: str = device_option("cpu", "cpu")
+
+
+def main(values: Values) -> int:
     """Check encodings and tasks; return 1 if a check fails."""
-    specs = sort_by_kind(args.spec)
-    device = find_device(args.device)
-    if args.kv_heads and not specs["encoding"]:
+    options = values.make(CheckOptions)
+    specs = sort_by_kind(options.spec)
+    device = find_device(options.device)
+    if options.kv_heads and not specs["encoding"]:
         raise InputError("--kv-heads has no effect: none of these is an encoding")
     from pe_bench.checks.table import check_encodings, check_tasks
 
@@ -25,14 +45,14 @@ def main(args: argparse.Namespace) -> int:
         good = check_encodings(
             specs["encoding"],
             device,
-            kv_heads=args.kv_heads,
-            verbose=args.verbose,
-            wide=args.wide,
+            kv_heads=options.kv_heads,
+            verbose=options.verbose,
+            wide=options.wide,
         )
     if specs["encoding"] and specs["task"]:
         print()
     if specs["task"]:
-        good = check_tasks(specs["task"], verbose=args.verbose) and good
+        good = check_tasks(specs["task"], verbose=options.verbose) and good
     return 0 if good else 1
 
 
@@ -40,7 +60,7 @@ def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:
     """Return the specs of each kind of plugin, words such as "tasks" replaced by all names.
 
     Raises:
-        InputError: what is neither an encoding nor a task.
+        InputError: a spec is neither an encoding nor a task.
     """
     found: dict[Kind, dict[str, None]] = {kind: {} for kind in KINDS}
     for spec in specs:
@@ -63,3 +83,12 @@ def _kind_of(spec: str) -> Kind:
         f"there is no encoding or task '{where}'{suggest(where, known)}; see pe-bench list, or "
         "give the path of a file with one"
     )
+
+
+COMMAND = Command(
+    name="check",
+    main=main,
+    help="verify that encodings and tasks do what they declare",
+    description="Run the checks on encodings and tasks; exit code 1 where one fails.",
+    groups=[OptionGroup(CheckOptions)],
+)

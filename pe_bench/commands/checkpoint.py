@@ -1,17 +1,45 @@
 """`pe-bench checkpoint`: a trained model as a folder of transformers."""
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.values import Values
+from pe_bench.option_table import argument, option
 from pe_bench.system.console import info
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The options of `pe-bench checkpoint`."""
+
+    run: str = argument("folder of a run, or encoding/task/seed", "RUN")
+    folder: Path = argument("a new folder", "DIR")
+    subset: str | None = option(None, "whose model, where each has its own", metavar="NAME")
+    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+
+
+def main(values: Values) -> int:
     """Copy the model of a run and say how it is loaded."""
     from pe_bench.results.store import find_run
     from pe_bench.runs.trained_models import copy_kept
 
-    copy_kept(find_run(args.run, args.results), args.folder, args.subset)
-    code = (args.folder / "modeling_pe_bench.py").exists()
+    options = values.make(CheckpointOptions)
+    copy_kept(find_run(options.run, options.results), options.folder, options.subset)
+    code = (options.folder / "modeling_pe_bench.py").exists()
     trust = ", trust_remote_code=True" if code else ""
-    info(f'AutoModelForCausalLM.from_pretrained("{args.folder}"{trust})')
+    info(f'AutoModelForCausalLM.from_pretrained("{options.folder}"{trust})')
     return 0
+
+
+COMMAND = Command(
+    name="checkpoint",
+    main=main,
+    help="a trained model as a folder of transformers",
+    usage="pe-bench checkpoint RUN DIR [options]",
+    description="""\
+Copy the model of a run that was given --keep to a folder that transformers loads: a plain Llama
+where the encoding is RoPE or a scaling that transformers has; elsewhere with code that needs
+trust_remote_code=True, and pe-bench installed.""",
+    groups=[OptionGroup(CheckpointOptions)],
+)

@@ -1,30 +1,52 @@
-"""`pe-bench compare`: two encodings beside each other, or the ranks of all."""
+"""`pe-bench compare`: compare two encodings, or rank all of them."""
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
+from pe_bench.option_table import argument, option
 from pe_bench.system.console import info
 
 PAIR = 2
 
 
-def main(args: argparse.Namespace) -> int:
-    """Print what may be said of two encodings, or of all of them."""
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `pe-bench compare`."""
+
+    encoding: tuple[str, ...] = argument("a label as in tables", "ENCODING", default=())
+    all: bool = option(False, "rank all encodings instead of two")
+    task: tuple[str, ...] | None = option(
+        None, "on these tasks only; default: all in common", metavar="TASK"
+    )
+    results: Path = results_option()
+    picture: Path | None = option(
+        None,
+        "where the picture goes, a .png, .svg or .pdf; "
+        "default: plots/compare-ENCODING-ENCODING.png in --results",
+        metavar="FILE",
+    )
+
+
+def main(values: Values) -> int:
+    """Compare two encodings, or rank all of them."""
+    options = values.make(CompareOptions)
     from pe_bench.reporting.tables import read_tables
     from pe_bench.reporting.verdicts import choose_tables
 
-    if args.all and (args.encoding or args.picture):
-        extra = args.encoding[0] if args.encoding else "--picture"
+    if options.all and (options.encoding or options.picture):
+        extra = options.encoding[0] if options.encoding else "--picture"
         raise InputError(f"--all ranks all encodings, without a picture: leave out {extra}")
-    if not args.all and len(args.encoding) != PAIR:
+    if not options.all and len(options.encoding) != PAIR:
         raise InputError(
-            f"compare takes two encodings, not {len(args.encoding)}: name two, or write --all"
+            f"compare takes two encodings, not {len(options.encoding)}: name two, or write --all"
         )
-    if not args.results.is_dir():
-        raise InputError(f"there is no folder {args.results}: give --results")
-    tables = choose_tables(read_tables(args.results), args.task)
-    if args.all:
+    if not options.results.is_dir():
+        raise InputError(f"there is no folder {options.results}: give --results")
+    tables = choose_tables(read_tables(options.results), options.task)
+    if options.all:
         from pe_bench.reporting.ranks import describe_ranks
 
         info(describe_ranks(tables))
@@ -34,13 +56,25 @@ def main(args: argparse.Namespace) -> int:
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
 
-    found = verdicts.judge(tables, *args.encoding)
+    found = verdicts.judge(tables, *options.encoding)
     info("\n".join(wrap(line) for line in sentences.describe(found)))
     name = f"compare-{slug(found.first)}-{slug(found.second)}.png"
-    path: Path = args.picture or args.results / "plots" / name
+    path = options.picture or options.results / "plots" / name
     try:
         panels.save(forest.draw_forest(found), [path])
     except SavingError as error:
         raise InputError(f"{error}; write --picture FILE for another place") from None
     info(f"\n{path}")
     return 0
+
+
+COMMAND = Command(
+    name="compare",
+    main=main,
+    help="is one encoding better than another one? which differ significantly?",
+    usage="pe-bench compare (ENCODING ENCODING | --all) [options]",
+    description="""\
+Compare two encodings on every task that both were run on, seed by seed and item by item: a sentence
+for each task, one for all of them, and a picture. With --all, the ranks of all encodings.""",
+    groups=[OptionGroup(CompareOptions)],
+)

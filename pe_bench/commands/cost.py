@@ -1,13 +1,17 @@
-"""`pe-bench cost`: what training would take, before anything is read, loaded or trained."""
+"""`pe-bench cost`: estimate the cost of training before anything is read, loaded or trained."""
 
-import argparse
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
+from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.parser import BAD_INPUT
-from pe_bench.commands.run import read_overrides
+from pe_bench.commands.run import GridOptions
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
+from pe_bench.option_table import option
 from pe_bench.registry import plugins
+from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
@@ -21,40 +25,48 @@ backward pass needs of the rows that go through the model at once. Time: of the 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class CostOptions:
+    """The options that `pe-bench cost` has in addition to those of `pe-bench run`."""
+
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto", "auto (default): bf16, but fp32 for the preset quick"
+    )
+    speed: float | None = option(
+        None, "10^12 operations a second that the device does in training; default: an assumption"
+    )
+
+    def __post_init__(self) -> None:
+        if self.speed is not None and not 0 < self.speed < math.inf:
+            raise InputError(f"--speed must be above 0 and finite, not {self.speed:g}")
+
+
+def main(values: Values) -> int:
     """Print a table for each task; return the exit code."""
     from pe_bench.grid.cost import Costs, assumed_speed, find_phases
     from pe_bench.reporting.terminal import plain_table, wrap
-    from pe_bench.runs.options import RunOptions
 
-    if args.speed is not None and not 0 < args.speed < math.inf:
-        raise InputError(f"--speed must be above 0 and finite, not {args.speed:g}")
-    precision = args.precision
+    asked = values.make(CostOptions)
+    grid = values.make(GridOptions)
+    options = values.make(RunOptions)
+    precision = asked.precision
     if precision == "auto":
-        precision = "fp32" if args.preset == "quick" else "bf16"
-    options = RunOptions(
-        preset=args.preset,
-        tokenizer=args.tokenizer,
-        precision=precision,
-        subsets=tuple(args.subsets) if args.subsets else None,
-        train=read_overrides(args, "train"),
-        pretrain=read_overrides(args, "pretrain"),
-        model=read_overrides(args, "model"),
-    )
+        precision = "fp32" if options.preset == "quick" else "bf16"
+    options = replace(options, precision=precision)
     assumed, whose = assumed_speed(options.preset, options.precision)
-    speed = args.speed or assumed
+    speed = asked.speed or assumed
     costs = Costs(options.precision)
     encodings = [
-        plugins.load("encoding", spec) for spec in plugins.expand(args.encoding, "encoding")
+        plugins.load("encoding", spec) for spec in plugins.expand(grid.encodings, "encoding")
     ]
     wrong = False
     shown = False
-    for spec in plugins.expand(args.task, "task"):
+    for spec in plugins.expand(grid.tasks, "task"):
         try:
             phases = find_phases(options, spec)
         except InputError as error:
             warn(f"{spec}: {error}")
-            wrong = wrong or spec in args.task
+            wrong = wrong or spec in grid.tasks
             continue
         if not any(phase.train.steps for phase in phases):
             info(f"{spec} · {options.preset}: trains nothing\n")
@@ -64,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
             info(f"{spec} · {options.preset}\n\n{plain_table(HEADER, rows)}\n")
             shown = True
     if shown:
-        why = "given" if args.speed else f"{whose}; --speed"
+        why = "given" if asked.speed else f"{whose}; --speed"
         info(wrap(ABOUT.format(speed=speed, why=why)))
     return BAD_INPUT if wrong else 0
 
@@ -92,3 +104,20 @@ def _short(number: float) -> str:
     """Return a number of three digits, with the prefix of a power of 1000."""
     power = min(len(PREFIXES) - 1, int(math.log10(max(1.0, number)) // 3))
     return f"{number / 1000**power:.3g} {PREFIXES[power]}"
+
+
+COMMAND = Command(
+    name="cost",
+    main=main,
+    help="operations, memory and hours of training, before anything runs",
+    usage="pe-bench cost --encoding SPEC ... --task SPEC ... [options]",
+    description="Count the operations and the memory of each training; no text is read or loaded.",
+    groups=[
+        OptionGroup(GridOptions, only=("encodings", "tasks")),
+        OptionGroup(
+            RunOptions,
+            only=("preset", "subsets", "tokenizer", "train", "pretrain", "model"),
+        ),
+        OptionGroup(CostOptions),
+    ],
+)

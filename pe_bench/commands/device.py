@@ -2,14 +2,34 @@
 
 import importlib.util
 import os
-from typing import Literal
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import option
 
 Precision = Literal["fp32", "bf16"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 INSTEAD = "use --device cpu or auto"
 QUICK = "quick"  # the preset for two cores
+
+
+def device_option(default: str | None, text: str) -> Any:
+    """Return the field of the option that names a device; `text` describes the default."""
+    return option(default, f"auto, cpu, cuda or cuda:1; default: {text}", read=read_device)
+
+
+def read_device(words: Sequence[str]) -> str:
+    """Return the name of a device.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    (word,) = words
+    if word not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", word):
+        raise ValueError(f"must be auto, cpu, cuda or cuda:1, not '{word}'")
+    return word
 
 
 def find_device(wanted: str, preset: str = QUICK) -> str:
@@ -19,11 +39,11 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
 
     Args:
         wanted: "auto", "cpu", "cuda", or "cuda:1" and the like.
-        preset: what is to be run.
+        preset: of the runs.
 
     Raises:
-        InputError: torch or the device is missing, or a preset that is made for a GPU would be
-            run on the CPU beside one.
+        InputError: torch or the device is missing, or a preset that is made for a GPU would
+            run on the CPU although the machine has a GPU.
     """
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")

@@ -1,22 +1,34 @@
 """`pe-bench export`: all numbers as one table, or all runs in a few files to send."""
 
-import argparse
 import io
+from dataclasses import dataclass
 from pathlib import Path
 
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
+from pe_bench.option_table import argument
 from pe_bench.system.console import info, warn
 
 TABLES = (".parquet", ".csv")
 
 
-def main(args: argparse.Namespace) -> int:
-    """Write what a command asks for and print what it is."""
-    target: Path = args.target
+@dataclass(frozen=True)
+class ExportOptions:
+    """The options of `pe-bench export`."""
+
+    target: Path = argument("the table to write, or a folder", "FILE")
+    results: Path = results_option()
+
+
+def main(values: Values) -> int:
+    """Write the table or the folder, and print its size."""
+    options = values.make(ExportOptions)
+    target, results = options.target, options.results
     if target.suffix not in (*TABLES, ""):
         raise InputError(f"export writes {' or '.join(TABLES)}, or a folder, not {target.suffix}")
     try:
-        return _write_table(target, args.results) if target.suffix else _write_folder(args)
+        return (_write_table if target.suffix else _write_folder)(target, results)
     except SavingError as error:
         raise InputError(str(error)) from None
 
@@ -37,23 +49,36 @@ def _write_table(target: Path, results: Path) -> int:
     return 0
 
 
-def _write_folder(args: argparse.Namespace) -> int:
+def _write_folder(target: Path, results: Path) -> int:
     from pe_bench.reporting.frames import finished_runs
     from pe_bench.results.export import write_export
     from pe_bench.results.store import read_records
 
-    if args.target.resolve() == args.results.resolve():
-        raise InputError(f"{args.target} is the results folder: give another one")
-    records = read_records(args.results)
+    if target.resolve() == results.resolve():
+        raise InputError(f"{target} is the results folder: give another one")
+    records = read_records(results)
     finished = finished_runs(records)
     if not finished:
-        raise InputError(f"there are no finished runs in {args.results}: give --results")
+        raise InputError(f"there are no finished runs in {results}: give --results")
     for record in records:
         if record.status == "damaged":
             warn(f"{record.reason}: left out")
-    write_export(args.target, finished)
+    write_export(target, finished)
     info(
-        f"{args.target}: {len(finished)} runs; where it goes, "
-        f"pe-bench merge {args.target} brings them into ./results"
+        f"{target}: {len(finished)} runs; where it goes, "
+        f"pe-bench merge {target} brings them into ./results"
     )
     return 0
+
+
+COMMAND = Command(
+    name="export",
+    main=main,
+    help="all numbers as one table, or all runs in a few files to send",
+    usage="pe-bench export (FILE.parquet | FILE.csv | DIR) [options]",
+    description="""\
+Write the rows of all finished runs as one tidy table (docs/results.md has its columns). A name
+without .parquet or .csv is a folder: all runs with their items and records in three files, which
+report, compare and merge read like runs. `report --export DIR` writes the same with a report.""",
+    groups=[OptionGroup(ExportOptions)],
+)

@@ -8,28 +8,25 @@ A file may hold several grids, each in a table `[[grid]]`. Keys outside of these
 to all grids; a grid's own value of a key replaces the common one.
 """
 
-import argparse
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import Option
 
 SUFFIX = ".toml"
 SEVERAL = "grid"  # the array of tables that have a grid each
-NOT_IN_FILE = ("help",)
 
 
-def read_grids(
-    path: Path, options: Mapping[str, argparse.Action], given: Sequence[str]
-) -> list[list[str]]:
+def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> list[list[str]]:
     """Return the words of a command line for each grid of a file.
 
     Args:
         path: of the file.
-        options: of the command, by the name that a user writes, such as "--train.lr".
-        given: options that the command line has itself; the file's are left out then.
+        options: of the command.
+        given: flags that the command line has itself; the file's are left out then.
 
     Raises:
         InputError: it cannot be read, has a key that is no option, or a value of another type.
@@ -43,30 +40,29 @@ def read_grids(
     grids = content.pop(SEVERAL, [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")
-    return [_read_grid(path, content | grid, options, given) for grid in grids]
+    known: dict[str, Option] = {}
+    for option in options:
+        if not option.is_changes:
+            known[option.flag] = option
+        known |= {inner.flag: inner for inner in option.inner}
+    return [_read_grid(path, content | grid, known, given) for grid in grids]
 
 
 def _read_grid(
-    path: Path,
-    content: Mapping[str, Any],
-    options: Mapping[str, argparse.Action],
-    given: Sequence[str],
+    path: Path, content: Mapping[str, Any], known: Mapping[str, Option], given: Sequence[str]
 ) -> list[str]:
     """Return the words of a command line for one grid.
 
     Raises:
         InputError: a key that is no option, or a value of another type.
     """
-    known = {name[2:]: action for name, action in options.items() if name.startswith("--")}
-    for name in NOT_IN_FILE:
-        known.pop(name, None)
     words: list[str] = []
     for key, value in _flatten(content, known):
         if key not in known:
             hint = suggest(key, list(known))
             raise InputError(f"{path}: there is no option '{key}'{hint}")
         try:
-            found = _words(key, value, known[key])
+            found = _words(known[key], value)
         except ValueError as error:
             raise InputError(f"{path}: {key} must be {error}, not {_show(value)}") from None
         if f"--{key}" not in given:
@@ -74,45 +70,41 @@ def _read_grid(
     return words
 
 
-def _flatten(
-    content: Mapping[str, Any], known: Mapping[str, argparse.Action]
-) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[tuple[str, Any]]:
     """Return keys and values, those of tables under the names of options."""
     for key, value in content.items():
-        inner = [name for name in known if name.startswith(f"{key}.")]
-        if not isinstance(value, dict):
-            yield key, value
-        elif key == "data":
-            yield key, [f"{task}={folder}" for task, folder in value.items()]
-        elif not inner:
-            yield key, value  # a table where none may be
-        else:
+        has_inner = any(name.startswith(f"{key}.") for name in known)
+        if isinstance(value, dict) and key in known and known[key].is_mapping:
+            yield key, [f"{name}={one}" for name, one in value.items()]
+        elif isinstance(value, dict) and has_inner:
             if key in known:
                 yield key, True
             for name, one in value.items():
                 yield f"{key}.{name}", one
+        else:  # a table here is an error, as a value that is no table would be
+            yield key, value
 
 
-def _words(key: str, value: Any, action: argparse.Action) -> list[str]:
+def _words(option: Option, value: Any) -> list[str]:
     """Return an option and its value as words of a command line.
 
     Raises:
         ValueError: it is of another type; the message says what would be right.
     """
-    if action.nargs == 0:
+    if option.is_switch:
         if not isinstance(value, bool):
             raise ValueError("true or false")
-        return [f"--{key}"] if value else []
-    several = action.nargs == "+"
+        return [f"--{option.flag}"] if value else []
+    several = option.is_tuple or option.is_mapping
     values = value if several and isinstance(value, list) else [value]
-    plain = action.type in (None, Path)  # a text, and nothing that is computed from one
-    kinds = (str,) if plain else (str, int, float)
-    what = "a text" if plain else "a number or a text"
+    has_numbers = option.item in (bool, int, float)
+    kinds = (str, int, float) if has_numbers else (str,)
+    what = "a number or a text" if has_numbers else "a text"
     if not values or not all(isinstance(one, kinds) for one in values):
         raise ValueError(f"{what}, or a list of such" if several else what)
     if not several:
-        return [f"--{key}={_show(value)}"]
-    return [f"--{key}", *map(_show, values)]
+        return [f"--{option.flag}={_show(value)}"]
+    return [f"--{option.flag}", *map(_show, values)]
 
 
 def _show(value: Any) -> str:

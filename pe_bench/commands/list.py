@@ -1,26 +1,40 @@
-"""`pe-bench list`: encodings and tasks, and all about one of them."""
+"""`pe-bench list`: list encodings and tasks, or describe one of them."""
 
-import argparse
+from dataclasses import dataclass
 
+from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import argument, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
 
 
-def main(args: argparse.Namespace) -> int:
-    """Print what a command asks for. Plain lists never import torch."""
-    if args.what in (None, "tasks"):
-        print("\n".join(_names(KINDS if args.what is None else ("task",))))
+@dataclass(frozen=True)
+class ListOptions:
+    """The options of `pe-bench list`."""
+
+    what: str | None = argument(
+        "encodings, tasks, or one of them by name, file or folder", "what", default=None
+    )
+    wide: bool = option(False, "all columns of `list encodings`")
+
+
+def main(values: Values) -> int:
+    """Print all plugins, those of one kind, or one of them. Plain lists never import torch."""
+    options = values.make(ListOptions)
+    if options.what in (None, "tasks"):
+        print("\n".join(_names(KINDS if options.what is None else ("task",))))
         return 0
-    if args.what == "encodings":
-        from pe_bench.commands.cards import table
+    if options.what == "encodings":
+        from pe_bench.commands.encoding_table import encoding_table
 
-        print(table(plugins.names("encoding"), wide=args.wide))
+        print(encoding_table(plugins.names("encoding"), wide=options.wide))
     else:
-        kind = _kind(args.what)
-        from pe_bench.commands.show import manual
+        kind = _kind(options.what)
+        from pe_bench.commands.show import show_plugin
 
-        print(manual(kind, args.what))
+        print(show_plugin(kind, options.what))
     return 0
 
 
@@ -45,7 +59,16 @@ def _kind(what: str) -> Kind:
     for kind in KINDS:
         known += plugins.names(kind)
     if what == "presets":
-        raise InputError("every task has presets of its own: write pe-bench list TASK")
+        raise InputError("every task has its own presets: write pe-bench list TASK")
     raise InputError(
         f"there is no encoding or task '{what}'{suggest(what, known)}; see pe-bench list"
     )
+
+
+COMMAND = Command(
+    name="list",
+    main=main,
+    help="encodings and tasks, or all about one of them",
+    description="List plugins.",
+    groups=[OptionGroup(ListOptions)],
+)

@@ -1,22 +1,47 @@
-"""`pe-bench merge`: runs of several results folders in one."""
+"""`pe-bench merge`: bring the runs of several results folders into one."""
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.values import Values
+from pe_bench.option_table import argument
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 
 DIFFERENT = 1
 
 
-def main(args: argparse.Namespace) -> int:
-    """Bring runs into a results folder, and say what was left out; return the exit code."""
+@dataclass(frozen=True)
+class MergeOptions:
+    """The options of `pe-bench merge`."""
+
+    folders: tuple[Path, ...] = argument("results folders, or exports of them", "DIR")
+    results: Path = results_option("where to bring them; default: ./results")
+
+
+def main(values: Values) -> int:
+    """Bring runs into a results folder, and print what was left out; return the exit code."""
+    options = values.make(MergeOptions)
     from pe_bench.results.merging import describe_merge, merge_folders
 
-    check_writable(args.results, "--results")
+    check_writable(options.results, "--results")
     complaints: list[str] = []
-    for folder, found in merge_folders(args.folders, args.results):
+    for folder, found in merge_folders(options.folders, options.results):
         info(describe_merge(folder, found))
         complaints += [warn(line) for line in found.complaints]
-    option = "" if str(args.results) == "results" else f" --results {args.results}"
-    info(f"runs are in {args.results}; next: pe-bench report{option}")
+    option = "" if options.results == Path("results") else f" --results {options.results}"
+    info(f"runs are in {options.results}; next: pe-bench report{option}")
     return DIFFERENT if complaints else 0
+
+
+COMMAND = Command(
+    name="merge",
+    main=main,
+    help="bring the runs of other results folders into one",
+    description="""\
+Bring runs of results folders and exports, with baselines and tuning, into one results folder. A
+run that is there with the same numbers is passed over. One with other numbers is named, changes
+nothing, and makes the exit code 1.""",
+    groups=[OptionGroup(MergeOptions)],
+)

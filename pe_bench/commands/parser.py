@@ -1,82 +1,115 @@
-"""A parser whose errors are one sentence, with a suggestion where a name is misspelt."""
+"""The parser of `pe-bench`, made from the options of its commands.
+
+Its errors are one sentence, with a suggestion where a name is misspelt, and exit code 2.
+"""
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from pe_bench import __version__
+from pe_bench.commands.command import Command
 from pe_bench.commands.grid_file import SUFFIX, read_grids
+from pe_bench.commands.values import Values, collect, read_words
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import Option
 
 BAD_INPUT = 2
 INSTEAD = {
-    "--resume": "runs go on where they stopped by themselves: leave it out",
+    "--resume": "runs resume where they stopped by themselves: leave it out",
     "--gpu": "write --device cuda, or --device cuda:1 for the second one",
-    "--workers": "write --jobs N, which runs N cells at once",
+    "--workers": "write --jobs N, which executes N runs at once",
 }
 
 
-class Parser(argparse.ArgumentParser):
+def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, list[Values]]:
+    """Return the command that a command line names, and the values of its options.
+
+    A file of grids has values for each of its grids; otherwise there is one item.
+
+    Args:
+        commands: that there are.
+        args: words of the command line, without the program's name.
+
+    Raises:
+        InputError: values that do not go together.
+        SystemExit: an option or a value does not exist. A sentence on standard error says which.
+    """
+    parser = _Parser("pe-bench", description="Compare positional encodings for transformers.")
+    parser.add_argument("--version", action="version", version=f"pe-bench {__version__}")
+    adding = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    parsers: dict[str, _Parser] = {}
+    for each in commands:
+        parsers[each.name] = adding.add_parser(
+            each.name,
+            help=each.help,
+            usage=each.usage,
+            description=each.description,
+            epilog=each.epilog,
+        )
+        _add_options(parsers[each.name], each)
+
+    name = next((word for word in args if not word.startswith("-")), "")
+    if name and name not in parsers:
+        there = ", ".join(parsers)
+        parser.error(
+            f"there is no command '{name}'{suggest(name, list(parsers))}; there are {there}"
+        )
+    if not name:
+        parser.check_options(args, ())
+        parser.parse_args(args)  # exits: with a help text, or because there is no command
+    chosen = parsers[name]
+    chosen.check_options(args, parser.flags)
+    command = next(each for each in commands if each.name == name)
+    file, lines = _read_file(args, command, chosen)
+    found = []
+    for words in lines:
+        namespace, rest = parser.parse_known_args(words)
+        if rest:
+            chosen.error(f"'{rest[0]}' is one argument too many")
+        found.append(Values(collect(command.options, vars(namespace)), file))
+    return command, found
+
+
+class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence and exit code 2. Abbreviated options are errors."""
 
     def __init__(self, prog: str | None = None, **kwargs: Any) -> None:
-        super().__init__(prog, allow_abbrev=False, **kwargs)
-        self.formatter_class = argparse.RawDescriptionHelpFormatter
-        self.register("action", None, _StoreOnce)
+        super().__init__(
+            prog,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **kwargs,
+        )
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
-    def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Return the values of all options; exit with a suggestion for what does not exist.
+    @property
+    def flags(self) -> list[str]:
+        """All flags, with their dashes."""
+        return list(self._option_string_actions)
 
-        A file of grids is named in `_file`; `_more` has the values of all its grids but the first.
+    def check_options(self, args: Iterable[str], more: Iterable[str]) -> None:
+        """Exit with a suggestion where a flag exists neither here nor among `more`.
+
+        Without this, argparse would complain about missing options instead.
         """
-        commands = _subparsers(self)
-        command = next((word for word in args if not word.startswith("-")), "")
-        if command and command not in commands:
-            there = ", ".join(commands)
-            hint = suggest(command, list(commands))
-            self.error(f"there is no command '{command}'{hint}; there are {there}")
-        chosen = commands.get(command, self)
-        known = [*self._option_string_actions, *chosen._option_string_actions]
-        for word in args:  # before argparse, which would complain of what is missing instead
+        known = [*more, *self.flags]
+        for word in args:
             name = word.partition("=")[0]
             if re.match("--?[A-Za-z]", name) and name not in known:
-                chosen.error(_unknown_option(name, known))
-        file, commands_of_file = self._with_file(args, chosen)
-        grids = []
-        for words in commands_of_file:
-            parsed, rest = self.parse_known_args(words)
-            if rest:
-                chosen.error(f"'{rest[0]}' is one argument too many")
-            grids.append(parsed)
-        if file:
-            grids[0]._file, grids[0]._more = file, grids[1:]
-        return grids[0]
-
-    def _with_file(
-        self, args: Sequence[str], chosen: argparse.ArgumentParser
-    ) -> tuple[Path | None, list[list[str]]]:
-        """Return the file of grids that a command names, if one, and words without a file.
-
-        The options of each grid of the file stand in the place of its name.
-        """
-        command, *words = args or [""]
-        if command != "run" or not words or not words[0].endswith(SUFFIX):
-            return None, [list(args)]
-        file = Path(words[0])
-        given = [word.partition("=")[0] for word in words[1:]]
-        try:
-            grids = read_grids(file, chosen._option_string_actions, given)
-        except InputError as error:
-            self.exit(BAD_INPUT, f"{chosen.prog}: {error}\n")
-        return file, [[command, *found, *words[1:]] for found in grids]
+                self.error(_unknown_option(name, known))
 
 
-class _StoreOnce(argparse.Action):
-    """Stores a value; a second one would silently take the place of the first."""
+class _Store(argparse.Action):
+    """Stores the value of an option; a second one would silently replace the first."""
+
+    def __init__(self, *, option: Option, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.option = option
 
     def __call__(
         self,
@@ -85,29 +118,89 @@ class _StoreOnce(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given: set[str] = vars(namespace).setdefault("_given", set())
-        if self.dest in given:
+        if hasattr(namespace, self.dest):
             several = ", or write all values behind one" if self.nargs == "+" else ""
             parser.error(f"{option_string} is given twice: leave one of them out{several}")
-        given.add(self.dest)
-        setattr(namespace, self.dest, self.stored(values))
-
-    def stored(self, values: Any) -> Any:
-        """Return what is stored of the values given."""
-        return values
-
-
-class StoreSeeds(_StoreOnce):
-    """Stores the seeds of several numbers and ranges as one list."""
-
-    def stored(self, values: Any) -> list[int]:
-        """Return one list of several."""
-        return [seed for part in values for seed in part]
+        if self.nargs == 0:
+            setattr(namespace, self.dest, not self.option.default)
+            return
+        words = values if isinstance(values, list) else [values]
+        try:
+            setattr(namespace, self.dest, read_words(self.option, words))
+        except ValueError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return {name: sub for action in actions for name, sub in action.choices.items()}
+def _add_options(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add the options of a command; those below another option get their own heading."""
+    for group in command.groups:
+        title = group.title
+        target = parser.add_argument_group(title, group.about) if title else parser
+        for option in group.options:
+            if option.config is None:
+                _add_option(target, option)
+    for outer in command.options:
+        if outer.is_changes:
+            about = f"{outer.help}; default: the preset's"
+            target = parser.add_argument_group(f"--{outer.flag}.*", about)
+        elif outer.config is not None:
+            target = parser.add_argument_group(f"--{outer.flag}")
+            _add_option(target, outer)
+        for option in outer.inner:
+            _add_option(target, option)
+
+
+def _add_option(target: argparse._ActionsContainer, option: Option) -> None:
+    several = option.is_tuple or option.is_mapping
+    optional = option.default is None or option.default == ()
+    kwargs: dict[str, Any] = {"metavar": _metavar(option)}
+    if option.is_switch:
+        kwargs = {"nargs": 0}
+    elif option.positional:
+        kwargs["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
+    elif several:
+        kwargs["nargs"] = "+"
+    names = [option.name]
+    if not option.positional:
+        names = [*([f"-{option.short}"] if option.short else []), f"--{option.flag}"]
+        kwargs |= {"dest": option.flag, "required": option.is_required}
+    target.add_argument(
+        *names,
+        action=_Store,
+        option=option,
+        default=argparse.SUPPRESS,  # only what is given is stored
+        help=option.help,
+        **kwargs,
+    )
+
+
+def _metavar(option: Option) -> str:
+    """Return the placeholder of the value in the help text."""
+    if option.metavar:
+        return option.metavar
+    if get_origin(option.item) is Literal:
+        return f"{{{','.join(map(str, get_args(option.item)))}}}"
+    names: Mapping[Any, str] = {bool: "{true,false}", int: "N", float: "X", Path: "DIR"}
+    return names.get(option.item, option.name.upper())
+
+
+def _read_file(
+    args: Sequence[str], command: Command, chosen: _Parser
+) -> tuple[Path | None, list[list[str]]]:
+    """Return the file of grids that a command line names, if any, and a command line per grid.
+
+    The options of a grid stand in the place of the file's name.
+    """
+    name, *words = args
+    if not command.reads_grids or not words or not words[0].endswith(SUFFIX):
+        return None, [list(args)]
+    file = Path(words[0])
+    given = [word.partition("=")[0] for word in words[1:]]
+    try:
+        grids = read_grids(file, command.options, given)
+    except InputError as error:
+        chosen.exit(BAD_INPUT, f"{chosen.prog}: {error}\n")
+    return file, [[name, *found, *words[1:]] for found in grids]
 
 
 def _unknown_option(name: str, known: list[str]) -> str:

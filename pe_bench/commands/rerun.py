@@ -1,13 +1,16 @@
 """`pe-bench rerun`: repeat a run from its record, and compare the numbers."""
 
-import argparse
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pe_bench.commands.device import find_device
-from pe_bench.commands.run import parse_data
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.device import device_option, find_device
+from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
+from pe_bench.option_table import argument, option
+from pe_bench.runs.options import Places
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 
@@ -19,24 +22,34 @@ DIFFERENT = 1
 SHOWN = 10  # numbers that differ
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class RerunOptions:
+    """The options of `pe-bench rerun`, in addition to `Places`."""
+
+    run: str = argument("folder of a run, or encoding/task/seed", "RUN")
+    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    device: str | None = device_option(None, "that of the record")
+    keep: Path | None = option(None, "keep the repeated run there; default: a scratch folder")
+
+
+def main(values: Values) -> int:
     """Repeat a run in a scratch folder and print what differs; return the exit code."""
     from pe_bench.results.store import find_run
 
-    record = find_run(args.run, args.results)
-    device = find_device(args.device or record.environment.get("device_type", "cpu"))
+    options = values.make(RerunOptions)
+    places = values.make(Places)
+    record = find_run(options.run, options.results)
+    device = find_device(options.device or record.environment.get("device_type", "cpu"))
     import torch
 
-    from pe_bench.runs.rebuild import Places
     from pe_bench.runs.rerun import repeat
 
     torch.set_flush_denormal(True)  # as in run
-    places = Places(args.encoding, args.task, dict(parse_data(entry) for entry in args.data))
-    if args.keep is not None:
-        check_writable(args.keep, "--keep")
-        if (args.keep / "runs").exists():
-            raise InputError(f"{args.keep} is a results folder: give another one with --keep")
-        return _report(record, repeat(record, args.keep, device=device, places=places))
+    if options.keep is not None:
+        check_writable(options.keep, "--keep")
+        if (options.keep / "runs").exists():
+            raise InputError(f"{options.keep} is a results folder: give another one with --keep")
+        return _report(record, repeat(record, options.keep, device=device, places=places))
     with tempfile.TemporaryDirectory(prefix="pe-bench-rerun-") as scratch:
         return _report(record, repeat(record, Path(scratch), device=device, places=places))
 
@@ -68,3 +81,16 @@ def _report(record: "RunRecord", found: "Repetition") -> int:
     if not found.conditions and not found.commits:
         info("machine, packages and code are those of the record")
     return DIFFERENT if found.numbers else 0
+
+
+COMMAND = Command(
+    name="rerun",
+    main=main,
+    help="repeat a run from its record: are the numbers the same?",
+    usage="pe-bench rerun RUN [options]",
+    description="""\
+Train and measure a run again, outside of the results folder, from its record alone: with its
+settings, seed, learning rates and threads. Prints which numbers differ, by how much, and what
+differs in machine and code. Exit code 0: all numbers are the same, exactly; 1: some differ.""",
+    groups=[OptionGroup(RerunOptions), OptionGroup(Places)],
+)

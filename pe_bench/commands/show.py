@@ -1,4 +1,4 @@
-"""The manual of `pe-bench list NAME`: docstring, options, an encoding's facts, a task's presets."""
+"""`pe-bench list NAME`: docstring and options, facts of an encoding, presets of a task."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from pe_bench.checks.subject import CONFIG
-from pe_bench.commands.cards import FACTS, align, places_of
+from pe_bench.commands.encoding_table import FACTS, align, places_of
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError, describe_error
 from pe_bench.registry import plugins
@@ -25,8 +25,8 @@ TRAIN = ("steps", "batch_size", "length", "lr")
 MODEL = ("layers", "width", "heads", "mlp_width")
 
 
-def manual(kind: Kind, where: str) -> str:
-    """Return all that a plugin says to its users: docstring, options, a task's presets."""
+def show_plugin(kind: Kind, where: str) -> str:
+    """Return the description of a plugin: docstring, options, and facts or presets."""
     plugin = plugins.load(kind, where)
     parts = [f"{plugin.label}: {plugins.describe_file(plugin.file)}"]
     parts.append(inspect.cleandoc(plugin.cls.__doc__ or ""))
@@ -38,7 +38,7 @@ def manual(kind: Kind, where: str) -> str:
 
 
 def _inherited(cls: type[Any]) -> list[str]:
-    """Return what parents say of the options that a plugin has from them."""
+    """Return the documentation of inherited options, from the classes that define them."""
     names = {option.name for option in options_of(cls)}
     found = []
     for part in cls.__mro__:
@@ -52,7 +52,7 @@ def _inherited(cls: type[Any]) -> list[str]:
 
 
 def _choices(cls: type[Any]) -> list[str]:
-    """Return what there is to say of option values that have options of their own."""
+    """Return the documentation of option values that have further options."""
     found = []
     for option, table in getattr(cls, "option_tables", {}).items():
         for value, choice in table.items():
@@ -83,7 +83,7 @@ def _options(cls: type[Any]) -> str:
 
 
 def _facts(plugin: Plugin) -> str:
-    """Return where an encoding acts and what it declares; what it raises, if it cannot be run."""
+    """Return where an encoding acts and what it declares, or the error that making it raises."""
     try:
         encoding = plugin.make(CONFIG, 0)
         lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]
@@ -95,7 +95,7 @@ def _facts(plugin: Plugin) -> str:
 
 
 def _presets(cls: type[Any], where: str) -> str:
-    """Return the numbers of each preset, and what else a task lets its users choose."""
+    """Return the numbers of each preset, the protocols and the subsets of a task."""
     quick = _resolved(where, next(iter(cls.presets)))
     rows = [["preset", *TRAIN, *MODEL, "parameters", "options"]]
     for name, preset in cls.presets.items():
@@ -138,7 +138,7 @@ def _facts_of_presets(cls: type[Any]) -> list[str]:
 
 
 def _resolved(where: str, preset: str) -> ResolvedTask | None:
-    """Return the task under a preset; None where its data are not at hand."""
+    """Return the task under a preset, or None if its data are missing."""
     try:
         return resolve(RunOptions(preset=preset), where)
     except InputError:

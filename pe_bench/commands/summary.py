@@ -1,4 +1,4 @@
-"""What a run ends with: its table, the report, where things are, and what to type next."""
+"""The summary after a run: its table, the report, where the files are, and the next command."""
 
 import shlex
 import time
@@ -11,15 +11,15 @@ from pe_bench.system.console import info, warn
 PAIR = 2
 
 
-def end(
+def summarize_runs(
     folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
 ) -> None:
-    """Print what has run beside what was measured before, and refresh the report.
+    """Print the table of the runs with earlier results, and write the report again.
 
     Args:
         folders: of the runs.
         results: the results folder.
-        seconds: that the runs have taken.
+        seconds: duration of the runs.
         wide: whether tables have all columns.
         report: whether leaderboard and pictures are written.
     """
@@ -50,7 +50,7 @@ def end(
 
 
 def _refresh(folders: Sequence[Path], results: Path) -> None:
-    """Write the report; whatever is wrong with it, the runs are done."""
+    """Write the report. An error here is a warning, because the runs are done."""
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.report import write_report
 

@@ -1,62 +1,157 @@
-"""The values of options: what is read, and the sentences about what cannot be."""
+"""Values of options, from the words of a command line or from keywords of Python."""
 
-import argparse
-import re
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_origin
 
+from pe_bench.errors import InputError
+from pe_bench.option_table import Option, check_names, option_names
 from pe_bench.registry.options import convert
 
-LARGEST_SEED = 2**63 - 1
-MOST_SEEDS = 1000  # of a range
+Made = TypeVar("Made")
 
 
-def value(annotation: Any) -> Callable[[str], Any]:
-    """Return what reads a value of this type, as options of a spec are read."""
+@dataclass(frozen=True)
+class Values:
+    """The values that a user gave; all other options have their defaults.
 
-    def parse(text: str) -> Any:
-        try:
-            return convert(text, annotation)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"must be {error}, not '{text}'") from None
+    Attributes:
+        given: values by name of their option.
+        file: file of grids that they are from, if any.
+    """
 
-    return parse
+    given: Mapping[str, Any]
+    file: Path | None = None
 
+    def make(self, cls: type[Made]) -> Made:
+        """Return a dataclass of options.
 
-def device(text: str) -> str:
-    """Return the name of a device."""
-    if text not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", text):
-        raise argparse.ArgumentTypeError(f"must be auto, cpu, cuda or cuda:1, not '{text}'")
-    return text
-
-
-def shard(text: str) -> tuple[int, int]:
-    """Return the number of a share, from 1 on, and the number of all shares."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise argparse.ArgumentTypeError(
-            f"must be a share such as 2/8, from 1/8 to 8/8, not '{text}'"
-        )
-    return int(match[1]), int(match[2])
+        Raises:
+            InputError: values that do not go together.
+        """
+        return cls(**{name: self.given[name] for name in option_names(cls) if name in self.given})
 
 
-def seeds(text: str) -> list[int]:
-    """Return a single seed, or those of a range with both of its ends."""
-    if span := re.fullmatch(r"(\d+)-(\d+)", text):
-        first, last = seed(span[1]), seed(span[2])
-        if not first <= last < first + MOST_SEEDS:
-            raise argparse.ArgumentTypeError(
-                f"must rise to at most {MOST_SEEDS} seeds, such as 0-4, not '{text}'"
+def read_words(option: Option, words: Sequence[str]) -> Any:
+    """Return the value that words of a command line stand for.
+
+    Raises:
+        ValueError: they are no such value. The message says what would be right.
+    """
+    if option.read is not None:
+        return option.read(words)
+    if option.is_tuple:
+        return tuple(_read_word(option, word) for word in words)
+    return _read_word(option, words[0])
+
+
+def _read_word(option: Option, word: str) -> Any:
+    if option.item in (str, Path):
+        return option.item(word)  # "none" may be the name of a folder
+    # Elements of tuples are never None.
+    annotation = option.item if option.is_tuple else option.annotation
+    try:
+        return convert(word, annotation)
+    except ValueError as error:
+        raise ValueError(f"must be {error}, not '{word}'") from None
+
+
+def collect(options: Sequence[Option], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name of their option.
+
+    Args:
+        options: of a command.
+        found: values by flag.
+
+    Raises:
+        InputError: values that do not go together.
+    """
+    given: dict[str, Any] = {}
+    for option in options:
+        inner = {one.name: found[one.flag] for one in option.inner if one.flag in found}
+        if option.is_changes:
+            if inner:
+                given[option.name] = inner
+        elif option.flag in found:
+            given[option.name] = option.config(**inner) if option.config else found[option.flag]
+        elif inner:
+            name = f"--{option.flag}"
+            raise InputError(f"{name}.{next(iter(inner))} has no effect without {name}")
+    return given
+
+
+def take_keywords(
+    owner: str, options: Sequence[Option], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of keywords that Python gives, as the fields of the options have them.
+
+    Args:
+        owner: what has the options, for messages.
+        options: that there are.
+        keywords: given values by name. None stands for the default.
+
+    Raises:
+        InputError: there is no such option, or it has no such value.
+    """
+    known = {option.name: option for option in options}
+    check_names(owner, keywords, list(known))
+    return {name: _take(known[name], value) for name, value in keywords.items()}
+
+
+def _take(option: Option, value: Any) -> Any:
+    if value is None:
+        return option.default
+    if option.config is not None:
+        return _take_config(option, option.config, value)
+    if isinstance(value, str) or get_origin(option.type) is Literal:
+        return _take_text(option, str(value))
+    if option.is_mapping:
+        places = value if isinstance(value, Mapping) else {"": value}
+        return {name: Path(place) for name, place in places.items()}
+    if option.is_tuple:
+        taken = tuple(value) if isinstance(value, Iterable) else (value,)
+        return None if option.is_optional and not taken else taken
+    return value
+
+
+def _take_config(option: Option, config: type[Any], value: Any) -> Any:
+    """Return changed values, or the options of a switch that is on."""
+    if not option.is_changes:
+        if value is False or isinstance(value, config):
+            return value or None
+        if value is True:
+            return config()
+    if not isinstance(value, Mapping):
+        raise InputError(f"{option.name} must be a mapping of options to values, not {value!r}")
+    if option.is_changes:
+        return dict(value)  # of which None may be one
+    return config(**take_keywords(option.name, option.inner, value))
+
+
+def _take_text(option: Option, text: str) -> Any:
+    """Return the value of a text, as the command line reads it."""
+    try:
+        return read_words(option, [text])
+    except InputError:  # a whole sentence
+        raise
+    except ValueError as error:
+        raise InputError(f"{option.name} {error}") from None
+
+
+def signature(function: Any, options: Sequence[Option]) -> inspect.Signature:
+    """Return the signature of a function whose `**keywords` are options."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for option in options:
+        if option.name not in own.parameters:
+            kept.append(
+                inspect.Parameter(
+                    option.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=option.default,
+                    annotation=option.annotation,
+                )
             )
-        return list(range(first, last + 1))
-    return [seed(text)]
-
-
-def seed(text: str) -> int:
-    """Return a seed that every generator takes."""
-    number: int = value(int)(text)
-    if not 0 <= number <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError(
-            f"must not be negative and at most {LARGEST_SEED}, not {text}"
-        )
-    return number
+    return own.replace(parameters=kept)

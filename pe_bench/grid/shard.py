@@ -1,25 +1,29 @@
-"""A share of a grid for one of several machines, which need not know of each other."""
+"""Shards of a grid, for several machines that do not communicate."""
 
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from pe_bench.errors import InputError
-from pe_bench.grid.plan import PlannedRun
 
-SLACK = 1.1  # largest share, as a multiple of an equal one, that keeping cells together may cost
+if TYPE_CHECKING:  # options are read without torch
+    from pe_bench.grid.plan import PlannedRun
+
+SLACK = 1.1  # largest shard that keeping runs together may cause, as a multiple of the mean size
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One share of several, such as 2/8.
+    """One of several shards, such as 2/8.
 
     Attributes:
-        number: of the share, from 1 on.
-        count: of all shares.
+        number: of the shard, from 1 to `count`.
+        count: number of shards.
 
     Raises:
-        InputError: there is no such share.
+        InputError: there is no such shard.
     """
 
     number: int
@@ -31,20 +35,33 @@ class Shard:
                 f"shard {self.number}/{self.count}: the first of 8 is 1/8, the last is 8/8"
             )
 
-    def of(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Return the cells of this share, in their order.
+    @classmethod
+    def read(cls, words: Sequence[str]) -> "Shard":
+        """Return the shard that a word such as "2/8" names.
 
-        Cells are dealt like cards, so each task and each encoding is spread over all shares.
-        Those that share a training (a start, or a search for learning rates) stay together if that
-        makes no share larger than `SLACK` equal ones. What is done already plays no part: every
-        machine comes to the same shares.
+        Raises:
+            ValueError: it names none.
+        """
+        (word,) = words
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", word)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise ValueError(f"must be a shard such as 2/8, from 1/8 to 8/8, not '{word}'")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
+        """Return the runs of this shard, in their order.
+
+        Runs are dealt like cards, so each task and each encoding is spread over all shards. Those
+        that need the same training (a start, or a search for learning rates) stay together if no
+        shard becomes larger than `SLACK` times the mean size. Finished runs are dealt like others,
+        so that every machine computes the same shards.
         """
         runnable = [cell for cell in cells if cell.skip is None]
         skipped = [cell for cell in cells if cell.skip is not None]
         own = {id(cell) for cell in (*self._deal(runnable), *self._pick(skipped))}
         return [cell for cell in cells if id(cell) in own]
 
-    def _deal(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+    def _deal(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         groups: dict[Hashable, list[PlannedRun]] = {}
         for cell in cells:
             groups.setdefault(shared_training(cell), []).append(cell)
@@ -55,12 +72,12 @@ class Shard:
             return shares[self.number - 1]
         return self._pick(cells)
 
-    def _pick(self, cells: Sequence[PlannedRun]) -> list[PlannedRun]:
+    def _pick(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         return list(cells[self.number - 1 :: self.count])
 
 
-def shared_training(cell: PlannedRun) -> Hashable:
-    """Return what cells have in common that need the same training besides their own."""
+def shared_training(cell: "PlannedRun") -> Hashable:
+    """Return a key that is equal for runs that need the same training before their own."""
     run = cell.run
     resolved = run.resolved
     start = resolved.start.digest() if resolved.start else None

@@ -1,65 +1,112 @@
 """The options of a command, common to all of its runs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import check_names, option, options_of
+from pe_bench.registry import plugins
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
+
+
+def read_data(words: Sequence[str]) -> dict[str, Path]:
+    """Return the folder of each task that words such as "DIR" and "task=DIR" name.
+
+    A folder without a task has the key "".
+
+    Raises:
+        InputError: there is no such task.
+    """
+    return dict(_read_place(word) for word in words)
+
+
+def _read_place(word: str) -> tuple[str, Path]:
+    task, equals, folder = word.partition("=")
+    if not equals or Path(word).exists():
+        return "", Path(word)
+    known = plugins.names("task")
+    if task not in known and not task.endswith(".py") and "/" not in task:
+        raise InputError(
+            f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data task=DIR"
+        )
+    return Path(task).name, Path(folder)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of `pe-bench run` that apply to every run of a grid, with its defaults.
 
+    `data` has a folder by name of a task; the key "" stands for every task of the command.
+    `train`, `pretrain`, `model` and `adapt` have changed fields of a preset's config.
+
     Attributes:
-        preset: "quick", "small", "mid" or "paper".
-        protocol: "strict" or "paper".
-        tokenizer: spec of the tokenizer, for tasks on text; None: the preset's.
         precision: "fp32" or "bf16".
-        data: folder by name of a task; the key "" stands for every task that is named in the
-            command.
-        subsets: subsets to run, None for all.
-        train: changed fields of the preset's `TrainConfig`.
-        pretrain: the same for the task that another one starts from.
-        model: changed fields of the preset's `ModelConfig`.
-        origin: spec of the encoding whose trained models others go on from, or None.
-        adapt: changed fields of the task's `AdaptConfig`.
-        tune: how learning rates are chosen for each encoding; None: they are the preset's.
-        keep: trained models are left in the folders of their runs.
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
         InputError: a field that does not exist, or another precision.
     """
 
-    preset: str = "quick"
-    protocol: str = "strict"
-    tokenizer: str | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
-    data: Mapping[str, Path] = field(default_factory=dict)
-    subsets: tuple[str, ...] | None = None
-    train: Mapping[str, Any] = field(default_factory=dict)
-    pretrain: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
-    origin: str | None = None
-    adapt: Mapping[str, Any] = field(default_factory=dict)
-    tune: Tuning | None = None
-    keep: bool = False
-    cache: Path = field(default_factory=cache_folder)
+    preset: str = option(
+        "quick",
+        "quick (two CPU cores, minutes, no download; default), small, mid (one GPU), paper",
+    )
+    protocol: str = option("strict", "strict (default) or paper (as published)")
+    data: Mapping[str, Path] = option(
+        dict,
+        "folder with data for the tasks named here, or task=DIR",
+        metavar="DIR",
+        read=read_data,
+    )
+    subsets: tuple[str, ...] | None = option(
+        None, "run only these parts of the task, as a separate run", metavar="NAME"
+    )
+    tokenizer: str | None = option(
+        None, "bytes, bpe:8192, or a tokenizer.json; default: the preset's"
+    )
+    origin: str | None = option(
+        None,
+        "encoding whose trained models the others start from, see --adapt.*",
+        flag="from",
+        metavar="SPEC",
+    )
+    keep: bool = option(
+        False, "keep trained models in the folders of their runs, see pe-bench checkpoint"
+    )
+    tune: Tuning | None = option(
+        None,
+        "choose the learning rate of each encoding, and a constant that it declares, by an equal "
+        "search on draws that are neither trained on nor scored; costs about six trainings",
+        config=Tuning,
+    )
+    train: Mapping[str, Any] = option(dict, "training of the tasks named here", config=TrainConfig)
+    pretrain: Mapping[str, Any] = option(
+        dict, "training of the model that a task starts from", config=TrainConfig
+    )
+    model: Mapping[str, Any] = option(dict, "shape of the decoder", config=ModelConfig)
+    adapt: Mapping[str, Any] = option(
+        dict, "training under another encoding, after --from", config=AdaptConfig
+    )
+    precision: Literal["fp32", "bf16"] = field(
+        default="fp32", metadata={"set_by": "the device and the option --precision"}
+    )
+    cache: Path = field(
+        default_factory=cache_folder, metadata={"set_by": "the environment variable PE_BENCH_CACHE"}
+    )
 
     def __post_init__(self) -> None:
-        _check_fields("train", self.train, TrainConfig)
-        _check_fields("pretrain", self.pretrain, TrainConfig)
-        _check_fields("model", self.model, ModelConfig)
-        _check_fields("adapt", self.adapt, AdaptConfig)
+        for one in options_of(type(self)):
+            if one.is_changes:
+                known = [inner.name for inner in one.inner]
+                check_names(one.name, getattr(self, one.name), known)
         if self.adapt and self.origin is None:
             raise InputError(
                 f"adapt.{next(iter(self.adapt))} has no effect without --from: there is no model "
-                "to go on from"
+                "to start from"
             )
         idle = [name for name in self.adapt if name != "steps"]
         if idle and not self.adapt.get("steps"):
@@ -73,14 +120,20 @@ class RunOptions:
                     "encoding+lora or longlora"
                 )
         if self.tune and self.tune.lr and "lr" in self.train:
-            raise InputError("train.lr has no effect beside tune.lr: leave one of them out")
+            raise InputError("train.lr has no effect together with tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):
             raise InputError(f"precision must be fp32 or bf16, not '{self.precision}'")
 
 
-def _check_fields(name: str, changes: Mapping[str, Any], config: type[Any]) -> None:
-    known = [field.name for field in fields(config) if "help" in field.metadata]
-    for wrong in changes.keys() - set(known):
-        raise InputError(
-            f"{name} has no '{wrong}'{suggest(wrong, known)}; it has {', '.join(known)}"
-        )
+@dataclass(frozen=True)
+class Places:
+    """Where to find what a record only names; None: where it was.
+
+    `data` has a folder by name of a task, "" for the run's own.
+    """
+
+    encoding: str | None = option(None, "where the file of the encoding is now", metavar="FILE")
+    task: str | None = option(None, "where the file of the task is now", metavar="FILE")
+    data: Mapping[str, Path] = option(
+        dict, "where the data are now, as in run", metavar="DIR", read=read_data
+    )

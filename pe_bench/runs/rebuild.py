@@ -1,39 +1,26 @@
-"""Build the run that a record describes: its task under its settings, and its encoding."""
+"""Build the task and the encoding of a run from its record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import DataError, InputError
+from pe_bench.option_table import option_names
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.options import RunOptions
+from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
-MADE_ANEW = ("checkpoints", "tuning")  # in the cache; the rest of it is data
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where to find what a record names only; None: where it was.
-
-    Attributes:
-        encoding, task: file or folder of a plugin.
-        data: folders by name of a task, "" for the run's own.
-    """
-
-    encoding: str | None = None
-    task: str | None = None
-    data: Mapping[str, Path] = field(default_factory=dict)
+TRAINED = ("checkpoints", "tuning")  # folders of the cache; all others have data
 
 
 def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
@@ -115,8 +102,7 @@ def _adaptation(recorded: Mapping[str, Any]) -> dict[str, Any]:
     config = recorded["config"]
     if not config["steps"]:
         return {}
-    names = [field.name for field in fields(AdaptConfig) if "help" in field.metadata]
-    return {name: config[name] for name in names if name in config}
+    return {name: config[name] for name in option_names(AdaptConfig) if name in config}
 
 
 def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
@@ -156,14 +142,14 @@ def _changes_of_start(
 
 
 def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    names = [field.name for field in fields(config) if "help" in field.metadata]
+    names = option_names(type(config))
     return {n: recorded[n] for n in names if n in recorded and recorded[n] != getattr(config, n)}
 
 
 def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
-    """Return how the run's learning rates were chosen.
+    """Return the search that chose the run's learning rates.
 
-    Rates that follow from a learning rate of its own are left to follow again.
+    Candidates that followed from a given learning rate are left out and follow from it again.
     """
     tune = settings.get("tune")
     if not tune:
@@ -178,6 +164,6 @@ def _make_cache(folder: Path) -> Path:
     user = cache_folder()
     for path in sorted(user.iterdir()) if user.is_dir() else ():
         link = folder / path.name
-        if path.name not in MADE_ANEW and not link.exists():
+        if path.name not in TRAINED and not link.exists():
             link.symlink_to(path.resolve())
     return folder

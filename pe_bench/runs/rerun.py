@@ -13,7 +13,8 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, tuning_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_record, read_run_rows
-from pe_bench.runs.rebuild import Places, rebuild
+from pe_bench.runs.options import Places
+from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Outcome, Run
 from pe_bench.system import environment

@@ -1,4 +1,4 @@
-"""The options of `--tune`: an equal search for every encoding, see `pe_bench.runs.rate_search`."""
+"""The options of `--tune`. `pe_bench.runs.rate_search` does the search."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,32 +6,41 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import option
+from pe_bench.runs.seeds import read_seeds
 
 FACTORS = (1 / 3, 1, 3)  # of the preset's learning rate
 SEEDS = (1000, 1001, 1002)
-BATCHES = 16  # held-out batches that a model is judged by
+BATCHES = 16  # held-out batches to evaluate a model on
 VERSION = 2
 """Raise it when the search changes: another search may lead to other models."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the search begins with, the same for every encoding.
+    """The options of the search for learning rates, the same for every encoding.
 
     Attributes:
-        lr: learning rates that are tried first, in ascending order; of a command, empty stands for
-            the default.
+        lr: learning rates that are tried first, in ascending order; empty in the options of a
+            command: the default rates.
         seeds: of the models that are trained for the search. They are never reported.
-        batches: number of held-out batches that a model is judged by.
+        batches: number of held-out batches to evaluate a model on.
         values: whether an encoding's own constant is searched too, see `Encoding.tunable`.
         version: of the search; version 1 had one seed as a rule and took the smallest mean loss.
 
     Raises:
-        InputError: a rate that is none, fewer than two, one twice, or no seed.
+        InputError: a rate is not positive and finite, there are fewer than two, or no seed.
     """
 
-    lr: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = SEEDS
+    lr: tuple[float, ...] = option(
+        (), "learning rates to begin with; default: a third, one and three times the preset's"
+    )
+    seeds: tuple[int, ...] = option(
+        SEEDS,
+        "seeds of the models that are tried, none of --seeds; default: 1000 1001 1002",
+        metavar="N",
+        read=read_seeds,
+    )
     batches: int = BATCHES
     values: bool = True
     version: int = VERSION

@@ -1,4 +1,4 @@
-"""The table of `pe-bench list encodings`, found by looking at instances of them."""
+"""The table of `pe-bench list encodings`. Its facts come from instances of the encodings."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 
-# Where a hook lets positions in, in the order of a forward pass.
+# The place where a hook changes the model, in the order of a forward pass.
 PLACES = {
     "positions": "ids",
     "draw_positions": "ids",
@@ -48,13 +48,13 @@ BRIEF = ("name", "acts on", *FACTS.values())
 BY_OPTION = re.compile(r",? ?\b[a-z ]+ by option \([^()]*\)| \((?:yes|no) with [^()]*\)")
 
 
-def table(names: Sequence[str], *, wide: bool = True) -> str:
-    """Return a table of shipped encodings, a line each.
+def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
+    """Return a table with one line for each of some shipped encodings.
 
     Args:
         names: of the encodings.
-        wide: whether there are all columns; else as many as fit 80 characters, without what only
-            options change.
+        wide: whether the table has all columns; otherwise those that fit into 80 characters, for
+            the default options only.
     """
     header = [*COLUMNS, *FACTS.values()]
     rows = [card(name) for name in names]
@@ -108,7 +108,7 @@ def backends_of(plugin: Plugin) -> list[Backend]:
 
 
 def _acts_on(variants: Mapping[str, Plugin]) -> str:
-    """Return where an encoding acts by default, then where only with an option."""
+    """Return the places where an encoding acts by default, then those that need an option."""
     places = {option: places_of(variant) for option, variant in variants.items()}
     words = [*places[""]] or ["nothing"]
     for place in dict.fromkeys(PLACES.values()):
@@ -167,7 +167,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _source(line: str) -> tuple[str, str, str]:
-    """Return what an encoding does, its paper, and the year, from its first docstring line."""
+    """Return a summary of an encoding, its paper, and the year, from its first docstring line."""
     source = SOURCE.fullmatch(line)
     if not source:
         return line, "", ""

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from pe_bench.commands.cards import FACTS, table
+from pe_bench.commands.encoding_table import FACTS, encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.registry import plugins
 
@@ -31,14 +31,14 @@ ACTING = {
 
 @cache
 def card_of(name: str) -> dict[str, str]:
-    head, line = [re.split("  +", line) for line in table([name]).splitlines()]
+    head, line = [re.split("  +", line) for line in encoding_table([name]).splitlines()]
     assert line[0] == name
     return dict(zip(head, line, strict=True))
 
 
 @pytest.mark.slow
 def test_every_encoding_has_a_line() -> None:
-    head, *lines = [re.split("  +", line) for line in table(NAMES).splitlines()]
+    head, *lines = [re.split("  +", line) for line in encoding_table(NAMES).splitlines()]
     assert Counter(map(len, lines)) == {len(head): len(NAMES)}
     assert [line[0] for line in lines] == NAMES
 
@@ -46,7 +46,7 @@ def test_every_encoding_has_a_line() -> None:
 @pytest.mark.slow
 def test_the_brief_table_fits_a_terminal() -> None:
     longest = max(NAMES, key=len)
-    head, *lines = table(["abacus", "kerple", "tape", longest], wide=False).splitlines()
+    head, *lines = encoding_table(["abacus", "kerple", "tape", longest], wide=False).splitlines()
     assert re.split("  +", head) == ["name", "acts on", *FACTS.values()]
     cells = [re.split("  +", line) for line in lines[:3]]
     assert [cell[1] for cell in cells] == ["ids, embeddings", "bias", "q and k, values, state"]

@@ -1,0 +1,64 @@
+"""A command of `pe-bench`: its name, its help texts, its options, and the function that runs it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pe_bench.option_table import Option, option, options_of
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Options of a command that one dataclass has.
+
+    Attributes:
+        cls: the dataclass.
+        title, about: heading in `--help`; "": the options stand among the first.
+        only: names of the fields that the command has; empty: all.
+    """
+
+    cls: type[Any]
+    title: str = ""
+    about: str = ""
+    only: Sequence[str] = ()
+
+    @cached_property
+    def options(self) -> list[Option]:
+        """The options, in the order of the fields."""
+        found = options_of(self.cls)
+        return [one for one in found if one.name in self.only] if self.only else found
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: on the command line.
+        main: takes `Values` and returns the exit code.
+        help: one line, in the list of commands.
+        description, usage, epilog: in the command's own help; usage None: made from the options.
+        groups: its options.
+        reads_grids: whether a file of grids may stand for options.
+    """
+
+    name: str
+    main: Callable[..., int]
+    help: str
+    description: str
+    groups: Sequence[OptionGroup]
+    usage: str | None = None
+    epilog: str | None = None
+    reads_grids: bool = False
+
+    @cached_property
+    def options(self) -> list[Option]:
+        """The options of all groups."""
+        return [one for group in self.groups for one in group.options]
+
+
+def results_option(text: str = "default: ./results") -> Any:
+    """Return the field of the option that names the results folder."""
+    return option(Path("results"), text, metavar="DIR")

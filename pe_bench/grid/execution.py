@@ -1,0 +1,83 @@
+"""How the runs of a grid are executed: processes, devices, shards. No number depends on it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pe_bench.errors import InputError
+from pe_bench.grid.shard import Shard
+from pe_bench.option_table import option
+
+if TYPE_CHECKING:  # options are read without torch
+    from pe_bench.train.process_group import Strategy
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """How the runs of a grid are executed; no number depends on it.
+
+    Raises:
+        InputError: these do not go together.
+    """
+
+    dry_run: bool = option(False, "print the plan and stop: which runs are done, to do and skipped")
+    jobs: int | None = option(
+        None,
+        "execute N runs at once, each in a process with one thread; default: one at a time",
+    )
+    shard: Shard | None = option(
+        None,
+        "run shard I of N, from 1/N to N/N: the others are for other machines",
+        metavar="I/N",
+        read=Shard.read,
+    )
+    executor: Literal["local", "ray"] = option(
+        "local", "ray: send runs to the Ray cluster of RAY_ADDRESS, or of this machine"
+    )
+    devices: int = option(
+        1, "train each run in N processes, each on its own GPU or CPU; default: 1"
+    )
+    strategy: Literal["auto", "ddp", "fsdp"] = option(
+        "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
+    )
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise InputError(f"jobs must be at least 1, not {self.jobs}")
+        if self.executor not in ("local", "ray"):
+            raise InputError(f"executor must be local or ray, not '{self.executor}'")
+        if self.jobs is not None and self.executor == "ray":
+            raise InputError(
+                "--jobs has no effect with --executor ray, where the cluster decides how many "
+                "runs are executed at once: leave one of them out"
+            )
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        if self.devices < 1:
+            raise InputError(f"devices must be at least 1, not {self.devices}")
+        if self.strategy not in ("auto", "ddp", "fsdp"):
+            raise InputError(f"strategy must be auto, ddp or fsdp, not '{self.strategy}'")
+        if self.devices == 1:
+            if self.strategy != "auto":
+                raise InputError(
+                    f"--strategy {self.strategy} has no effect without --devices 2 or more"
+                )
+            return
+        if self.jobs is not None:
+            raise InputError(
+                f"--devices {self.devices} is for one run at a time, and --jobs {self.jobs} for "
+                "several: leave one of them out"
+            )
+        if self.executor == "ray":
+            raise InputError(
+                f"--devices {self.devices} is for one machine, and --executor ray gives each run "
+                "one device of the cluster: leave one of them out"
+            )
+
+    @property
+    def together(self) -> "Strategy":
+        """The strategy of processes that train together."""
+        return "fsdp" if self.strategy == "fsdp" else "ddp"
+
+
+ONE_BY_ONE = ExecutionOptions()

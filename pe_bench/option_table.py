@@ -1,0 +1,157 @@
+"""The table of options: dataclass fields that have a help text.
+
+The command line, the keywords of `pe_bench.run`, grid files and `pe-bench rerun` are derived from
+these fields. A new option is a new field.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from pe_bench.errors import InputError, suggest
+
+REQUIRED = MISSING
+"""Default of an option that has to be given."""
+
+
+def option(default: Any, text: str, **details: Any) -> Any:
+    """Return a dataclass field that is an option.
+
+    Args:
+        default: value, or a function that makes it; REQUIRED: there is none.
+        text: for `--help`.
+        **details: other attributes of its `Option`.
+    """
+    metadata = {"help": text, **details}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def argument(text: str, metavar: str, default: Any = REQUIRED) -> Any:
+    """Return a dataclass field that is a positional argument of the command line."""
+    return option(default, text, metavar=metavar, positional=True)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: of the field, and of the keyword in Python.
+        annotation: type of the value.
+        default: value; REQUIRED: there is none.
+        help: text for `--help`.
+        flag: name on the command line and in grid files, without dashes, such as "train.lr".
+        short: a second flag of one letter, without its dash.
+        metavar: placeholder of the value in `--help`; None: from the type.
+        read: makes the value from the words of a command line. A ValueError says what the value
+            must be. None: the type decides.
+        config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with what
+            is given of them, or the dataclass itself, which the flag `--NAME` turns on.
+        positional: whether its words stand on the command line without a flag.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str
+    flag: str
+    short: str | None = None
+    metavar: str | None = None
+    read: Callable[[Sequence[str]], Any] | None = None
+    config: type[Any] | None = None
+    positional: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is REQUIRED
+
+    @property
+    def type(self) -> Any:
+        """The annotation without None."""
+        if typing.get_origin(self.annotation) not in (typing.Union, types.UnionType):
+            return self.annotation
+        args = typing.get_args(self.annotation)
+        return next(arg for arg in args if arg is not type(None))
+
+    @property
+    def item(self) -> Any:
+        """Type of one word: that of an element, where the value has several."""
+        return typing.get_args(self.type)[0] if self.is_tuple else self.type
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether None is a value."""
+        return type(None) in typing.get_args(self.annotation)
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the value is a tuple of any length."""
+        return typing.get_origin(self.type) is tuple
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the value is a mapping."""
+        return typing.get_origin(self.type) is Mapping
+
+    @property
+    def is_changes(self) -> bool:
+        """Whether the value is a mapping of changed values of `config`."""
+        return self.config is not None and self.is_mapping
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag stands without a value. An option of a `config` always has a value."""
+        if self.config is not None:
+            return not self.is_mapping
+        return self.annotation is bool and "." not in self.flag
+
+    @cached_property
+    def inner(self) -> "list[Option]":
+        """The options of `config`, whose flags begin with this option's flag."""
+        return options_of(self.config, f"{self.flag}.") if self.config else []
+
+
+def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
+    """Return the options of a dataclass; each flag begins with the prefix."""
+    hints = typing.get_type_hints(cls)
+    found = []
+    for one in fields(cls):
+        if "help" not in one.metadata:  # the program sets it
+            continue
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        flag = prefix + one.name
+        if not prefix:
+            flag = one.name.replace("_", "-")
+            if default is True:
+                flag = f"no-{flag}"
+        details = {"flag": flag, **one.metadata}
+        found.append(Option(one.name, hints[one.name], default, **details))
+    return found
+
+
+def option_names(cls: type[Any]) -> list[str]:
+    """Return the names of the fields of a dataclass that are options."""
+    return [one.name for one in fields(cls) if "help" in one.metadata]
+
+
+def check_names(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Check that options exist.
+
+    Args:
+        owner: what has the options, for the message.
+        given: names to check.
+        known: names that exist.
+
+    Raises:
+        InputError: one does not exist.
+    """
+    for name in given:
+        if name not in known:
+            hint = suggest(name, list(known))
+            raise InputError(f"{owner} has no '{name}'{hint}; it has {', '.join(known)}")

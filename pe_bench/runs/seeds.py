@@ -1,0 +1,42 @@
+"""Seeds as a command line writes them: numbers and ranges."""
+
+import re
+from collections.abc import Sequence
+
+from pe_bench.registry.options import convert
+
+LARGEST_SEED = 2**63 - 1
+MAX_SEEDS = 1000  # of a range
+
+
+def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
+    """Return the seeds of several numbers and ranges, such as "7" and "0-4".
+
+    Raises:
+        ValueError: a word is no seed and no range. The message says what it must be.
+    """
+    found: list[int] = []
+    for word in words:
+        found += _read_word(word)
+    return tuple(found)
+
+
+def _read_word(word: str) -> Sequence[int]:
+    span = re.fullmatch(r"(\d+)-(\d+)", word)
+    if span is None:
+        return [_read_seed(word)]
+    first, last = _read_seed(span[1]), _read_seed(span[2])
+    if not first <= last < first + MAX_SEEDS:
+        raise ValueError(f"must rise to at most {MAX_SEEDS} seeds, such as 0-4, not '{word}'")
+    return range(first, last + 1)
+
+
+def _read_seed(word: str) -> int:
+    """Return a seed that every generator takes."""
+    try:
+        seed: int = convert(word, int)
+    except ValueError as error:
+        raise ValueError(f"must be {error}, not '{word}'") from None
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"must not be negative and at most {LARGEST_SEED}, not {word}")
+    return seed

@@ -1,0 +1,281 @@
+"""One table of options: a field is on the command line, in grid files and in Python."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+import pe_bench
+from pe_bench.cli import COMMANDS
+from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.parser import parse
+from pe_bench.commands.run import COMMAND, GROUPS, GridOptions
+from pe_bench.commands.values import Values, take_keywords
+from pe_bench.config import TrainConfig
+from pe_bench.errors import InputError
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.shard import Shard
+from pe_bench.option_table import Option, option, option_names, options_of
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.rebuild import _changed
+from pe_bench.runs.tuning import SEEDS, Tuning
+
+PAIR = {"encodings": ("nope",), "tasks": ("mqar",)}
+WORDS = ["--encoding", "nope", "--task", "mqar"]
+KEYS = 'encoding = "nope"\ntask = "mqar"\n'
+KEYWORDS = [one for group in GROUPS for one in group.options]
+
+
+def read(command: Command, words: list[str]) -> Values:
+    _, (values,) = parse([command], ["run", *words])
+    return values
+
+
+def read_file(command: Command, folder: Path, text: str) -> Values:
+    path = folder / "grid.toml"
+    path.write_text(KEYS + text)
+    return read(command, [str(path)])
+
+
+@dataclass(frozen=True)
+class WiderTrain(TrainConfig):
+    momentum: float = option(0.5, "of the optimizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderRun(RunOptions):
+    train: Mapping[str, Any] = option(dict, "training", config=WiderTrain)
+
+
+@dataclass(frozen=True)
+class WiderTuning(Tuning):
+    rounds: int = option(2, "of the search")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderTune(RunOptions):
+    tune: WiderTuning | None = option(None, "search", config=WiderTuning)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wider(ExecutionOptions):
+    patience: int = option(3, "runs that may fail")
+    time_limit: float | None = option(None, "hours")
+    queue: Literal["short", "long"] = option("short", "where runs wait")
+    mail: bool = option(False, "tell somebody")
+    colour: bool = option(True, "print plain text")
+    hosts: tuple[str, ...] = option((), "machines", flag="host")
+    log: Path | None = option(None, "where lines go")
+
+
+# A class with new options, the class that it replaces, words, TOML, keyword, value.
+NEW = [
+    (Wider, ["--patience", "5"], "patience = 5", {"patience": 5}, 5),
+    (Wider, ["--time-limit=2.5"], "time-limit = 2.5", {"time_limit": 2.5}, 2.5),
+    (Wider, ["--queue", "long"], "queue = 'long'", {"queue": "long"}, "long"),
+    (Wider, ["--mail"], "mail = true", {"mail": True}, True),
+    (Wider, ["--no-colour"], "no-colour = true", {"colour": False}, False),
+    (Wider, ["--host", "a", "b"], "host = ['a', 'b']", {"hosts": ["a", "b"]}, ("a", "b")),
+    (Wider, ["--log", "none"], "log = 'none'", {"log": "none"}, Path("none")),
+    (
+        WiderRun,
+        ["--train.momentum", "0.9"],
+        "train.momentum = 0.9",
+        {"train": {"momentum": 0.9}},
+        {"momentum": 0.9},
+    ),
+    (
+        WiderTune,
+        ["--tune", "--tune.rounds", "4"],
+        "[tune]\nrounds = 4",
+        {"tune": {"rounds": 4}},
+        WiderTuning(rounds=4),
+    ),
+]
+
+
+@pytest.mark.parametrize(("cls", "words", "toml", "keyword", "value"), NEW)
+def test_a_new_field_is_a_new_option_everywhere(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cls: type[Any],
+    words: list[str],
+    toml: str,
+    keyword: dict[str, Any],
+    value: Any,
+) -> None:
+    groups = [OptionGroup(cls) if issubclass(cls, g.cls) else g for g in COMMAND.groups]
+    command = replace(COMMAND, groups=groups)
+    (name,) = keyword
+    default = options_of(cls)[option_names(cls).index(name)].default
+
+    assert read(command, [*WORDS, *words]).given == {**PAIR, name: value}
+    assert read_file(command, tmp_path, toml).given == {**PAIR, name: value}
+    assert take_keywords("run", command.options, keyword) == {name: value}
+
+    assert getattr(Values({name: value}).make(cls), name) == value
+    assert getattr(Values({}).make(cls), name) == default != value
+    with pytest.raises(SystemExit):
+        read(command, ["--help"])
+    assert all(f"{word.partition('=')[0]} " in capsys.readouterr().out for word in words[:1])
+
+
+def test_a_new_field_of_a_training_is_repeated_by_rerun() -> None:
+    """A record has all values; `rerun` gives those that the preset does not have."""
+    recorded = {**vars(TrainConfig()), "momentum": 0.9, "optimizer": "adamw"}
+    assert _changed(recorded, WiderTrain()) == {"momentum": 0.9}
+
+
+# Of options that read their words themselves, or whose values are limited.
+SAMPLES = {
+    "seeds": ["3", "0-1"],
+    "device": ["cuda:1"],
+    "data": ["folder", "mqar=other"],
+    "shard": ["2/8"],
+    "tune.seeds": ["5-6"],
+    "tune.lr": ["1e-3", "3e-3"],
+}
+ALL = [one for option in COMMAND.options for one in (option, *option.inner)]
+SINGLE = [one for one in ALL if not one.is_changes]
+
+
+def sample(option: Option) -> list[str]:
+    if option.flag in SAMPLES:
+        return SAMPLES[option.flag]
+    if option.is_switch:
+        return []
+    if get_origin(option.item) is Literal:
+        return [str(get_args(option.item)[-1])]
+    words = {bool: "true", int: "2", float: "0.5", str: "some", Path: "some/folder"}
+    return [words[option.item]]
+
+
+@pytest.mark.parametrize("option", SINGLE, ids=lambda option: option.flag)
+def test_every_option_has_one_value_on_the_command_line_in_a_file_and_in_python(
+    tmp_path: Path, option: Option
+) -> None:
+    given = {"encoding": ["nope"], "task": ["mqar"], option.flag: sample(option)}
+    searches = option.flag.startswith("tune.")
+    words = ["--tune"] if searches else []
+    for flag, values in given.items():
+        words += [f"--{flag}", *values]
+    found = read(COMMAND, words).given
+
+    lines = []
+    for flag, values in given.items():
+        several = flag in ("encoding", "task") or option.is_tuple or option.is_mapping
+        content = values if several else repr(values[0]) if values else "true"
+        lines.append(f"{flag} = {content}")
+    if searches:  # the table stands for --tune
+        lines[-1] = f"[tune]\n{lines[-1].removeprefix('tune.')}"
+    path = tmp_path / "grid.toml"
+    path.write_text("\n".join(lines))
+    assert read(COMMAND, [str(path)]).given == found
+
+    keywords = {one.name for one in KEYWORDS}
+    known = {name: value for name, value in found.items() if name in keywords}
+    assert take_keywords("run", KEYWORDS, known) == known
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_option_of_a_command_has_a_name_of_its_own(command: Command) -> None:
+    every = [one for option in command.options for one in (option, *option.inner)]
+    assert len({one.flag for one in every}) == len(every)
+    assert len({one.name for one in command.options}) == len(command.options)
+    assert all(one.help.strip() for one in every)
+
+
+def test_python_has_the_options_of_the_command_as_keywords() -> None:
+    parameters = inspect.signature(pe_bench.run).parameters
+    assert [*parameters][:2] == ["encodings", "tasks"]
+    assert {*parameters} == {one.name for one in KEYWORDS}
+    assert parameters["preset"].default == RunOptions.preset
+    assert parameters["jobs"].annotation == int | None
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"),
+    [
+        ({"seeds": 3}, (3,)),
+        ({"seeds": range(2)}, (0, 1)),
+        ({"seeds": "0-2"}, (0, 1, 2)),
+        ({"encodings": "rope"}, ("rope",)),
+        ({"results": "some/folder"}, Path("some/folder")),
+        ({"data": "folder"}, {"": Path("folder")}),
+        ({"data": Path("folder")}, {"": Path("folder")}),
+        ({"data": {"mqar": "folder"}}, {"mqar": Path("folder")}),
+        ({"data": None}, {}),
+        ({"subsets": []}, None),
+        ({"subsets": "test"}, ("test",)),
+        ({"train": None}, {}),
+        ({"tune": False}, None),
+        ({"tune": True}, Tuning(seeds=SEEDS)),
+        ({"tune": Tuning(seeds=(7,))}, Tuning(seeds=(7,))),
+        ({"tune": {"lr": [3e-3, 1e-3], "seeds": [7]}}, Tuning((1e-3, 3e-3), (7,))),
+        ({"shard": "2/8"}, Shard(2, 8)),
+        ({"jobs": "2"}, 2),
+        ({"keep": "true"}, True),
+    ],
+)
+def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
+    (name,) = keyword
+    assert take_keywords("run", KEYWORDS, keyword) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("keyword", "says"),
+    [
+        ({"prest": "quick"}, r"run has no 'prest' \(did you mean 'preset'\?\); it has encodings,"),
+        ({"wide": True}, "run has no 'wide'"),
+        ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, not 'fp8'"),
+        ({"executor": "rya"}, r"one of local, ray \(did you mean 'ray'\?\), not 'rya'"),
+        ({"seeds": "x"}, "seeds must be a whole number, not 'x'"),
+        ({"device": "tpu"}, "device must be auto, cpu, cuda or cuda:1, not 'tpu'"),
+        ({"shard": "9/8"}, "shard must be a shard such as 2/8, from 1/8 to 8/8, not '9/8'"),
+        ({"data": "mqra=x"}, r"there is no task 'mqra' \(did you mean 'mqar'\?\)"),
+        ({"tune": {"lrs": [1]}}, r"tune has no 'lrs' \(did you mean 'lr'\?\); it has lr, seeds"),
+        ({"train": {"stpes": 1}}, r"train has no 'stpes' \(did you mean 'steps'\?\)"),
+        ({"train": "steps"}, "train must be a mapping of options to values, not 'steps'"),
+        ({"tune": 3}, "tune must be a mapping of options to values, not 3"),
+        ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
+        ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
+        ({"jobs": 0}, "jobs must be at least 1, not 0"),
+    ],
+)
+def test_what_is_wrong_in_python_is_one_sentence(
+    tmp_path: Path, keyword: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=says) as error:
+        pe_bench.run("nope", "flipflop", results=tmp_path / "results", **keyword)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_python_runs_nothing(tmp_path: Path) -> None:
+    rows = pe_bench.run("nope", "flipflop", results=tmp_path / "results", dry_run=True)
+    assert rows.empty and not (tmp_path / "results").exists()
+
+
+def test_a_setting_of_the_search_needs_the_search() -> None:
+    with pytest.raises(InputError, match=r"--tune\.lr has no effect without --tune"):
+        read(COMMAND, [*WORDS, "--tune.lr", "1", "2"])
+
+
+@pytest.mark.parametrize("words", [["--wide", "--wide"], ["--seeds", "1", "--seeds", "2"]])
+def test_an_option_is_given_once(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        read(COMMAND, [*WORDS, *words])
+    assert error.value.code == 2
+    assert f"{words[0]} is given twice: leave one of them out" in capsys.readouterr().err
+
+
+def test_defaults_are_those_of_the_dataclasses() -> None:
+    given = read(COMMAND, WORDS)
+    assert given.given == PAIR
+    assert given.make(RunOptions) == RunOptions()
+    assert given.make(ExecutionOptions) == ExecutionOptions()
+    assert given.make(GridOptions).results == Path("results")

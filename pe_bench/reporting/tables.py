@@ -174,6 +174,13 @@ class Table:
         means = scores[scores["length"].isna()]
         return scores if means.empty else means
 
+    def headline_means(self) -> dict[str, float]:
+        """Return the headline of each encoding that the table ranks, where it is finite."""
+        scores = self.headline_scores()
+        ranked = scores[scores["status"] == "ranked"]
+        pairs = zip(ranked["encoding"], ranked["mean"].astype(float), strict=True)
+        return {str(encoding): mean for encoding, mean in pairs if math.isfinite(mean)}
+
     @cached_property
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""

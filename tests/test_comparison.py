@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from pe_bench.results.items import Items
+from pe_bench.results.items import Floats, Items
 from pe_bench.stats.comparison import (
     Difference,
     Scores,
@@ -19,14 +20,17 @@ from pe_bench.stats.comparison import (
     rank_intervals,
     resample_items,
 )
+from pe_bench.stats.ranking import TaskScores, rank_correlations
 from pe_bench.stats.significance import (
     LEVEL,
     holm,
+    permutation_p,
     seeds_needed,
     smallest_p,
     student_quantile,
     student_tail,
 )
+from pe_bench.stats.statistics import wilson
 
 RNG = np.random.default_rng
 
@@ -161,11 +165,30 @@ def test_documents_are_resampled_whole() -> None:
 def test_holm_and_student() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1, 1] and holm([]) == []
-    known = {1: 12.7062, 4: 2.7764, 30: 2.0423, 1e9: 1.96}
-    for degrees, quantile in known.items():
-        assert student_quantile(degrees) == pytest.approx(quantile, rel=2e-3)
-        assert student_tail(quantile, degrees) == pytest.approx(0.05, rel=2e-2)
+    for degrees in (1, 4, 30.5, 1e9):
+        assert student_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees))
+        assert student_tail(-3, degrees) == pytest.approx(2 * stats.t.sf(3, degrees))
     assert student_tail(math.inf, 4) == 0 and student_tail(0, 4) == 1
+
+
+def test_permutations_are_those_of_scipy() -> None:
+    one, other = RNG(0).normal(0, 1, (2, 4))
+
+    def gap(a: Floats, b: Floats) -> float:
+        return abs(float(a.mean() - b.mean()))
+
+    expected = stats.permutation_test((one, other), gap, alternative="greater")
+    assert permutation_p(one, other) == pytest.approx(expected.pvalue)
+
+
+def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> None:
+    values = RNG(1).integers(0, 5, (2, 6, 1)).astype(float)  # with ties
+    names = list("ABCDEF")
+    tasks = [TaskScores("task", Scores(names, one), True, 0.0, 5.0) for one in values]
+    expected = stats.spearmanr(values[0, :, 0], values[1, :, 0]).statistic
+    assert rank_correlations(tasks)[0, 1] == pytest.approx(expected)
+    interval = stats.binomtest(7, 9).proportion_ci(method="wilson")
+    assert wilson(7 / 9, 9) == pytest.approx((interval.low, interval.high), rel=1e-5)
 
 
 def test_seeds_that_a_claim_needs() -> None:

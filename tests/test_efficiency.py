@@ -27,11 +27,12 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.reporting.charts import find_quality
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
+from pe_bench.reporting.tradeoff import draw_tradeoff
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.runs.options import RunOptions

@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from made_runs import write_rows
+from made_runs import CURVE, write_rows
 
-from pe_bench.errors import SavingError
+from pe_bench.errors import InputError, SavingError
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.store import read_measurements
@@ -80,3 +80,15 @@ def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:
     assert "nan" not in (tmp_path / "rows.csv").read_text(encoding="utf-8")  # but empty
     assert slug("rope:base=5e+05,x=-1.5") == "rope_base=5e+05,x=-1.5"
     assert slug("a/b\\c d|e") == "a_b_c_d_e"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [("status", "stratus", "'status' is not in list"), (",9,", ",9,9,", "18 cells under 17")],
+)
+def test_rows_of_another_form_are_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
+    path = tmp_path / "rows.csv"
+    write_rows(path, CURVE)
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(InputError, match=f"cannot read .*rows.csv .*{why}.*: remove"):
+        read_measurements(path)

@@ -15,11 +15,11 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
+from pe_bench.reporting.charts import list_charts
 from pe_bench.reporting.page import prose, provenance, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
-from pe_bench.reporting.page.plots import list_charts
 from pe_bench.reporting.page.write import NAME, embed, write_page
 from pe_bench.reporting.styles import family_of, styles
 from pe_bench.reporting.tables import make_tables, read_tables
@@ -239,9 +239,9 @@ def test_charts_have_the_numbers(tmp_path: Path) -> None:
     assert list(charts) == ["curves", "maps", "galleries", "costs"]
     (curve,) = charts["curves"]
     assert curve["series"]["rope"][0] == [8, 2.125, 1.635, 2.615, 1]
-    assert curve["trained"] == [[16, "trained to 16"]] and curve["y"] == "bits per byte ↓"
+    assert curve["trained"] == [[16, "trained to 16", "left"]] and curve["y"] == "bits per byte ↓"
     (heat,) = charts["maps"]
-    assert heat["series"]["rope"] == [[11, 12, 14], [21, 22, None]] and heat["domain"] == [0, 100]
+    assert heat["series"]["rope"] == [[11, 12, 14], [21, 22, None]] and heat["limits"] == [0, 100]
     assert charts["galleries"][0]["series"]["nope"][1] == [2, [[1, 21], [2, 22], [4, 24]]]
     assert charts["costs"][0]["series"] == {"rope": [5, 1], "nope": [5, 2]}
 

@@ -17,12 +17,12 @@ from matplotlib.lines import Line2D
 
 from pe_bench.registry import plugins
 from pe_bench.reporting import panels, pictures
+from pe_bench.reporting.charts import trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.pictures import draw, draw_map
-from pe_bench.reporting.plot_style import trained_lengths
 from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.styles import TABLE, styles
 from pe_bench.reporting.tables import Table

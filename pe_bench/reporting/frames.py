@@ -1,9 +1,7 @@
 """Rows and learning curves of finished runs as pandas frames."""
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +13,10 @@ from pe_bench.results.metrics import describe_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     key_of,
+    read_lines,
     read_records,
     read_run_curves,
+    read_run_lines,
     references_path,
     results_of,
     rows_path,
@@ -28,7 +28,7 @@ from pe_bench.system.sealed import DamagedError, read_sealed
 # What tells the numbers of a run apart.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
 
-TEXT_COLUMNS = ("task", "encoding", "preset", "protocol", "data", "subset", "second_axis")
+INTEGER_COLUMNS = ("seed", "n")
 FLOAT_COLUMNS = ("length", "value", "stderr", "ci_low", "ci_high")
 
 
@@ -53,7 +53,7 @@ def read_results(results: Path | str) -> pd.DataFrame:
         if record.status == "damaged":
             warn(f"{record.reason}")
     frames = [
-        read_rows(record).assign(settings=record.settings_digest, parameters=record.parameters)
+        read_rows([record]).assign(settings=record.settings_digest, parameters=record.parameters)
         for record in finished_runs(records)
     ]
     if not frames:
@@ -134,7 +134,7 @@ def tidy_rows(results: Path) -> pd.DataFrame:
 
 def _describe_rows(record: RunRecord) -> pd.DataFrame:
     """Return the rows of a run with what is known of it."""
-    rows = read_rows(record)
+    rows = read_rows([record])
     metrics = [record.metrics.get(name) or describe_metric(name) for name in rows["metric"]]
     headline = record.headline
     assert headline is not None  # of every finished run
@@ -172,45 +172,14 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     return list(found.values())
 
 
-def read_rows(record: RunRecord) -> pd.DataFrame:
-    """Return the rows of one run, as rows.csv holds them.
-
-    Raises:
-        InputError: the file is missing or not of this form.
-    """
-    path = rows_path(record)
-    if not record.exported:
-        return _read(path)
-    rows = _read_once(path, path.stat().st_mtime_ns if path.exists() else 0)
-    task, encoding, name = key_of(record)
-    own = (rows["task"] == task) & (rows["encoding"] == encoding) & (rows["run"] == name)
-    return rows[own].copy()
-
-
-def read_all_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return the rows of several runs, below each other.
+def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the rows of runs, below each other, as rows.csv holds them.
 
     Raises:
         InputError: a file is missing or not of this form.
     """
-    if not any(record.exported for record in records):
-        rows = _read_at_once([rows_path(record) for record in records])
-        if rows is not None:
-            return rows
-    return pd.concat([read_rows(record) for record in records], ignore_index=True)
-
-
-def _read_at_once(paths: Sequence[Path]) -> pd.DataFrame | None:
-    """Return the rows of files of one form, parsed together; None: one has to look at each."""
-    try:
-        texts = [path.read_text(encoding="utf-8") for path in paths]
-        heads = {text.partition("\n")[0] for text in texts}
-        if len(heads) > 1 or not all(text.endswith("\n") for text in texts):
-            return None
-        parts = [text.partition("\n")[2] for text in texts]
-        return _read(io.StringIO("\n".join([*heads, "".join(parts)])))
-    except (OSError, ValueError, InputError):
-        return None
+    lines = [line for record in records for line in read_run_lines(record)]
+    return _make_frame(lines, f"{rows_path(records[0])} or a file of its table")
 
 
 def read_references(record: RunRecord) -> pd.DataFrame:
@@ -229,27 +198,22 @@ def read_references(record: RunRecord) -> pd.DataFrame:
     except DamagedError as damage:
         warn(f"{damage}: no references of {record.task}, run it again")
         return pd.DataFrame()
-    return _read(path)
+    return _make_frame(read_lines(path), str(path))
 
 
-@lru_cache(maxsize=8)
-def _read_once(path: Path, changed: int) -> pd.DataFrame:
-    """Return the rows of a file; `changed` is the time of its last change."""
-    return _read(path)
+def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
+    """Return lines of `store.read_lines` as a frame.
 
-
-def _read(path: Path | io.StringIO) -> pd.DataFrame:
+    Raises:
+        InputError: a cell that should hold a number holds none.
+    """
+    rows = pd.DataFrame(lines, columns=list(CSV_COLUMNS), dtype=str)
     try:
-        rows = pd.read_csv(
-            path,
-            dtype=dict.fromkeys((*TEXT_COLUMNS, "metric", "status", "run"), str),
-            keep_default_na=False,  # a subset may be called "NA"
-            na_values=dict.fromkeys(FLOAT_COLUMNS, ""),
-        )
-        return rows.astype(dict.fromkeys(FLOAT_COLUMNS, float))
-    except (OSError, ValueError, KeyError) as error:
-        remedy = f": remove {path.parent}" if isinstance(path, Path) else ""
-        raise InputError(f"cannot read {path} ({error}){remedy}") from None
+        for name in FLOAT_COLUMNS:
+            rows[name] = rows[name].replace("", "nan").astype(float)
+        return rows.astype(dict.fromkeys(INTEGER_COLUMNS, int))
+    except ValueError as error:
+        raise InputError(f"cannot read {source} ({error}): remove what is damaged") from None
 
 
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,32 +6,22 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from pe_bench.reporting import panels
+from pe_bench.reporting.chart_layout import keep_apart
+from pe_bench.reporting.charts import CurveChart, make_curves
 from pe_bench.reporting.panels import styled
-from pe_bench.reporting.plot_style import (
-    LEAST_RANGE,
-    best_reference,
-    describe_bars,
-    draw_options,
-    error_bars,
-    is_percent,
-    list_curves,
-    short_labels,
-    trained_lengths,
-)
+from pe_bench.reporting.plot_style import describe_bars, draw_options, short_labels
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Floats
-from pe_bench.results.views import Curve
 
 MOST_CURVES = 8  # in a panel
 COLUMNS = 4  # at most, if several encodings share a row
-PERCENT = (0.0, 100.0)
+LABELS_PER_INCH = 3  # of ticks with lengths
 LINE = 0.16  # inches, of a label's line above a panel
 BEHIND = "0.84"  # grey of the other encodings
 BOLD = "0.45"  # grey of the one that others are compared with, on logarithmic axes
@@ -47,10 +37,10 @@ class Scale:
     high: float
     log: bool = False
 
-    def __call__(self, numbers: "pd.Series[float]") -> Floats:
+    def __call__(self, numbers: Sequence[float] | Floats) -> Floats:
         """Return the places of numbers; those outside are at the edge."""
         low, high = (math.log(end) if self.log else end for end in (self.low, self.high))
-        inside = numbers.clip(self.low, self.high).to_numpy(float)
+        inside = np.clip(np.asarray(numbers, float), self.low, self.high)
         places: Floats = ((np.log(inside) if self.log else inside) - low) / (high - low)
         return places
 
@@ -101,48 +91,48 @@ class Layout:
 
 @styled
 def draw_multiples(table: Table, reference: str = "") -> Figure:
-    """Return a panel for each encoding and `Curve`, with all other encodings in grey behind it.
+    """Return a panel for each encoding and `CurveChart`, with all other encodings in grey behind.
 
     Args:
         table: the table.
         reference: encoding that is bold behind the others on logarithmic axes.
     """
-    views = list_curves(table)
-    scales = _find_scales(table, views)
-    layout = _lay_out(table, len(views))
-    count = len(views) * layout.together
+    charts = make_curves(table)
+    layout = _lay_out(table, len(charts))
+    count = len(charts) * layout.together
     height = layout.rows * layout.pitch * layout.height + 1.4
     figure = Figure(figsize=(layout.width * count + 0.3, height), layout="constrained")
-    references: dict[str, None] = {}
     for place, axis in enumerate(figure.subplots(1, count, squeeze=False)[0]):
-        number = place % len(views)
-        column = layout.column(place // len(views))
-        references |= dict.fromkeys(best_reference(table, views[number]))
-        _draw_column(axis, table, views[number], scales[number], column, reference)
-        _set_axes(axis, table, views[number], scales[number], layout)
-        if place > 0 and scales[number] == scales[number - 1]:
+        number = place % len(charts)
+        chart = charts[number]
+        column = layout.column(place // len(charts))
+        _draw_column(axis, table, chart, column, reference)
+        _set_axes(axis, chart, layout)
+        if place > 0 and chart.y_limits == charts[number - 1].y_limits:
             axis.tick_params(labelleft=False)
-        if place < len(views):
-            _write_title(axis, table, views[number], layout.width)
+        if place < len(charts):
+            lines = [chart.title, chart.y]
+            panels.set_panel_title(axis, panels.wrap(lines, layout.width - 0.4), marked=True)
         if number == 0:
             for encoding, low in column.items():
                 _write_above(axis, low + 1, layout.labels[encoding])
-    bold = reference if any(view.log_y for view in views) else ""
-    key = _key(table, references, bold)
-    given = table.describe_given(view.metric for view in views)
+    baselines = dict.fromkeys(one.name for chart in charts for one in chart.baselines)
+    bold = reference if any(chart.log_y for chart in charts) else ""
+    key = _key(table, baselines, bold)
+    given = table.describe_given(chart.metric for chart in charts)
     panels.set_title(
         figure, f"{table.task_name}: one encoding at a time", table.heading, given, key
     )
     return figure
 
 
-def _lay_out(table: Table, views: int) -> Layout:
-    together = max(1, COLUMNS // views)
-    width = max(1.9, min(2.8, 11.0 / views)) if together == 1 else 2.8
+def _lay_out(table: Table, charts: int) -> Layout:
+    together = max(1, COLUMNS // charts)
+    width = max(1.9, min(2.8, 11.0 / charts)) if together == 1 else 2.8
     order = table.ranking()
     ranked = enumerate(table.ranked(), 1)
     ranks = {encoding: f"{rank}.\N{NO-BREAK SPACE}" for rank, encoding in ranked}
-    characters = int((width * views - 0.3) * CHARACTERS_PER_INCH)
+    characters = int((width * charts - 0.3) * CHARACTERS_PER_INCH)
     labels = {}
     for encoding, label in zip(order, short_labels(table, order), strict=True):
         text = ranks.get(encoding, "") + label
@@ -150,112 +140,79 @@ def _lay_out(table: Table, views: int) -> Layout:
     return Layout(labels, together, width, 0.9 if together == 1 else 1.25)
 
 
-def _find_scales(table: Table, views: Sequence[Curve]) -> list[Scale]:
-    """Return the scale of each view; percentages have one scale, a logarithmic metric too."""
-    ranges: dict[str, list[float]] = {}
-    names = []
-    for number, view in enumerate(views):
-        name = "%" if is_percent(table, view) else view.metric if view.log_y else str(number)
-        names.append(name)
-        numbers = _numbers(table, view)
-        down, up = error_bars(table, numbers, percent=name == "%").fillna(0).to_numpy()
-        ends = [numbers["mean"]] if view.log_y else [numbers["mean"] - down, numbers["mean"] + up]
-        for line in best_reference(table, view).values():
-            ends.append(line["mean"])
-        ranges.setdefault(name, []).extend(float(end) for each in ends for end in each.dropna())
-    return [_scale(ranges[n], v, n == "%") for n, v in zip(names, views, strict=True)]
-
-
-def _scale(numbers: Sequence[float], view: Curve, percent: bool) -> Scale:
-    low = min(numbers)
-    high = max(numbers)
-    if percent and high - low < LEAST_RANGE:
-        low = max(PERCENT[0], min((low + high - LEAST_RANGE) / 2, PERCENT[1] - LEAST_RANGE))
-        high = low + LEAST_RANGE
-    if low == high:
-        high = low * 2 if view.log_y else low + 1
-    return Scale(low, high, view.log_y)
-
-
-def _numbers(table: Table, view: Curve) -> pd.DataFrame:
-    numbers = table.numbers(view.subset, view.metric)
-    return numbers[numbers["length"].notna()].sort_values("length")
-
-
 def _draw_column(
-    axis: Axes,
-    table: Table,
-    view: Curve,
-    scale: Scale,
-    column: dict[str, float],
-    reference: str,
+    axis: Axes, table: Table, chart: CurveChart, column: dict[str, float], reference: str
 ) -> None:
     """Draw the panels of some encodings, below each other."""
-    numbers = _numbers(table, view)
-    ends = numbers["length"].agg(["min", "max"])
+    scale = Scale(*chart.y_limits, chart.log_y)
+    ends = (chart.lengths[0], chart.lengths[-1])
     lows = np.array([*column.values()])  # (panels,)
-    ticks = scale(pd.Series(scale.ticks(), dtype=float))
+    ticks = scale(scale.ticks())
     axis.hlines(np.add.outer(lows, ticks).ravel(), *ends, color="0.93", linewidth=0.8, zorder=0)
     axis.hlines(lows, *ends, color="0.6", linewidth=0.8, zorder=0.6)
-    for length in trained_lengths(table):
-        x = [length] * len(lows)
-        axis.vlines(x, lows, lows + 1, colors="0.4", linestyles="--", linewidth=1, zorder=0.7)
-    places = numbers.assign(place=scale(numbers["mean"]))
-    curves = {str(encoding): curve for encoding, curve in places.groupby("encoding", sort=False)}
-    behind = _join(curves.values(), lows)
-    axis.plot(*behind, color=BEHIND, linewidth=0.8, zorder=0.5)
-    if view.log_y and reference in curves:
-        bold = _join([curves[reference]], lows)
+    for mark in chart.trained:
+        axis.vlines(
+            [mark.x] * len(lows),
+            lows,
+            lows + 1,
+            colors="0.4",
+            linestyles="--",
+            linewidth=1,
+            zorder=0.7,
+        )
+    curves = {}
+    for encoding, points in chart.series.items():
+        curves[encoding] = [(point.x, point.mean) for point in points]
+    axis.plot(*_join(curves.values(), scale, lows), color=BEHIND, linewidth=0.8, zorder=0.5)
+    if chart.log_y and reference in curves:
+        bold = _join([curves[reference]], scale, lows)
         axis.plot(*bold, color=BOLD, linewidth=2.5, zorder=0.55)
-    references = best_reference(table, view).values()
-    dotted = [line.assign(place=scale(line["mean"])) for line in references]
-    if dotted:
-        panels.draw_reference(axis, *_join(dotted, lows))
+    for one in chart.baselines:
+        axis.plot(*_join([one.points], scale, lows), **panels.REFERENCE)
     chosen = styles(table.encodings)
-    shown = {encoding: low for encoding, low in column.items() if encoding in curves}
-    for encoding, low in shown.items():
-        look = draw_options(table, encoding, chosen[encoding])
-        look |= {"markersize": 4, "zorder": 3}
-        axis.plot(curves[encoding]["length"], low + curves[encoding]["place"], **look)
-    own = pd.concat([curves[encoding].assign(low=low) for encoding, low in shown.items()])
-    down, up = error_bars(table, own, percent=is_percent(table, view)).fillna(0).to_numpy()
-    bars = (own["low"] + scale(own["mean"] - down), own["low"] + scale(own["mean"] + up))
-    colours = [chosen[encoding].colour for encoding in own["encoding"]]
-    axis.vlines(own["length"], *bars, color=colours, linewidth=1)
+    for encoding, low in column.items():
+        if encoding not in chart.series:
+            continue
+        own = np.array(chart.series[encoding], float)  # (points, fields of a point)
+        x, y = own[:, 0], low + scale(own[:, 1])
+        look = draw_options(table, encoding, chosen[encoding]) | {"markersize": 4, "zorder": 3}
+        axis.plot(x, y, **look)
+        bars = np.where(np.isnan(own[:, 2:4]), own[:, 1:2], own[:, 2:4])
+        heights = low + scale(bars)
+        colour = chosen[encoding].colour
+        axis.vlines(x, heights[:, 0], heights[:, 1], color=colour, linewidth=1)
 
 
-def _join(curves: Iterable[pd.DataFrame], lows: Floats) -> tuple[Floats, Floats]:
+def _join(
+    curves: Iterable[Sequence[tuple[float, float]]], scale: Scale, lows: Floats
+) -> tuple[Floats, Floats]:
     """Return curves in all panels as one line with gaps, which is drawn at once."""
-    gap = pd.DataFrame({"length": [math.nan], "place": [math.nan]})
-    parts = [part for curve in curves for part in (curve[["length", "place"]], gap)]
-    line = pd.concat(parts)
-    x = np.tile(line["length"].to_numpy(float), len(lows))
-    return x, np.add.outer(lows, line["place"].to_numpy(float)).ravel()
+    points = [point for curve in curves for point in (*curve, (math.nan, math.nan))]
+    x, y = np.array(points).T
+    return np.tile(x, len(lows)), np.add.outer(lows, scale(y)).ravel()
 
 
-def _set_axes(axis: Axes, table: Table, view: Curve, scale: Scale, layout: Layout) -> None:
+def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
     """Set ticks, labels and ends of the axes of a column."""
-    panels.set_lengths(axis, _numbers(table, view)["length"], log=view.log_x, width=layout.width)
-    axis.set_xlabel(textwrap.fill(view.x or table.axis("length"), int(layout.width * 11)))
+    scale = Scale(*chart.y_limits, chart.log_y)
+    fit = int(layout.width * LABELS_PER_INCH)
+    lengths = chart.ticks
+    if len(lengths) > fit:
+        lengths = keep_apart(lengths, log=chart.log_x, most=fit)
+    panels.set_lengths(axis, lengths, log=chart.log_x)
+    axis.set_xlim(*chart.x_limits)
+    axis.set_xlabel(textwrap.fill(chart.x, int(layout.width * 11)))
     ticks = scale.ticks()
     lows = layout.column(0).values()
-    heights = [low + place for low in lows for place in scale(pd.Series(ticks, dtype=float))]
+    heights = [low + place for low in lows for place in scale(ticks)]
     axis.set_yticks(heights, [f"{tick:,g}" for tick in ticks] * len(lows))
     axis.set_ylim(-layout.pitch * (layout.rows - 1) - 0.1, layout.pitch)
     axis.tick_params(labelsize=SMALL)
     axis.tick_params(axis="y", length=0)
     axis.spines[["left", "bottom"]].set_visible(False)
     axis.patch.set_visible(False)  # labels run on from the left
-    marks = trained_lengths(table)
-    for length, label in marks.items():
-        before = len(marks) > 1 and length < max(marks)
-        place = (axis.transScale + axis.transLimits).transform((length, 0))[0]
-        panels.write_mark(axis, length, label, "right" if before and place > 0.5 else "center")
-
-
-def _write_title(axis: Axes, table: Table, view: Curve, width: float) -> None:
-    lines = [view.title or view.subset, table.label(view.metric)]
-    panels.set_panel_title(axis, panels.wrap(lines, width - 0.4), marked=True)
+    for mark in chart.trained:
+        panels.write_mark(axis, mark)
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:
@@ -272,14 +229,14 @@ def _write_above(axis: Axes, y: float, label: str) -> None:
     text.set_in_layout(False)
 
 
-def _key(table: Table, references: Collection[str], bold: str) -> str:
+def _key(table: Table, baselines: Collection[str], bold: str) -> str:
     """Return in words what a legend would say."""
     first = "The best first" if table.ranked() else "In alphabetical order"
     parts = [first, "grey: all others", f"bars: {describe_bars(table)}"]
     if bold in table.encodings:
         parts.insert(2, f"bold: {bold}")
-    if references:
-        parts.append(f"dotted: best reference ({', '.join(references)})")
+    if baselines:
+        parts.append(f"dotted: best reference ({', '.join(baselines)})")
     if any(table.learned(encoding) == 0 for encoding in table.encodings):
         parts.append("hollow, dashed: not learned")
     return "; ".join(parts)

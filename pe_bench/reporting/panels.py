@@ -20,6 +20,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pe_bench.errors import InputError
+from pe_bench.reporting.charts import Mark
 from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names
@@ -39,7 +40,6 @@ STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # the meta
 ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
 CHARACTERS_PER_INCH = 13  # of a panel's title, a little less than fits
 TITLE_PER_INCH = 11.8  # of a figure's title
-LABELS_PER_INCH = 3  # of ticks with lengths
 REFERENCE: dict[str, Any] = {"color": "0.6", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 """Looks of the line of a reference: guessing, a constant answer, a table of n-grams."""
 
@@ -123,19 +123,20 @@ def set_panel_title(
     return axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
 
 
-def mark_trained(axis: Axes, x: float, label: str, align: Any = "center") -> None:
+def mark_trained(axis: Axes, mark: Mark) -> None:
     """Draw a dashed line at the end of what was trained, its label above the panel."""
-    axis.axvline(x, color="0.4", linestyle="--", linewidth=1, zorder=0)
-    write_mark(axis, x, label, align)
+    axis.axvline(mark.x, color="0.4", linestyle="--", linewidth=1, zorder=0)
+    write_mark(axis, mark)
 
 
-def write_mark(axis: Axes, x: float, label: str, align: Any = "center") -> None:
-    """Write a label above the panel."""
+def write_mark(axis: Axes, mark: Mark) -> None:
+    """Write the label of a mark above the panel."""
+    align: Any = mark.align
     axis.annotate(
-        label,
-        (x, 1.0),
+        mark.label,
+        (mark.x, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(0, 2),
+        xytext=(-3 if align == "left" else 3, 2),
         textcoords="offset points",
         ha=align,
         va="bottom",
@@ -144,38 +145,18 @@ def write_mark(axis: Axes, x: float, label: str, align: Any = "center") -> None:
     )
 
 
-def draw_reference(axis: Axes, x: Iterable[float], y: Iterable[float]) -> Line2D:
-    """Draw the score of a reference: a thin grey line, which the legend names."""
-    (line,) = axis.plot(list(x), list(y), **REFERENCE)
+def draw_baseline(axis: Axes, points: Sequence[tuple[float, float]]) -> Line2D:
+    """Draw the scores of a baseline: a dotted grey line, which the legend names."""
+    (line,) = axis.plot([x for x, _ in points], [y for _, y in points], **REFERENCE)
     return line
 
 
-def set_lengths(axis: Axes, lengths: Iterable[float], *, log: bool, width: float) -> None:
-    """Set an x axis of lengths, in octaves if `log` and none is 0; width in inches."""
-    values = sorted(set(lengths))
-    log = log and values[0] > 0
+def set_lengths(axis: Axes, ticks: Sequence[float], *, log: bool) -> None:
+    """Set an x axis of lengths, in octaves if `log`."""
     if log:
         axis.set_xscale("log", base=2)
-    ticks = keep_apart(values, log=log, most=int(width * LABELS_PER_INCH))
     axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
     axis.minorticks_off()
-
-
-def keep_apart(values: Sequence[float], *, log: bool, most: int) -> list[float]:
-    """Return those of ascending positive values whose tick labels do not overlap, the last always.
-
-    Args:
-        values: candidates for ticks.
-        log: whether the axis is logarithmic.
-        most: how many labels fit side by side.
-    """
-    places = [math.log(value) if log else value for value in values]
-    least = max((places[-1] - places[0]) / most, 0.05 if log else 0.0)
-    kept: list[int] = []
-    for index in reversed(range(len(values))):
-        if not kept or places[kept[-1]] - places[index] >= least:
-            kept.append(index)
-    return [values[index] for index in reversed(kept)]
 
 
 def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:

@@ -12,13 +12,14 @@ import matplotlib
 import PIL
 from matplotlib.figure import Figure
 
+from pe_bench.reporting.charts import find_quality
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import draw_gallery, draw_heatmap, save_heatmaps
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import FORMATS, is_stamped, save
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.tradeoff import draw_tradeoff, find_quality
+from pe_bench.reporting.tradeoff import draw_tradeoff
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+from matplotlib.markers import MarkerStyle
+
 from pe_bench.results.labels import split_label
 
 # Name, colour, marker, family. Hues follow Okabe and Ito (2008), with some of Tol (2021), and tell
@@ -59,6 +62,19 @@ def _candidates(label: str) -> list[Style]:
     start = digest % len(pairs)
     rotated = [*pairs[start:], *pairs[:start]]
     return [style for style in rotated if style not in known.values()]
+
+
+def outline(marker: str) -> list[tuple[float, float]]:
+    """Return the corners of a marker as matplotlib draws it, in a unit square around 0.
+
+    y points down, as on a page. A circle has none.
+    """
+    if marker == "o":
+        return []
+    style = MarkerStyle(marker)
+    path = style.get_path().transformed(style.get_transform())
+    corners = np.asarray(path.to_polygons()[0]).tolist()
+    return [(round(x, 3), round(-y, 3)) for x, y in corners]
 
 
 def family_of(label: str) -> str:

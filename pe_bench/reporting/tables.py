@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
-from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_all_rows, read_references
+from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
@@ -174,6 +174,13 @@ class Table:
         means = scores[scores["length"].isna()]
         return scores if means.empty else means
 
+    def headline_means(self) -> dict[str, float]:
+        """Return the headline of each encoding that the table ranks, where it is finite."""
+        scores = self.headline_scores()
+        ranked = scores[scores["status"] == "ranked"]
+        pairs = zip(ranked["encoding"], ranked["mean"].astype(float), strict=True)
+        return {str(encoding): mean for encoding, mean in pairs if math.isfinite(mean)}
+
     @cached_property
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""
@@ -299,7 +306,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         groups.setdefault(record.settings_digest, []).append(record)
     tables = []
     for group in groups.values():
-        rows = read_all_rows(group)
+        rows = read_rows(group)
         rows = add_damage(rows, group)
         tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))

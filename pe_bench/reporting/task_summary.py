@@ -1,11 +1,9 @@
 """The leaderboard over tasks: mean ranks, mean normalised scores, which tasks say the same."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
-import pandas as pd
 
 from pe_bench.reporting.markdown import escape, markdown_table
 from pe_bench.reporting.paired import scores_of
@@ -92,15 +90,17 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
 def find_limits(table: Table) -> tuple[float, float]:
     """Return what is normalised to 0 and 1, see `describe_limits`."""
     higher = table.higher_is_better
-    means = _means(table)
-    best, worst = (means.max(), means.min()) if higher else (means.min(), means.max())
-    ceiling = float(best)
+    means = table.headline_means().values()
+    best, worst = max(means, default=math.nan), min(means, default=math.nan)
+    if not higher:
+        best, worst = worst, best
+    ceiling = best
     if _has_end(table):
         ceiling = 100.0 if higher else 0.0
     reference = table.best_reference()
-    floor = float(worst) if reference is None else reference
+    floor = worst if reference is None else reference
     if not (floor < ceiling if higher else floor > ceiling):  # a reference that nothing beats
-        floor = float(worst)
+        floor = worst
     if ceiling == floor:  # all are the same
         floor = ceiling - 1 if higher else ceiling + 1
     return floor, ceiling
@@ -204,7 +204,7 @@ def describe_notes(block: Block) -> list[str]:
 
 def _make_block(group: Sequence[Table]) -> Block:
     """Return the largest block of tasks and the encodings that all of these rank."""
-    by_size = sorted(group, key=lambda table: -len(_means(table)))
+    by_size = sorted(group, key=lambda table: -len(table.headline_means()))
     tables: dict[str, Table] = {}
     lines = []
     for table in by_size:
@@ -215,7 +215,7 @@ def _make_block(group: Sequence[Table]) -> Block:
             )
         else:
             tables[table.about.task] = table
-    ranked = {task: frozenset(_means(table).index) for task, table in tables.items()}
+    ranked = {task: frozenset(table.headline_means()) for task, table in tables.items()}
     common = _largest_in_common(list(ranked.values()))
     kept = [task for task in ranked if common <= ranked[task]]
     for task in ranked:
@@ -245,14 +245,6 @@ def _largest_in_common(ranked: Sequence[frozenset[str]]) -> frozenset[str]:
 
 def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
     return "all tasks" if len(tasks) == len(tables) else ", ".join(tasks)
-
-
-def _means(table: Table) -> "pd.Series[float]":
-    """Return the headline of each encoding that is ranked and has a finite one."""
-    scores = table.headline_scores()
-    means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
-    finite: pd.Series[float] = means[np.isfinite(means)]
-    return finite
 
 
 def _has_floor(table: Table) -> bool:

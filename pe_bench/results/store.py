@@ -49,9 +49,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[
 def rows_path(record: RunRecord) -> Path:
     """Return the file with the rows of a run; that of an export is compressed."""
     assert record.folder is not None
-    if record.exported and not (record.folder / "rows.csv").exists():  # as earlier versions wrote
-        return record.folder / PACKED_ROWS
-    return record.folder / "rows.csv"
+    return record.folder / (PACKED_ROWS if record.exported else "rows.csv")
 
 
 def references_path(results: Path, task: str, settings_digest: str) -> Path:
@@ -59,10 +57,39 @@ def references_path(results: Path, task: str, settings_digest: str) -> Path:
     return results / "references" / f"{slug(task)}-{settings_digest}.csv"
 
 
+def read_lines(path: Path) -> list[list[str]]:
+    """Return the lines of a file that `write_rows` has written, with cells as in `CSV_COLUMNS`.
+
+    Every reader of rows goes through this function.
+
+    Raises:
+        InputError: the file is missing or not of this form.
+    """
+    unpack = gzip.open if path.suffix == ".gz" else open
+    try:
+        with unpack(path, "rt", encoding="utf-8", newline="") as file:
+            header, *lines = csv.reader(file, strict=True)
+        places = [header.index(name) for name in CSV_COLUMNS]
+        short = next((line for line in lines if len(line) != len(header)), None)
+        if short is not None:
+            raise ValueError(f"a line of {len(short)} cells under {len(header)} columns")
+    except (OSError, EOFError, ValueError, csv.Error) as error:
+        raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
+    if header == list(CSV_COLUMNS):
+        return lines
+    return [[line[place] for place in places] for line in lines]
+
+
 def read_measurements(path: Path) -> list[Measurement]:
-    """Return the rows of a file that `write_rows` has written."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
+    """Return the rows of a file that `write_rows` has written.
+
+    Raises:
+        InputError: the file is missing or not of this form.
+    """
+    found = []
+    for line in read_lines(path):
+        row = dict(zip(CSV_COLUMNS, line, strict=True))
+        found.append(
             Measurement(
                 subset=row["subset"],
                 metric=row["metric"],
@@ -75,8 +102,8 @@ def read_measurements(path: Path) -> list[Measurement]:
                 ci_high=float(row["ci_high"] or "nan"),
                 status=_status(row["status"]),
             )
-            for row in csv.DictReader(file)
-        ]
+        )
+    return found
 
 
 def _status(text: str) -> Status:
@@ -213,29 +240,29 @@ def _names_of(record: RunRecord) -> list[str]:
     return [f"{record.encoding}/{record.task}/{end}" for end in last]
 
 
-def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
-    """Return the rows of a run as its file has them, cell by cell."""
+def read_run_lines(record: RunRecord) -> list[list[str]]:
+    """Return the rows of a run as its file has them, see `read_lines`."""
     path = rows_path(record)
-    if record.exported:
-        own = _rows_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
-    else:
-        own = _read_lines(path)
+    if not record.exported:
+        return read_lines(path)
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    return _lines_by_run(path, changed).get(key_of(record), [])
+
+
+def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
+    """Return the rows of a run as its file has them, cell by cell, with the name of the run."""
+    own = [dict(zip(CSV_COLUMNS, line, strict=True)) for line in read_run_lines(record)]
     return [{**row, "run": record.name} for row in own]
 
 
 @lru_cache(maxsize=8)
-def _rows_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[dict[str, str]]]:
-    """Return the rows of an export by run; `changed` is as in `_items_by_run`."""
-    found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-    for row in _read_lines(path):
-        found.setdefault((row["task"], row["encoding"], row["run"]), []).append(row)
+def _lines_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[list[str]]]:
+    """Return the lines of an export by run; `changed` is as in `_items_by_run`."""
+    task, encoding, run = (CSV_COLUMNS.index(name) for name in ("task", "encoding", "run"))
+    found: dict[tuple[str, str, str], list[list[str]]] = {}
+    for line in read_lines(path):
+        found.setdefault((line[task], line[encoding], line[run]), []).append(line)
     return found
-
-
-def _read_lines(path: Path) -> list[dict[str, str]]:
-    unpack = gzip.open if path.suffix == ".gz" else open
-    with unpack(path, "rt", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def read_run_items(record: RunRecord) -> list[Items]:

@@ -4,17 +4,16 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, and imports slowly
 
 from pe_bench.results.items import Floats
 from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 LEVEL = 0.05
 POWER = 0.8
-NORMAL = 1.96  # the same quantile of the normal distribution, which no Student's is below
 
 
 def smallest_p(seeds: int) -> float:
@@ -38,9 +37,8 @@ def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
         spread: its standard deviation over seeds.
         comparisons: how many are asked; the strictest level that Holm's correction may ask counts.
     """
-    normal = NormalDist()
-    beyond = normal.inv_cdf(1 - LEVEL / (2 * comparisons))
-    by_size = ((beyond + normal.inv_cdf(POWER)) * spread / effect) ** 2
+    beyond = float(ndtri(1 - LEVEL / (2 * comparisons)))
+    by_size = ((beyond + float(ndtri(POWER))) * spread / effect) ** 2
     # Student's t in place of the normal distribution costs beyond^2 / 2 more (Guenther 1981).
     return max(seeds_needed(comparisons), math.ceil(by_size + beyond**2 / 2))
 
@@ -57,35 +55,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def student_tail(t: float, degrees: float) -> float:
     """Return the two-sided p-value of Student's t."""
-    degrees = min(degrees, 1000.0)  # the normal distribution, for all that is printed
-    if math.isinf(t):
-        return 0.0
-    # With x = sqrt(degrees) tan(angle) the density becomes a power of the cosine.
-    angles = np.linspace(math.atan(abs(t) / math.sqrt(degrees)), math.pi / 2, 501)
-    return float(_area(angles, degrees) / _half(degrees))
-
-
-def _area(angles: Floats, degrees: float) -> float:
-    return float(np.trapezoid(np.cos(angles) ** (degrees - 1), angles))
-
-
-@lru_cache(maxsize=8)
-def _half(degrees: float) -> float:
-    """Return what the tail is a share of; a quantile asks for it dozens of times."""
-    return _area(np.linspace(0, math.pi / 2, 501), degrees)
+    return float(2 * stdtr(degrees, -abs(t)))
 
 
 def student_quantile(degrees: float) -> float:
-    """Return the t beyond which 5 % lie, on both sides together."""
-    degrees = min(degrees, 1000.0)
-    root = math.sqrt(degrees)
-    angle = math.atan(NORMAL / root)
-    step = 1.0
-    while abs(step) > 1e-9:  # Newton's method: the tail is convex in the angle
-        slope = math.cos(angle) ** (degrees - 1) / _half(degrees)
-        step = (student_tail(root * math.tan(angle), degrees) - LEVEL) / slope
-        angle += step
-    return root * math.tan(angle)
+    """Return the two-sided 5 % critical value of Student's t."""
+    return float(stdtrit(degrees, 1 - LEVEL / 2))
 
 
 def permutation_p(one: Floats, other: Floats) -> float:

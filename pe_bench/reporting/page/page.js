@@ -183,9 +183,9 @@ function legend(table, state, place) {
   return row;
 }
 
-function ramp({domain, z}) {
+function ramp({limits, z}) {
   const stops = d3.range(0, 1.01, .1).map(d3.interpolateCividis).join(",");
-  return make("div", {class: "ramp"}, show(domain[0]), make("i", {style: `background: linear-gradient(90deg, ${stops})`}), show(domain[1]), make("span", {text: z}));
+  return make("div", {class: "ramp"}, show(limits[0]), make("i", {style: `background: linear-gradient(90deg, ${stops})`}), show(limits[1]), make("span", {text: z}));
 }
 
 function charts(place) {
@@ -197,10 +197,10 @@ function charts(place) {
   tables.set(place.dataset.charts, state);
   if (kinds.curves || kinds.scores) place.append(legend(table, state, place));
   if (kinds.curves) {
-    const panels = kinds.curves.map(chart => panel(width => curve(chart, width, state, table), `${chart.title}: ${chart.y}`, {says: [chart.says, dotted(chart.references.map(one => one.name))].filter(Boolean).join("; ")}));
+    const panels = kinds.curves.map(chart => panel(width => curve(chart, width, state, table), `${chart.title}: ${chart.y}`, {says: [chart.says, dotted(chart.baselines.map(([name]) => name))].filter(Boolean).join("; ")}));
     place.append(make("div", {class: "panels"}, ...panels));
   }
-  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, panel(width => scores(chart, width, state, table), chart.title, {says: dotted(chart.references.map(one => one[2]))})));
+  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, panel(width => scores(chart, width, state, table), `scores of the parts: ${chart.y}`, {says: dotted(chart.baselines.map(([name]) => name))})));
   for (const [name, list, draws] of [["map", kinds.maps ?? [], heatmap], ["gallery", kinds.galleries ?? [], gallery]]) {
     for (const chart of list) {
       place.append(make("h5", {text: chart.title}));
@@ -209,14 +209,13 @@ function charts(place) {
       const panels = table.ranking.filter(label => chart.series[label]).map(label => {
         const [learned, seeds] = table.solved[label];
         const says = learned === seeds ? "" : `${learned ? `${learned} of ${seeds}` : "not"} learned`;
-        return panel(width => draws(chart, chart.series[label], width), label, {label, says});
+        return panel(width => draws(chart, chart.series[label], width, label), label, {label, says});
       });
       place.append(make("div", {class: "small panels"}, ...panels));
     }
   }
   if (kinds.costs) {
-    const own = "Wall time of the very runs above, whatever else their machine did";
-    const panels = kinds.costs.map(chart => panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {says: chart.title === table.heading ? own : chart.title}));
+    const panels = kinds.costs.map(chart => panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {says: [chart.says, dotted(chart.baseline === null ? [] : ["best reference"])].filter(Boolean).join("; ")}));
     const grid = $(".panels:not(.small)", place) ?? place.appendChild(make("div", {class: "panels"}));
     grid.append(...panels);
   }

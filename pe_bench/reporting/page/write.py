@@ -9,13 +9,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from pe_bench.reporting.charts import list_charts
 from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import prose, provenance
 from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather
 from pe_bench.reporting.page.model import Content, TableSection
-from pe_bench.reporting.page.plots import list_charts
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.styles import outline
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
 from pe_bench.results.record import RunRecord
@@ -94,7 +95,12 @@ def embed(data: Any) -> Markup:
 def _data(content: Content, tables: Sequence[Table]) -> dict[str, Any]:
     """Return what the scripts need: encodings, and of each table its charts and single runs."""
     encodings = [
-        {"label": one.label, "id": one.id, "family": one.family, "marker": one.style.marker}
+        {
+            "label": one.label,
+            "id": one.id,
+            "family": one.family,
+            "outline": outline(one.style.marker),
+        }
         for one in content.encodings
     ]
     sections = {section.id: _section_data(section, tables) for section in content.sections}

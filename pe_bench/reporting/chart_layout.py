@@ -1,0 +1,125 @@
+"""Limits of axes, ticks, and names beside points: pure functions of numbers."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+Limits = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+MOST_TICKS = 8  # labels of lengths beside each other
+MOST_EVEN_TICKS = 5  # on an axis of a heatmap
+LEAST_PERCENT = 40.0  # of an axis of percentages, so that small differences look small
+LEAST_LOGITS = 0.2  # of an axis of a gallery: a constant looks constant
+
+# A cost panel as small as the page makes it, pixels; names keep their size in larger ones.
+PANEL = (298.0, 187.0)
+CHARACTER = 6.3
+NAME_HEIGHT = 12.0
+MARKER = 12.0
+# Places of a name: its distance from the point and where its text begins there.
+SIDES: dict[str, tuple[float, float, float]] = {
+    "right": (9.0, 0.0, 0.0),
+    "left": (-9.0, 0.0, -1.0),
+    "above": (0.0, 12.0, -0.5),
+    "below": (0.0, -13.0, -0.5),
+}
+
+
+def pad(low: float, high: float, *, log: bool = False, by: float = 0.04) -> Limits:
+    """Return limits with room on both sides, a share `by` of their distance."""
+    if low == high:
+        return (low / 2, high * 2) if log else (low - 1, high + 1)
+    if log:
+        factor = (high / low) ** by
+        return low / factor, high * factor
+    room = (high - low) * by
+    return low - room, high + room
+
+
+def percent_limits(low: float, high: float) -> Limits:
+    """Return limits for percentages: tens, at least `LEAST_PERCENT` apart."""
+    low = math.floor(low / 10) * 10.0
+    high = math.ceil(high / 10) * 10.0
+    if high - low < LEAST_PERCENT:
+        high = max(high, min(100.0, low + LEAST_PERCENT))
+        low = min(low, max(0.0, high - LEAST_PERCENT))
+    return pad(low, high, by=0.03)  # a marker at the end is whole
+
+
+def place_in(limits: Limits, value: float, *, log: bool = False) -> float:
+    """Return where a value is between limits, from 0 to 1."""
+    if log:
+        limits = (math.log(limits[0]), math.log(limits[1]))
+        value = math.log(value)
+    return (value - limits[0]) / (limits[1] - limits[0])
+
+
+def keep_apart(values: Sequence[float], *, log: bool, most: int = MOST_TICKS) -> list[float]:
+    """Return those of ascending values whose tick labels do not overlap, the last always.
+
+    Args:
+        values: candidates for ticks.
+        log: whether the axis is logarithmic; the values are positive then.
+        most: how many labels fit side by side.
+    """
+    places = [math.log(value) if log else value for value in values]
+    least = max((places[-1] - places[0]) / most, 0.05 if log else 0.0)
+    kept: list[int] = []
+    for index in reversed(range(len(values))):
+        if not kept or places[kept[-1]] - places[index] >= least:
+            kept.append(index)
+    return [values[index] for index in reversed(kept)]
+
+
+def even_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Return places and labels of a few evenly spaced cells, the last one among them."""
+    last = len(values) - 1
+    least = max(1, math.ceil(last / (MOST_EVEN_TICKS - 1)))
+    even = [step for step in range(least, 2 * least + 1) if last % step == 0]  # has the first too
+    chosen = range(last, -1, -(even[0] if even else least))
+    return [(index + 0.5, f"{values[index]:,g}") for index in chosen]
+
+
+def octaves(last: float) -> list[float]:
+    """Return ticks of an axis of distances: 0, then every second power of two."""
+    powers = [4.0**exponent for exponent in range(1, 20)]
+    return [0.0, 1.0, *(power for power in powers if power <= last)]
+
+
+def place_names(
+    points: Mapping[str, tuple[float, float]], x_limits: Limits, y_limits: Limits
+) -> dict[str, str]:
+    """Return the side of each point, a key of `SIDES`, where its name covers nothing.
+
+    A name without such a place is left out.
+
+    Args:
+        points: x and y by name.
+        x_limits, y_limits: of the axes, which are linear.
+    """
+    width, height = PANEL
+    centres: dict[str, tuple[float, float]] = {}
+    taken: list[Box] = []
+    for name, (x, y) in points.items():
+        across = place_in(x_limits, x) * width
+        up = place_in(y_limits, y) * height
+        centres[name] = (across, up)
+        half = MARKER / 2
+        taken.append((across - half, up - half, across + half, up + half))
+    found: dict[str, str] = {}
+    for name, (across, up) in centres.items():
+        length = len(name) * CHARACTER
+        for side, (right, higher, begin) in SIDES.items():
+            left = across + right + begin * length
+            middle = up + higher
+            box = (left, middle - NAME_HEIGHT / 2, left + length, middle + NAME_HEIGHT / 2)
+            inside = box[0] >= 0 and box[2] <= width
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                found[name] = side
+                break
+    return found
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] <= other[2] and other[0] <= one[2] and one[1] <= other[3] and other[1] <= one[3]

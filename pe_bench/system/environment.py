@@ -22,7 +22,9 @@ MMAP_THRESHOLD = -3
 MOST_KEPT = 2**31 - 1
 LARGEST_ON_HEAP = 2**25
 
-PEAK_RESET = Path("/proc/self/clear_refs")  # of Linux: 5 is for the peak of memory
+# Of Linux: writing 5 to the first resets the peak memory that the second reports as VmHWM.
+PEAK_RESET = Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
 PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizers")
 
 
@@ -109,7 +111,7 @@ def peak_memory(device: str) -> int:
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated())
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = STATUS.read_text(encoding="utf-8").splitlines()
         peak = next(line for line in lines if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024

@@ -70,7 +70,6 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     if curves:
         files.append(folder / FILE)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
-    (folder / "rows.csv").unlink(missing_ok=True)  # of an export of an earlier version
     for record in records:
         path = references_path(results_of(record), record.task, record.settings_digest)
         target = references_path(folder, record.task, record.settings_digest)

@@ -244,7 +244,7 @@ def _version_of(path: Path) -> int:
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
     """Copy the chosen learning rates of an encoding."""
     try:
-        content = read_sealed(path, of=path.stem, old=True)
+        content = read_sealed(path, of=path.stem)
     except DamagedError as damage:
         found.complaints.append(f"{damage}: left out")
         return
@@ -267,7 +267,7 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
     """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
     try:
-        there = read_sealed(copy, of=copy.stem, old=True)
+        there = read_sealed(copy, of=copy.stem)
     except FileNotFoundError:
         there = {}
     except DamagedError as damage:

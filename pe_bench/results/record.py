@@ -139,7 +139,7 @@ class RunRecord:
         if absent:
             raise ValueError(f"it lacks {', '.join(absent)}")
         if content["status"] == "done" and not content.get("headline"):
-            raise ValueError("it lacks a headline, as in an earlier version")
+            raise ValueError("it lacks a headline")
         given = {name: value for name, value in content.items() if name in known}
         if given.get("headline"):
             given["headline"] = Headline(**given["headline"])

@@ -60,13 +60,12 @@ def write_sealed(
     write_json(path, kept | {"sha256": _seal(kept)})
 
 
-def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
+def read_sealed(path: Path, *, of: str) -> dict[str, Any]:
     """Read a sealed record and verify it and its files.
 
     Args:
         path: path of the record.
         of: expected key of its owner.
-        old: also return a record without a seal, as earlier versions have written it.
 
     Raises:
         FileNotFoundError: the record does not exist.
@@ -83,9 +82,7 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
         raise DamagedError(path, "is not a JSON object")
     _check_schema(path, content.get("schema", 0))
     if "sha256" not in content:
-        if old:
-            return content
-        raise DamagedError(path, "has no checksum, as in an earlier version")
+        raise DamagedError(path, "has no checksum")
     found = {name: value for name, value in content.items() if name != "sha256"}
     if content["sha256"] != _seal(found):
         raise DamagedError(path, "is not as it was written, its checksum is another one")

@@ -77,7 +77,7 @@ class Encoding(nn.Module):
     # Page 1: positions.
 
     shared: bool = True
-    """One instance serves all layers; False where each layer has parameters of its own."""
+    """Whether one instance serves all layers; False if each layer has its own parameters."""
 
     prefix_consistent: bool = True
     """The output at a token does not depend on the number of tokens after it. The KV cache needs

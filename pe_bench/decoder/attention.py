@@ -161,7 +161,7 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
 
 def _reason_against_fusing(terms: LogitTerms) -> str | None:
     if terms.product is not None:
-        return "the encoding has a product of queries and keys of its own"
+        return "the encoding replaces the product of queries and keys"
     if terms.rewrite is not None:
         return "the encoding rewrites logits"
     if terms.normalise is not None:

@@ -166,7 +166,9 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
     """
     rotation = dict(given)
     if any(isinstance(value, dict) for value in rotation.values()):
-        raise InputError("rope_parameters differ between layers, and the decoder's are all alike")
+        raise InputError(
+            "rope_parameters differ between layers, and the decoder has one rotation for all layers"
+        )
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
     rotation.pop("type", None)
     if rotation.get("rope_theta") is None:

@@ -1,5 +1,6 @@
 """Time and memory: what is measured, what is left out and why, and what a report makes of it."""
 
+import ctypes
 import json
 import platform
 import subprocess
@@ -48,11 +49,11 @@ from pe_bench.tasks.efficiency.timing import Turns, quartiles, take_turns
 
 
 @pytest.fixture(autouse=True, scope="module")
-def patch() -> Iterator[pytest.MonkeyPatch]:
-    """Measurements are short; changes hold for all tests of this file that follow."""
+def short_measurements() -> Iterator[None]:
+    """Measurements take little time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "LEAST_SECONDS", 1e-4)
-        yield patch
+        yield
 
 
 TINY = ModelConfig(layers=2, heads=2, width=16, mlp_width=16, vocab_size=32, train_length=16)
@@ -123,7 +124,7 @@ def test_freed_memory_is_kept() -> None:
 def test_freed_memory_is_returned_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed: list[int] = []
     libc = SimpleNamespace(malloc_trim=trimmed.append)
-    monkeypatch.setattr(environment.ctypes, "CDLL", lambda name: libc)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
     environment.return_freed_memory()
     assert trimmed == [0]
 
@@ -383,14 +384,15 @@ def test_the_machine_is_among_the_settings_of_times(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> Path:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two encodings, with a task that has a quality."""
     folder = tmp_path_factory.mktemp("results")
-    patch.setattr(bench, "BACKENDS", ("auto", "eager"))
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2"]
     spec = "efficiency:shortest=16,longest=16,new_tokens=2,repeats=3"
     run = ["run", "--no-report", "--results", str(folder), "--encoding", "rope", "alibi", *tiny]
-    assert main([*run, "--task", spec, "--train.length", "16"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "BACKENDS", ("auto", "eager"))
+        assert main([*run, "--task", spec, "--train.length", "16"]) == 0
     quality = ["--task", "flipflop:samples=2", "--train.steps", "1"]
     assert main([*run, *quality]) == 0
     assert main(["report", "--results", str(folder)]) == 0

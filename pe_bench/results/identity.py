@@ -10,7 +10,7 @@ from typing import Any
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.system.files import slug
 
-ABSENT = object()  # of a field that an earlier version had
+ABSENT = object()  # default of a setting that the config does not have
 
 
 def digest(*parts: Any) -> str:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -101,9 +101,8 @@ def to_json(view: View) -> dict[str, Any]:
 
 def from_json(record: Mapping[str, Any]) -> View:
     """Return the view from the result of `to_json`."""
-    kind = KINDS[record["kind"]]
-    known = {field.name for field in fields(kind)}  # earlier versions wrote more
-    given = {name: value for name, value in record.items() if name in known}
+    given = dict(record)
+    kind = KINDS[given.pop("kind")]
     if "trained" in given:
         given["trained"] = tuple(given["trained"])
     return kind(**given)

@@ -106,7 +106,7 @@ class PaTH(Encoding):
         q = q / math.sqrt(k.shape[3])
         prepared = positions.prepared
         worth_it = prepared is not None or q.shape[2] >= 2 * CHUNK
-        if worth_it and positions.falling:
+        if worth_it and positions.is_reversed_suffix:
             return _of_last_queries(q, k, w, beta, prepared)
         if worth_it and positions.index is None:
             return _of_last_queries(q.flip(2), k, w, beta, prepared).flip(2)

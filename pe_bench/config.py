@@ -1,4 +1,4 @@
-"""The two things every run decides: the model's shape and how it is trained."""
+"""Configuration of the model and of training."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -11,11 +11,11 @@ IGNORE = -100
 
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-"""Linear maps of a block."""
+"""Linear layers of a block."""
 
 
 def show_rate(lr: float) -> str:
-    """Return a learning rate as people write it: 3e-3."""
+    """Format a learning rate: 3e-3."""
     digits, _, exponent = f"{lr:.3e}".partition("e")
     return f"{float(digits):g}e{int(exponent)}"
 
@@ -24,9 +24,9 @@ def show_rate(lr: float) -> str:
 class ModelConfig:
     """Shape of a decoder. Parameter shapes equal those of the Hugging Face Llama.
 
-    Besides, what encodings may want to know: the training length, and which tokens are a single
-    decimal digit or end a sentence or line. And two parts that only pretrained models have: one
-    matrix for embeddings and output, biases of the projections to q, k and v.
+    It also has facts for encodings: the training length, the tokens that are a single decimal digit
+    and those that end a sentence or a line. Only pretrained models have tied embeddings, or biases
+    of the projections to q, k and v.
 
     Raises:
         InputError: sizes that do not fit together.
@@ -70,14 +70,14 @@ class ModelConfig:
         return self.width // self.heads
 
     def changed(self, **values: Any) -> "ModelConfig":
-        """Return a copy with other values. Where all heads have keys, they still do."""
+        """Return a copy with changed values. If all heads have their own keys, they still do."""
         kv_heads = 0 if self.kv_heads == self.heads else self.kv_heads
         return replace(self, **{"kv_heads": kv_heads, **values})
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training phase: AdamW, warm-up, a schedule in steps.
+    """One training phase: AdamW with warm-up and a learning rate schedule.
 
     Raises:
         InputError: a value out of range.
@@ -122,15 +122,15 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class AdaptConfig(TrainConfig):
-    """Going on from a trained model under another encoding.
+    """Adaptation of a trained model to another encoding.
 
-    | method | what is trained |
+    | method | trained parameters |
     |---|---|
-    | full | everything |
-    | encoding | the encoding's own parameters |
+    | full | all |
+    | encoding | those of the encoding |
     | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
     | encoding+lora | both |
-    | longlora | low-rank changes, embeddings, norms; attention within shifted groups |
+    | longlora | low-rank changes, embeddings, norms; with shifted sparse attention |
 
     LongLoRA is Chen et al. 2024, arXiv 2309.12307.
 

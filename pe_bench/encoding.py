@@ -5,23 +5,24 @@ default, and an encoding overrides the few that it needs. Read as far as yours g
 
     page 1  position ids, embeddings, queries and keys, biases; four facts
     page 2  the same as functions of the tokens; biases that cost no memory; rewriting logits
-    page 3  which keys are seen; temperature; what stands in for the softmax; a loss
-    page 4  random positions; what checks and lists want to know
-    page 5  a state that layers hand on: `StatefulEncoding`, at the end
+    page 3  visible keys; temperature; a replacement of the softmax; an auxiliary loss
+    page 4  random positions; facts for checks and lists
+    page 5  a state that is passed from layer to layer: `StatefulEncoding`, at the end
 
-Most hooks are given `positions: Positions`: the ids `positions.query` of the new tokens and
+Most hooks receive `positions: Positions`: the position ids `positions.query` of the new tokens and
 `positions.key` of all tokens so far, their `distance`, and more (pe_bench/positions.py).
 
-The engine keeps the mask, the cache, the softmax and the choice of a fast kernel to itself, so
-that every encoding is compared inside the same attention.
+The mask, the cache, the softmax and the choice of a fast kernel belong to the engine, so every
+encoding is compared within the same attention.
 
 Shapes: B sequences, T new tokens, S tokens so far (S = T unless decoding), H heads, G key heads
 (G = H unless grouped-query), D channels per head, C = H D channels of the model. The engine checks
-the shape of what a hook returns.
+the shapes of all return values.
 
-Numbers: every hook runs outside autocast on float32 tensors (float64 in a float64 model) and may
-return the same; the engine casts to the model's type last. Parameters stay float32 even under
-`model.bfloat16()`. Published runs have lost most of their positions to bfloat16; here they cannot.
+Precision: every hook runs outside autocast on float32 tensors (float64 in a float64 model) and may
+return the same; the engine casts to the model's dtype last. Parameters stay float32 even under
+`model.bfloat16()`. Some published runs rounded most of their positions away in bfloat16; this
+prevents it.
 """
 
 import math
@@ -36,18 +37,18 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State, random_ids, separable_matrix
 from pe_bench.visibility import EVERYTHING, Visibility
 
-EVAL_SAMPLES = 4  # frozen draws of random ids that evaluation is averaged over
+EVAL_SAMPLES = 4  # frozen draws of random ids; evaluation averages over them
 
 
 class Tunable(NamedTuple):
     """An option that the search of `--tune` may choose, as it chooses the learning rate.
 
-    It is a constant that was made for other lengths than those of the model, such as the base of a
-    rotation. Weights have the same shapes under all of its values.
+    It is a constant that its authors chose for other lengths than those of the model, such as the
+    base of a rotation. The shapes of the parameters do not depend on it.
 
     Attributes:
-        option: its name.
-        values: shape of the model -> up to two values to try beside the default.
+        option: name of the option.
+        values: maps the shape of the model to up to two values to try besides the default.
     """
 
     option: str
@@ -58,35 +59,35 @@ class Encoding(nn.Module):
     """One positional encoding.
 
     The constructor's keyword-only parameters are the options of its spec: with
-    `def __init__(self, model, layer=0, *, base: float = 10_000.0)` people write `mine:base=5e5`.
-    One that ends in `**options` and hands them to its parent has the parent's options too.
-    Raise `InputError` for a value out of range.
+    `def __init__(self, model, layer=0, *, base: float = 10_000.0)` users write `mine:base=5e5`.
+    A constructor that takes `**options` and passes them to its parent has the parent's options
+    too. Raise `InputError` for a value out of range.
 
     Args:
         model: shape of the model, for `heads`, `head_dim`, `width`, `train_length`.
         layer: index of the layer that this instance serves, from 0.
-        train_positions: position ids in training. "offset": one random number is added to all;
-            "random": a random ascending choice; both below `max_train_position`, drawn in each
-            forward for all rows alike.
+        train_positions: position ids in training. "offset": adds one random number to all ids;
+            "random": draws random ids in ascending order. Both stay below `max_train_position`
+            and are drawn in each forward, once for all rows.
         max_train_position: number of position ids to draw from.
-        eval_positions: position ids in evaluation. "trained": frozen random ones where training
-            has random ones, contiguous ones elsewhere; "contiguous": always those.
+        eval_positions: position ids in evaluation. "trained": frozen random ids if training
+            uses random ones, else contiguous ids; "contiguous": always contiguous ids.
     """
 
     # Page 1: positions.
 
     shared: bool = True
-    """One instance serves all layers; False where each layer has parameters of its own."""
+    """Whether one instance serves all layers; False if each layer has its own parameters."""
 
     prefix_consistent: bool = True
-    """The output at a token does not depend on how many tokens follow. Needed by the KV cache.
-    Under `needs_final_length` it may depend on the length of the finished sequence."""
+    """The output at a token does not depend on the number of tokens after it. The KV cache needs
+    this. With `needs_final_length` it may depend on the length of the finished sequence."""
 
     shift_invariant: bool = False
     """The output does not change when every position id grows by the same number."""
 
     max_position: int | None = None
-    """Number of position ids that exist (a table's rows), None if there is no limit."""
+    """Number of position ids, such as the rows of a table; None: no limit."""
 
     def __init__(
         self,
@@ -112,8 +113,8 @@ class Encoding(nn.Module):
     def positions(self, tokens: Tensor) -> Tensor:
         """Return the position ids of all tokens so far: (B, S) token ids -> (B or 1, S).
 
-        Several ids per token, (B or 1, S, K), are handed to the other hooks as they are;
-        `max_position` applies to the first of them.
+        With several ids per token, (B or 1, S, K), the other hooks receive all of them;
+        `max_position` applies to the first one.
         """
         return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
@@ -124,64 +125,66 @@ class Encoding(nn.Module):
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """Change queries (B, H, T, D) and keys (B, G, T, D) of the new tokens before their product.
 
-        The new keys stand at `positions.query`, as the new queries do: older keys are cached.
+        The new keys have the ids `positions.query`, as the new queries do: older keys are cached.
         """
         return q, k
 
     def distance_bias(self, distances: Tensor) -> Tensor | None:
-        """Return what is added to the logits at some distances i - j: (N,) -> (H, N)."""
+        """Return the bias of the logits at distances i - j: (N,) -> (H, N), or None."""
         return None
 
     def bias(self, positions: Positions) -> Tensor | None:
-        """Return what is added to the logits, (B or 1, H or 1, T, S).
+        """Return the bias of the logits, (B or 1, H or 1, T, S), or None.
 
-        For a bias of anything but the distance; the engine asks for some of the queries alone
-        where T x S is large. One for all layers is made once where `shared`; elsewhere it may read
-        `positions.features` and, of the queries, `positions.query_features`.
+        For a bias that depends on more than the distance. If T x S is large, the engine calls it
+        for blocks of queries. If `shared`, it is computed once for all layers; otherwise it may
+        read `positions.features` and `positions.query_features`.
         """
         distance = positions.distance  # (B or 1, T, S)
         by_distance = self.distance_bias(distance.flatten())  # (H, B T S)
         if by_distance is None:
             return None
-        # Keys go last in memory, which fused attention asks of a bias.
+        # Fused attention needs a bias that is contiguous along the keys.
         bias: Tensor = by_distance.unflatten(1, distance.shape).transpose(0, 1).contiguous()
         return bias
 
     # Page 2: content.
 
     qk_width: int | None = None
-    """Channels of the queries and keys that `transform_qk` returns, None for those it is given."""
+    """Channels of the queries and keys that `transform_qk` returns; None: as many as its input."""
 
     divide_scores: bool = True
-    """The product of queries and keys is divided by sqrt(D)."""
+    """Whether the query-key product is divided by sqrt(D)."""
 
     def token_features(self, x: Tensor, positions: Positions) -> Tensor | None:
-        """Return features of the new tokens, (B, H, T, F), which the engine caches beside k and v.
+        """Return features of the new tokens, (B, H, T, F), which the engine caches with k and v.
 
-        x is the input of the attention, (B, T, C).
+        Args:
+            x: input of the attention, (B, T, C).
+            positions: of the tokens.
         """
         return None
 
     def scan_features(self, features: Tensor) -> Tensor:
         """Return `positions.features`: (B, H, S, F) of all tokens -> (B, H, S, any).
 
-        A causal function along the sequence: a running sum, a short convolution.
+        A causal function along the sequence, such as a cumulative sum or a short convolution.
         """
         return features
 
     def separable_bias(self, positions: Positions) -> Tensor | None:
-        """Return c, (B or 1, H, S), of a bias that separates: logit_ij += c_i - c_j.
+        """Return c, (B or 1, H, S), of a separable bias: logit_ij += c_i - c_j; or None.
 
-        It costs no T x S memory.
+        A separable bias needs no T x S memory.
         """
         return None
 
     def product(self, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        """Return what takes the place of q k^T / sqrt(D), (B, H, T, S).
+        """Return logits instead of q k^T / sqrt(D), (B, H, T, S).
 
-        Overriding it rules out fused kernels. Biases are added to it. Where T x S is large, it is
-        called for some of the queries and the keys that they may look at, and again for the
-        gradient. It may read parameters, `positions` and nothing else.
+        Overriding it rules out fused kernels. Biases are added to the result. If T x S is large,
+        it is called for blocks of queries with the keys that these may attend to, and again in the
+        backward pass. It may read parameters and `positions`, nothing else.
 
         Args:
             q: (B, H, T, D), after `transform_qk`.
@@ -191,11 +194,11 @@ class Encoding(nn.Module):
         return products / math.sqrt(q.shape[-1]) if self.divide_scores else products
 
     def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
-        """Return `positions.prepared`, (B, H, S, F): what all calls of `product` share, or None.
+        """Return `positions.prepared`, (B, H, S, F), an input of all `product` calls, or None.
 
-        Called once for a layer. A call for some queries gets the rows of the keys that they may
-        look at: all up to the last of them. Where blocks of queries begin, is a multiple of
-        `pe_bench.positions.ALIGNED`.
+        Called once per layer. A `product` call for a block of queries gets the rows of the keys
+        that these may attend to: all keys up to the last query. Blocks of queries begin at a
+        multiple of `pe_bench.positions.ALIGNED`.
 
         Args:
             k: (B, H, S, D), after `transform_qk`.
@@ -203,106 +206,105 @@ class Encoding(nn.Module):
         return None
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        """Return other logits (B, H, T, S). Called as `product`, which it follows.
+        """Return new logits (B, H, T, S). Called after `product`, for the same queries and keys.
 
         Args:
-            scores: (B, H, T, S), divided, with both biases added, before the causal mask.
+            scores: logits (B, H, T, S), scaled, with both biases added, before the causal mask.
             q: (B, H, T, D), after `transform_qk`.
             k: (B, H, S, D), after `transform_qk`.
         """
         return scores
 
-    # Page 3: the softmax and what it is taken over.
+    # Page 3: the softmax and its keys.
 
     visible: Visibility = EVERYTHING
-    """Keys that a query may look at: `Visibility(window=256)`. No mask is needed for it, and the
-    cache forgets what is out of sight."""
+    """Keys that a query may attend to, such as `Visibility(window=256)`. It needs no mask, and the
+    cache drops keys that no later query can attend to."""
 
     def temperature(self, positions: Positions) -> Tensor | None:
-        """Return factors of the product of queries and keys, (B or 1, H or 1, T), or None.
+        """Return factors of the query-key product, (B or 1, H or 1, T), or None.
 
-        Biases are not multiplied. `positions.count` is the number of keys that each query sees.
+        Biases are not scaled. `positions.count` is the number of keys that each query attends to.
         """
         return None
 
     def sink(self) -> Tensor | None:
-        """Return a logit per head, (H,), that takes part in the softmax and has no value, or None.
+        """Return a logit per head, (H,), that takes part in the softmax without a value, or None.
 
-        What a head gives to it is lost: the shares of the values then sum to less than one.
+        The weight given to the sink is discarded, so attention weights then sum to less than 1.
         """
         return None
 
     def normalise(self, logits: Tensor) -> Tensor:
-        """Return the shares of the values, in place of softmax: (B, H, T, S) -> (B, H, T, S).
+        """Return attention weights from logits, instead of softmax: (B, H, T, S) -> (B, H, T, S).
 
-        Overriding it rules out fused kernels. It may read no parameters.
+        Overriding it rules out fused kernels. It must not read parameters.
 
         Args:
-            logits: -inf where a query may not look; the share there must be 0.
+            logits: -inf at masked keys; their attention weight must be 0.
         """
         return logits.softmax(-1)
 
     def extra_loss(self) -> Tensor | None:
-        """Return what is added to the loss of a training step, a scalar, or None.
+        """Return an auxiliary loss, a scalar, which is added to that of a training step, or None.
 
-        Called after each forward in training. It is no part of the loss that is reported.
+        Called after each forward in training. The reported loss does not include it.
         """
         return None
 
     # Page 4: random positions, checks, lists.
 
     parameters_per_layer: ClassVar[str] = "0"
-    """Number of parameters under the default options, in C (width), D (head_dim), H (heads), L
-    (train_length); "once" at its end where all layers share them. For `pe-bench list`."""
+    """Number of parameters with the default options, in terms of C (width), D (head_dim), H (heads)
+    and L (train_length); it ends in "once" if all layers share them. For `pe-bench list`."""
 
     name: ClassVar[str] = ""
-    """Name in tables and pictures; "": that of the file. Shipped encodings are called as their
-    files."""
+    """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""
 
     version: ClassVar[int] = 1
-    """Raise it in a shipped encoding when its numbers change. Those that extend it or import from
-    it, or wrap it, have other results then too."""
+    """Raise it in a shipped encoding when its numbers change. It also counts for encodings that
+    extend it, import from it or wrap it."""
 
     variants: ClassVar[tuple[str, ...]] = ()
-    """Further settings that every check and test tries, as a spec writes them: "base=500000"."""
+    """More settings for all checks and tests, written as in a spec: "base=500000"."""
 
     tunable: ClassVar[Tunable | None] = None
-    """The constant that the search of `--tune` may choose, if there is one. It is not searched
-    where a spec gives it, nor in a subclass whose constructor does not have it."""
+    """The constant that the search of `--tune` may choose, if any. It is not searched if the spec
+    gives it, nor in a subclass whose constructor does not have it."""
 
     needs_final_length: bool = False
     """Position ids depend on the length of the finished sequence: see `draw_positions`."""
 
     eval_samples: int = 1
-    """Number of frozen random choices that evaluation is averaged over."""
+    """Number of frozen random draws; evaluation averages over them."""
 
     eval_sample: int = 0
-    """The choice that evaluation is using, from 0."""
+    """Index of the draw in use, from 0."""
 
     logits_grow: bool = False
-    """Attention logits grow with the position by design, as under a temperature of log n. Their
-    rounding errors may then grow alike in the check of bfloat16."""
+    """Attention logits grow with the position by design, as with a temperature of log n. The
+    bfloat16 check then tolerates rounding errors that grow with them."""
 
     @classmethod
     def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
-        """Return the options under which this encoding turns queries and keys as a Llama does.
+        """Return the options with which this encoding rotates queries and keys as a Llama does.
 
-        An empty dict where it does not rotate, or has no such options.
+        The dict is empty if the encoding does not rotate, or has no such options.
 
         Args:
             rotation: `rope_parameters` of a Hugging Face config.
             length: its `max_position_embeddings`.
 
         Raises:
-            InputError: a rotation that the options cannot express.
+            InputError: the options cannot express the rotation.
         """
         return {}
 
     def llama_fields(self) -> dict[str, Any] | None:
-        """Return the fields of a Hugging Face config under which a Llama computes the same.
+        """Return the fields of a Hugging Face config with which a Llama computes the same.
 
-        These are `rope_parameters` and `max_position_embeddings`. None where there are none:
-        another encoding, or a setting that Llama does not have.
+        These are `rope_parameters` and `max_position_embeddings`. None if Llama has no such
+        encoding or setting.
         """
         return None
 
@@ -327,18 +329,18 @@ class Encoding(nn.Module):
     def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Replace ids by random ones: fresh ones in training, frozen ones in evaluation.
 
-        A row's tokens keep their ids while it grows: they are drawn for the finished sequence, and
-        tokens so far have the first of them. A draw that depends on the text reads what
-        `positions` has found in it, in an id of its own. This default does what `train_positions`
-        and `eval_positions` say.
+        Tokens keep their ids while their row grows: the ids are drawn for the finished sequence,
+        and the tokens so far have the first of them. A draw that depends on the text reads an
+        additional id that `positions` computes from it. This default implements `train_positions`
+        and `eval_positions`.
 
         Args:
-            ids: what `positions` returned, (B or 1, S) or (B or 1, S, K).
+            ids: return value of `positions`, (B or 1, S) or (B or 1, S, K).
             lengths: tokens of each finished sequence, at least the training length; (B,) on the
                 CPU.
 
         Returns:
-            (B or 1, S) or (B or 1, S, any). Rows may differ, at the price of a bias for each.
+            (B or 1, S) or (B or 1, S, any). If rows differ, each needs its own bias.
         """
         limit = self.max_train_position
         if self.train_positions == "offset" and self.training:
@@ -350,9 +352,9 @@ class Encoding(nn.Module):
             return ids + int(torch.randint(limit - span + 1, ()))
         if self.train_positions != "random" or not (self.training or self.needs_final_length):
             return ids
-        if int(ids.max()) >= int(lengths.max()):  # it counts something else than tokens
+        if int(ids.max()) >= int(lengths.max()):  # ids do not number the tokens
             lengths = lengths.clamp(min=int(ids.max()) + 1)
-        if self.training:  # one draw for all rows: a bias is then made once
+        if self.training:  # one draw for all rows, so that they have one bias
             drawn = random_ids(1, int(lengths.max()), limit, None, ids.device)
         else:
             generator = torch.Generator().manual_seed(self.eval_sample)
@@ -365,7 +367,7 @@ class Encoding(nn.Module):
     def leads(self) -> Sequence["Encoding"]:
         """Encodings that choose positions, change embeddings and prepare states.
 
-        It is the one that serves all layers, but for a combination of several (`Layers`).
+        There is one, this encoding, except in a combination of several (`Layers`).
         """
         return [self]
 
@@ -392,7 +394,7 @@ class Encoding(nn.Module):
         return getattr(type(self), hook, default) is not default
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Encoding":
-        """Move between devices and widen, but never narrow below float32 (see the top)."""
+        """Apply a function to all tensors, but keep them at least float32 (see the top)."""
 
         def keep_float32(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -404,20 +406,20 @@ class Encoding(nn.Module):
 
 
 class StatefulEncoding(Encoding):
-    """Page 5: an encoding whose layers hand on a state, which hooks see as `positions.state`."""
+    """Page 5: an encoding whose layers pass on a state, `positions.state` in the hooks."""
 
     rotation_equivariant: bool = False
-    """The output does not change when `rotate_state` rotates the states of all tokens alike."""
+    """The output does not change when `rotate_state` rotates the states of all tokens."""
 
     permutation_equivariant: bool = True
-    """`update_state` treats all tokens alike: permuting them permutes its result."""
+    """Permuting the tokens permutes the result of `update_state` in the same way."""
 
     def prepare(self, x: Tensor, positions: Positions) -> State:
         """Return the first layer's state. x: embeddings (B, T, C) of the new tokens."""
         return None
 
     def extra_values(self, state: State) -> Tensor | None:
-        """Return values (B or 1, H or G, T, E) to be averaged by attention beside v."""
+        """Return values (B or 1, H or G, T, E) that attention averages along with v, or None."""
         return None
 
     def update_state(
@@ -436,6 +438,6 @@ class StatefulEncoding(Encoding):
     def rotate_state(self, state: State, angles: Tensor) -> State:
         """Rotate every feature plane of a state by its angle, (D/2,), the same for all tokens.
 
-        For checking `rotation_equivariant`; needed only where that is declared.
+        Used to check `rotation_equivariant`; required only if that is True.
         """
         raise NotImplementedError

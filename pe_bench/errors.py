@@ -1,4 +1,4 @@
-"""The exceptions that the command line answers with a sentence, and the words for all others."""
+"""Exceptions that the command line reports as a sentence, and descriptions of all others."""
 
 import difflib
 import sysconfig
@@ -12,25 +12,25 @@ LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "p
 
 
 CRASHES = (Exception, SystemExit)
-"""What the code of a plugin may raise: its `sys.exit()` must not end a grid."""
+"""Exceptions that plugins may raise; `sys.exit()` in a plugin must not end a grid."""
 
 
 class InputError(ValueError):
-    """Bad input. Its message is one sentence: what is wrong, then what would be right.
+    """Bad input. Its message is one sentence that says what is wrong and what would be right.
 
     The command line prints it and exits with code 2.
     """
 
 
 class DataError(InputError):
-    """Data that are missing or damaged. They hurt one task; the rest of a grid is run."""
+    """Missing or damaged data. The affected task fails; the rest of a grid runs."""
 
 
 class InputErrors(InputError):
-    """Several sentences about bad input.
+    """Several input errors.
 
     Args:
-        problems: the sentences.
+        problems: one sentence for each error.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -39,20 +39,20 @@ class InputErrors(InputError):
 
 
 class SavingError(Exception):
-    """A result could not be saved. It stops everything: to go on would be to lose work."""
+    """A result could not be saved. It stops the program, since later results would be lost."""
 
 
 def suggest(wrong: str, right: list[str]) -> str:
-    """Return " (did you mean 'x'?)" where something close exists, else an empty string."""
+    """Return " (did you mean 'x'?)" if there is a close match, else an empty string."""
     close = difflib.get_close_matches(wrong, right, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return type, message and place of an exception in one line.
+    """Describe an exception in one line: type, message and place.
 
-    The place is the last line of a plugin that was running, or of the engine if no plugin was:
-    where torch gave up says little.
+    The place is the innermost line of a plugin in the traceback, or else of the engine. Lines of
+    libraries such as torch say little about the cause.
     """
     message = " ".join(str(error).split())
     words = f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -69,7 +69,10 @@ def place_of(error: BaseException) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Tell whether a Python file is of the interpreter or installed, and not of pe-bench."""
+    """Return whether a Python file belongs to the interpreter or an installed package.
+
+    Files of pe-bench itself do not count.
+    """
     path = Path(file)
     if path.is_relative_to(PACKAGE):  # which may be installed among the libraries
         return False

@@ -11,16 +11,16 @@ from pe_bench.visibility import Visibility
 
 
 class Layers(Encoding):
-    """Serves each layer with one of several encodings.
+    """Combines several encodings, one for each layer.
 
-    Each encoding has positions, embeddings and a state of its own, which the layers of another do
-    not change. The facts are those that hold for all of them. A subclass says which layer has
-    which.
+    Each encoding has its own positions, embeddings and state; layers of other encodings do not
+    change them. A fact holds if it holds for all encodings. A subclass assigns encodings to
+    layers.
 
     Args:
-        makers: of the encodings, given the model's shape and a layer.
-        kinds: which of them each layer has.
-        visible: which keys the layers of each see; None: as each declares.
+        makers: functions that make the encodings, given the model's shape and a layer.
+        kinds: index of the encoding of each layer.
+        visible: keys that the layers of each encoding may attend to; None: as it declares.
     """
 
     shared = True
@@ -35,14 +35,14 @@ class Layers(Encoding):
         super().__init__(model)
         used = sorted(set(kinds))
         self.kinds = [used.index(kind) for kind in kinds]
-        self.groups = nn.ModuleList()  # of each encoding its instances: one, or one for each layer
-        self.places: list[int] = []  # of each layer's instance in its group
+        self.groups = nn.ModuleList()  # instances of each encoding: one, or one for each layer
+        self.places: list[int] = []  # index of each layer's instance in its group
         made: list[list[Encoding]] = []
         for kind in used:
             make = makers[kind]
             layers = [layer for layer, own in enumerate(kinds) if own == kind]
             first = make(model, layers[0])
-            if first.shared:  # it is that of the first layer, whichever it serves
+            if first.shared:  # it belongs to the first layer, whichever layers it serves
                 first = make(model, 0)
             rest = [] if first.shared else [make(model, layer) for layer in layers[1:]]
             made.append([first, *rest])

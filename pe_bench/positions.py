@@ -1,4 +1,4 @@
-"""Where the tokens of a forward pass stand: the argument that most hooks of an encoding take."""
+"""Positions of the tokens in a forward pass, the argument of most hooks of an encoding."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,31 +11,32 @@ from pe_bench.errors import InputError
 from pe_bench.visibility import EVERYTHING, Visibility
 
 State = Any
-"""What a `StatefulEncoding` carries from layer to layer: None, a tensor, a tuple of tensors."""
+"""State of a `StatefulEncoding`: None, a tensor, or a tuple of tensors."""
 
 Result = TypeVar("Result")
 
 ALIGNED = 64
-"""Blocks of queries begin at a multiple of it where a product is prepared."""
+"""Blocks of queries begin at a multiple of this if a product is prepared."""
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Position ids of the queries and keys of one layer, and what an encoding made of the tokens.
+    """Position ids of the queries and keys of one layer, and features and state of the encoding.
 
     Attributes:
         query: position ids of the new tokens, (B or 1, T).
         key: position ids of all tokens so far, (B or 1, S).
-        index: place of each new token among the keys, (B or 1, T); None: T == S, in order.
-        columns: number of each key in its sequence, (B or 1, S), below 0 where there is no key;
-            None: 0, 1, 2, ...
-        visible: which keys a query may look at.
+        index: index of each new token among the keys, (B or 1, T); None: T == S, in order.
+        columns: index of each key in its sequence, (B or 1, S), below 0 for missing keys; None:
+            0, 1, 2, ...
+        visible: the keys that a query may attend to.
         layer: index of the layer, from 0.
-        features: what `scan_features` returned, (B, H, S, F), or None.
-        prepared: what `prepare_product` returned, (B, H, S, F), or None.
-        state: what the layer before handed on, see `StatefulEncoding`.
-        counted: ids of queries and keys are 0, 1, 2, ... in every row.
-        falling: queries are the last keys, the last first, as attention in blocks has them.
+        features: return value of `scan_features`, (B, H, S, F), or None.
+        prepared: return value of `prepare_product`, (B, H, S, F), or None.
+        state: state from the previous layer, see `StatefulEncoding`.
+        is_arange: the ids of queries and keys are 0, 1, 2, ... in every row.
+        is_reversed_suffix: the queries are the last keys, in descending order, as in attention by
+            blocks.
     """
 
     query: Tensor
@@ -47,25 +48,25 @@ class Positions:
     features: Tensor | None = None
     prepared: Tensor | None = None
     state: State = None
-    counted: bool = False
-    falling: bool = False
+    is_arange: bool = False
+    is_reversed_suffix: bool = False
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def distance(self) -> Tensor:
-        """How far back each key is, (B or 1, T, S); 0 for later keys. Made at every call."""
+        """Distance of each query from each earlier key, (B or 1, T, S), else 0. Not cached."""
         return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
 
     @property
     def place(self) -> Tensor:
-        """Place of each query among the keys, (B or 1, T)."""
+        """Index of each query among the keys, (B or 1, T)."""
         if self.index is not None:
             return self.index
         return torch.arange(self.query.shape[1], device=self.query.device)[None]
 
     @property
     def column(self) -> Tensor:
-        """Number of each query in its sequence, from 0, (B or 1, T)."""
+        """Index of each query in its sequence, from 0, (B or 1, T)."""
         place = self.place
         if self.columns is None:
             return place
@@ -74,19 +75,19 @@ class Positions:
 
     @property
     def key_column(self) -> Tensor:
-        """Number of each key in its sequence, from 0, (B or 1, S); below 0: there is no key."""
+        """Index of each key in its sequence, from 0, (B or 1, S); below 0 for missing keys."""
         if self.columns is not None:
             return self.columns
         return torch.arange(self.key.shape[1], device=self.key.device)[None]
 
     @property
     def count(self) -> Tensor:
-        """Number of keys that each query may look at, (B or 1, T)."""
+        """Number of keys that each query may attend to, (B or 1, T)."""
         return self.visible.count(self.column)
 
     @property
     def causal(self) -> Tensor:
-        """True where a query may look at a key, (B or 1, 1, T, S). Made at every call."""
+        """True where a query may attend to a key, (B or 1, 1, T, S). Not cached."""
         seen = self.visible.mask(self.column, self.key_column)
         return seen if self.columns is None else seen & (self.columns >= 0)[:, None, None]
 
@@ -101,8 +102,8 @@ class Positions:
         The state stays that of all new tokens.
 
         Args:
-            queries: their rows, (t,).
-            keys: their places in rising order, (s,), or from where to where.
+            queries: indices of the queries, (t,).
+            keys: indices of the keys in ascending order, (s,), or their range.
         """
         places = self.place[:, queries]  # (B or 1, t)
         if isinstance(keys, slice):
@@ -120,30 +121,30 @@ class Positions:
             columns=None if in_order else self.key_column[:, keys],
             features=None if self.features is None else self.features[:, :, keys],
             prepared=None if self.prepared is None else self.prepared[:, :, keys],
-            counted=False,
+            is_arange=False,
             _kept={},
         )
 
     def at_places(self, columns: Tensor, index: Tensor) -> "Positions":
-        """Return the positions where the keys are those of some columns only.
+        """Return the positions with a subset of the keys.
 
         Args:
-            columns: of the keys, (B, S), below 0 where there is no key.
-            index: place of each new token among them, (B, T).
+            columns: indices of the keys in their sequences, (B, S), below 0 for missing keys.
+            index: index of each new token among these keys, (B, T).
         """
         rows = torch.arange(len(columns), device=columns.device)[:, None]
         key = self.key.expand(len(columns), *self.key.shape[1:])[rows, columns.clamp(min=0)]
-        return replace(self, key=key, columns=columns, index=index, counted=False, _kept={})
+        return replace(self, key=key, columns=columns, index=index, is_arange=False, _kept={})
 
     def alone(self) -> "Positions":
-        """Return the same positions without what `once` has kept of them."""
+        """Return the same positions with an empty cache of `once`."""
         return replace(self, _kept={})
 
     def once(self, compute: Callable[..., Result], *args: Any) -> Result:
-        """Return compute(*args), computed in the first layer of a forward pass, kept for the rest.
+        """Return compute(*args), computed in the first layer of a forward pass and then cached.
 
-        For tables of position ids, such as cosines. Do not use it for what depends on the layer,
-        on `features` or on `state`.
+        For functions of the position ids, such as tables of cosines. The result must not depend on
+        the layer, on `features` or on `state`.
         """
         if compute not in self._kept:
             self._kept[compute] = compute(*args)
@@ -153,7 +154,7 @@ class Positions:
 def in_order(tokens: int, device: torch.device) -> Positions:
     """Return the positions 0, 1, ..., tokens - 1 of queries that are also the keys."""
     ids = torch.arange(tokens, device=device)[None]
-    return Positions(ids, ids, counted=True)
+    return Positions(ids, ids, is_arange=True)
 
 
 def at_queries(per_token: Tensor, index: Tensor | None) -> Tensor:
@@ -168,7 +169,7 @@ def at_queries(per_token: Tensor, index: Tensor | None) -> Tensor:
 def separable_matrix(c: Tensor, index: Tensor | None) -> Tensor:
     """Return c_i - c_j: (B or 1, H, S), (B or 1, T) -> (B or 1, H, T, S)."""
     at_query = at_queries(c[..., None], index)  # (B or 1, H, T, 1)
-    at_key = -c[..., None, :]  # (B or 1, H, 1, S); negated here, its gradient has S numbers only
+    at_key = -c[..., None, :]  # (B or 1, H, 1, S); negated first, its gradient has only S numbers
     return at_query + at_key
 
 
@@ -181,16 +182,16 @@ def random_ids(
 ) -> Tensor:
     """Draw distinct ids from 0 to limit - 1 in ascending order: (rows, length) on the device.
 
-    Every row is a ranking of all ids, of which it takes the first `lengths`.
+    Each row is a random permutation of all ids, cut off after `lengths` ids.
 
     Args:
         rows: number of draws.
-        lengths: ids of every row; or of each row (B,) on the CPU, where `rows` is B, or 1 and all
-            have one ranking. Rows that end early repeat the last id there is; where all end alike,
-            the result has no more than `rows`.
+        lengths: number of ids in every row; or in each row, (B,) on the CPU, with `rows` equal to
+            B, or to 1 for a single permutation. Shorter rows are padded with the last id,
+            limit - 1. If all lengths are equal, the result has `rows` rows.
         limit: number of ids to draw from.
-        generator: of random numbers on the CPU; None: torch's own.
-        device: where the ids are put in order; they are the same on all.
+        generator: random number generator on the CPU; None: torch's default.
+        device: where the ids are sorted; the result is the same on all devices.
 
     Raises:
         InputError: there are fewer ids than tokens.
@@ -202,7 +203,7 @@ def random_ids(
             f"{longest} tokens need as many position ids, there are {limit}: ask for more"
         )
     drawn = torch.rand(rows, limit, generator=generator, device="cpu")
-    # Float32 has ties, which an unstable sort would order otherwise on another device.
+    # Float32 has ties, whose order in an unstable sort depends on the device.
     order = drawn.to(device, non_blocking=True).argsort(dim=1, stable=True)  # (rows, limit)
     ranked = order[:, :longest]
     if int(counts.min()) == longest:

@@ -1,4 +1,4 @@
-"""Which of the tokens before it a query may look at: all, a window, a chunk, the first ones."""
+"""The earlier tokens that a query may attend to: all, a window, a chunk, the first ones."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ from pe_bench.errors import InputError
 
 @dataclass(frozen=True)
 class Visibility:
-    """The keys j <= i that query i sees, by their columns.
+    """The keys j <= i that query i may attend to, by their index in the sequence.
 
-    Without options all of them. The engine needs no T x S mask for it, and caches no more keys
-    than can be seen again.
+    By default all of them. The engine needs no T x S mask for it, and caches only keys that later
+    queries can attend to.
 
     Attributes:
-        window: the last `window` keys, the query's own included.
-        chunk: keys of the query's own chunk of this size, as Llama 4 has them.
-        first: besides, this many first keys, whatever the window or chunk.
+        window: number of last keys, the query's own key included.
+        chunk: size of chunks; a query attends within its chunk, as in Llama 4.
+        first: number of first keys that are visible in addition to the window or chunk.
     """
 
     window: int | None = None
@@ -35,16 +35,16 @@ class Visibility:
 
     @property
     def kept(self) -> int | None:
-        """Number of last keys that a later query may still see; None: all."""
+        """Number of last keys that a later query may still attend to; None: all."""
         limits = [limit for limit in (self.window, self.chunk) if limit is not None]
         return min(limits, default=None)
 
     def hides(self, length: int) -> bool:
-        """Return whether the last of `length` tokens, or one before it, misses a key."""
+        """Return whether any of `length` tokens cannot attend to an earlier key."""
         return self.kept is not None and length > self.kept and length - 1 > self.first
 
     def start(self, column: Tensor) -> Tensor:
-        """Return the column from which a query sees all keys: (...) -> (...)."""
+        """Return the first column from which on a query attends to all keys: (...) -> (...)."""
         start = torch.zeros_like(column)
         if self.window is not None:
             start = start.maximum(column - self.window + 1)
@@ -53,12 +53,12 @@ class Visibility:
         return start
 
     def count(self, column: Tensor) -> Tensor:
-        """Return the number of keys that a query sees: (...) -> (...)."""
+        """Return the number of keys that a query attends to: (...) -> (...)."""
         start = self.start(column)
         return column + 1 - start + start.clamp(max=self.first)
 
     def mask(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return True where a query sees a key, (B or 1, 1, T, S).
+        """Return True where a query may attend to a key, (B or 1, 1, T, S).
 
         Args:
             query: columns of the queries, (B or 1, T).

@@ -1,4 +1,4 @@
-"""Encodings that add something to another one."""
+"""Encodings that extend another encoding."""
 
 import inspect
 from collections.abc import Callable
@@ -26,16 +26,16 @@ OWN = (
     "tunable",
     "eval_sample",
 )
-"""What a wrapper does not take from its base."""
+"""Attributes that a wrapper does not copy from its base."""
 
 FACTS = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEncoding)
 
 
 def split_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the base's ids and those added to them, (B or 1, S) each, of ids (B or 1, S, 2).
+    """Split ids (B or 1, S, 2) into the ids of the base and the added ones, (B or 1, S) each.
 
-    Of ids (B or 1, S, K + 1) the base has K per token. Ids (B or 1, S), as a caller of the model
-    may give in place of an encoding's own, are the base's; what is added to them is then zero.
+    Ids (B or 1, S, K + 1) give the base K ids per token. If a caller of the model passes ids
+    (B or 1, S), they are the ids of the base, and the added ids are zero.
     """
     if ids.dim() == 2:
         return ids, torch.zeros_like(ids)
@@ -44,7 +44,7 @@ def split_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def join_ids(base: Tensor, added: Tensor) -> Tensor:
-    """Return (B or 1, S, 2) of (B or 1, S) and (B or 1, S): the inverse of `split_ids`."""
+    """Join ids (B or 1, S) and (B or 1, S) into (B or 1, S, 2): the inverse of `split_ids`."""
     base = base[..., None] if base.dim() == 2 else base  # (B or 1, S, K)
     rows = max(len(base), len(added))
     both = [base.expand(rows, -1, -1), added[..., None].expand(rows, -1, -1)]
@@ -52,13 +52,13 @@ def join_ids(base: Tensor, added: Tensor) -> Tensor:
 
 
 class Wrapper(StatefulEncoding):
-    """Hands every hook on to `base`, which sees the first of the ids that each token carries.
+    """Forwards every hook to `base`, with the first of the ids that each token has.
 
-    A subclass overrides what it changes, `positions` and `embed` as a rule, and calls `super()`.
-    The facts are those of `base`, except that shift invariance is the subclass's to claim.
+    A subclass overrides some hooks, usually `positions` and `embed`, and calls `super()`. It has
+    the facts of `base`, except for shift invariance, which the subclass has to declare.
 
     Args:
-        base: the encoding that this one adds to.
+        base: the encoding that this one extends.
     """
 
     def __init__(self, model: ModelConfig, layer: int, base: Encoding) -> None:
@@ -82,9 +82,9 @@ class Wrapper(StatefulEncoding):
         return join_ids(self.base.draw_positions(of_base, lengths), added)
 
     def llama_fields(self) -> dict[str, Any] | None:
-        """Return None: a Llama has nothing that is added to its rotation.
+        """Return None: a Llama has its rotation and nothing else.
 
-        A subclass that changes nothing in evaluation may return those of `base`.
+        A subclass that changes nothing in evaluation may return the fields of `base`.
         """
         return None
 
@@ -97,7 +97,7 @@ class Wrapper(StatefulEncoding):
 def _handed_on(hook: str) -> Callable[..., Any]:
     def call(self: Wrapper, *args: Any) -> Any:
         method = getattr(self.base, hook, None)
-        if method is None:  # the base carries no state
+        if method is None:  # the base has no state
             return getattr(StatefulEncoding, hook)(self, *args)
         return method(*map(_of_base, args))
 
@@ -119,10 +119,10 @@ for _name, _value in (vars(Encoding) | vars(StatefulEncoding)).items():
 
 
 def make_base(spec: str, model: ModelConfig, layer: int) -> Encoding:
-    """Return an encoding for another one to add to.
+    """Return an encoding for a wrapper.
 
     Raises:
-        InputError: there is no such encoding, or it does not fit the model.
+        InputError: the encoding does not exist, or does not fit the model.
     """
     made: Encoding = plugins.load("encoding", spec).make(model, layer)
     return made

@@ -1,7 +1,8 @@
-"""Shared by all tests: a cache of their own, real documents, golden numbers."""
+"""Shared by all tests: a temporary cache, a fixed random state, real documents, golden numbers."""
 
 import gc
 import os
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,14 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PE_BENCH_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def random_state() -> None:
+    """Every test begins with the same random state, whichever tests have run before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task, TaskContext
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.training import ensure_trained
@@ -167,6 +168,23 @@ def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> No
         else:
             assert values.pop(place) == pytest.approx(row.value, rel=1e-5, abs=1e-5)
     assert not values  # nothing that is no row
+
+
+def cells_by_mean(
+    task: LengthGeneralizationTask, subset: str = "cells"
+) -> dict[str, list[tuple[int, str]]]:
+    """Return length and second axis of the cells of each mean of a subset."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for cell in task.cells(subset):
+        for name in task.group_names(subset, cell):
+            found.setdefault(name, []).append((cell.length, cell.second_axis))
+    return found
+
+
+def lengths_by_mean(task: LengthGeneralizationTask, subset: str = "cells") -> dict[str, list[int]]:
+    """Return the lengths of the cells of each mean of a subset."""
+    cells = cells_by_mean(task, subset)
+    return {name: [length for length, _ in places] for name, places in cells.items()}
 
 
 def means(

@@ -16,7 +16,8 @@ from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Headline, View
-from pe_bench.system.files import slug, write_json
+from pe_bench.system.files import slug
+from pe_bench.system.sealed import write_sealed
 
 Rows = Sequence[Measurement]
 SCORE = Measurement("all", "bits_per_byte", 1.0, 9)
@@ -60,8 +61,13 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
     digest = f"{record.settings_digest}{record.encoding_version}"
     folder = root / "runs" / "lm" / slug(encoding) / f"seed{seed}-{digest}"
     write_rows(folder / "rows.csv", rows, task="lm", encoding=encoding, seed=seed)
-    write_json(folder / "run.json", record.to_json())
+    write_record(folder, record)
     return folder
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write the record of a run, whose other files may change."""
+    write_sealed(folder / "run.json", record.to_json(), of=store.place_of(folder))
 
 
 def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:

@@ -16,7 +16,7 @@ from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
-from pe_bench.decoder.shifted_sparse import grouped_attention
+from pe_bench.decoder.shifted_sparse import shifted_sparse_attention
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
@@ -252,7 +252,7 @@ def test_groups_see_their_own_keys_only(length: int, kind: str) -> None:
     c = torch.randn(1, heads, length, dtype=torch.double) if kind == "separable" else None
     table = torch.randn(heads, length, dtype=torch.double) if kind == "by_distance" else None
     terms = LogitTerms(separable=c, by_distance=table)
-    actual = grouped_attention(q, k, v, terms, group)
+    actual = shifted_sparse_attention(q, k, v, terms, group)
     masks = [full_mask(length, group, offset) for offset in (0, 0, group // 2, group // 2)]
     mask = torch.stack(masks)  # (H, T, S)
 

@@ -1,11 +1,11 @@
-"""Addition: the equations are right, cells are what they say, means are means of cells."""
+"""Addition: the equations are right, cells and means are what they say."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, answer_after, make_task, measure
+from helpers import cells_by_mean, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
@@ -50,8 +50,6 @@ def test_items_are_equations_of_their_cell(tmp_path: Path, first: int, second: i
         assert (len(a), len(b), wrong) == (first, second, 0)
         assert a[-1] != "0" != b[-1] and not text.endswith("0")  # the leading digits
         assert np.flatnonzero(scored).tolist() == list(range(first + second + 2, len(text) + 1))
-    again = items(make(tmp_path, digits=20), first, second)
-    assert (again.ids == found.ids).all()
 
 
 def test_small_cells(tmp_path: Path) -> None:
@@ -93,38 +91,24 @@ def test_training_draws_lengths_evenly_and_scores_what_follows_the_equals_sign(
     assert seen[0].sum() == 0 and abs(cells - 1 / 25).max() < 0.02
 
 
-def adder(digits: int) -> Oracle:
-    """Adds numbers of up to `digits` digits; elsewhere, and in one cell, the end is wrong."""
-
-    def answer(ids: list[int]) -> list[int]:
-        text = "".join(SYMBOLS[i - ZERO] for i in ids if i >= ZERO)
-        question = text.split("=")[0]
-        a, b = question.split("+")
-        total = str(int(a[::-1]) + int(b[::-1]))[::-1]
-        right = max(len(a), len(b)) <= digits and (len(a), len(b)) != (2, 1)
-        written = [ZERO + int(digit) for digit in total]
-        return answer_after(len(question) + 1, [*written, END if right else PLUS])
-
-    return Oracle(answer)
-
-
-@pytest.mark.slow
 def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
-    task = make(tmp_path, digits=2, samples=10, gate=70.0)
-    rows = task.summarize(measure(task, adder(2), tmp_path / "a"))
-    rows = [row for row in rows if row.metric == "exact_match"]
-    values = {row.subset: row.value for row in rows if row.length is None}
-    # Three of the four trained cells are right, no other one.
-    assert values == {
-        ID: 75, OOD: 0, "one-longer": 0, "both-longer": 0, "grid": 100 * 3 / 16, "one-digit-more": 0
-    }  # fmt: skip
-    diagonal = {row.length: row.value for row in rows if row.subset == "diagonal"}
-    assert diagonal == {1: 100, 2: 100, 3: 0, 4: 0}
-    rows = task.summarize(measure(task, adder(3), tmp_path / "b"))
-    values = {row.subset: row.value for row in rows if row.metric == "exact_match"}
-    assert values["one-digit-more"] == 100  # (1, 3), (2, 3), (3, 3) and mirrored
-    assert values["one-longer"] == pytest.approx(100 * 4 / 8)
-    assert values["both-longer"] == pytest.approx(100 * 1 / 4)
+    task = make(tmp_path, digits=2)
+    grid = {(i, j) for i in range(1, 5) for j in range(1, 5)}
+    trained = {(1, 1), (1, 2), (2, 1), (2, 2)}
+    both_longer = {(3, 3), (3, 4), (4, 3), (4, 4)}
+    means = {}
+    for name, places in cells_by_mean(task).items():
+        means[name] = {(first, int(second)) for first, second in places}
+    assert means == {
+        "grid": grid,
+        ID: trained,
+        OOD: grid - trained,
+        "one-longer": grid - trained - both_longer,
+        "both-longer": both_longer,
+        "one-digit-more": {(1, 3), (2, 3), (3, 3), (3, 2), (3, 1)},
+    }
+    diagonal = [cell[:2] for cell in task.cells("cells") if cell.curve == "diagonal"]
+    assert diagonal == [(1, "1"), (2, "2"), (3, "3"), (4, "4")]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from helpers import Oracle, answer_after, make_task, means, measure
+from helpers import cells_by_mean, make_task
 
 from pe_bench.sequences.cells import ID, OOD, Cell
 from pe_bench.sequences.rows import END, FIRST, Sequences
@@ -65,35 +65,14 @@ def test_products_with_one_digit(tmp_path: Path, digits: int) -> None:
     assert factors == set("0123456789")
 
 
-def adder(digits: int, operands: int) -> Oracle:
-    """Adds up to so many numbers of so many digits; elsewhere the end is wrong."""
-
-    def answer(ids: list[int]) -> list[int]:
-        question = "".join(SUMS[i - FIRST] for i in ids if i >= FIRST).split("=")[0]
-        numbers = question.split("+")
-        total = 0
-        written: list[int] = []
-        for part in numbers:
-            total += number(part)
-            text = str(total).zfill(len(part))[::-1] + ">"
-            written += [FIRST + SUMS.index(symbol) for symbol in text]
-        right = len(numbers) <= operands and len(numbers[0]) - 1 <= digits
-        return answer_after(len(question) + 1, [*written[:-1], END if right else FIRST])
-
-    return Oracle(answer)
-
-
 def test_means_over_what_is_more_than_trained(tmp_path: Path) -> None:
-    task = make_task(MultiAddition, tmp_path, samples=2, digits=2, operands=3)
-    rows = measure(task, adder(3, 4), tmp_path)
-    values = {name: row.value for name, row in means(task, rows).items()}
-    assert values == {
-        ID: 100,
-        "more-digits": 50,  # 3 of 3 and 4 digits
-        "more-operands": pytest.approx(100 / 3),  # 4 of 4, 5 and 6 operands
-        "more-of-both": pytest.approx(100 / 6),
-        OOD: pytest.approx(100 * 5 / 16),
-    }
-    curve = [row for row in task.summarize(rows) if row.subset == "trained-operands"]
-    exact = {row.length: row.value for row in curve if row.metric == "exact_match"}
-    assert exact == {1: 100, 2: 100, 3: 100, 4: 0}
+    task = make_task(MultiAddition, tmp_path, digits=2, operands=3)
+    cells = cells_by_mean(task)
+    assert {name: len(places) for name, places in cells.items()} == {
+        ID: 4, "more-digits": 4, "more-operands": 6, "more-of-both": 6, OOD: 16,
+    }  # fmt: skip
+    assert {*cells[ID]} == {(1, "2"), (1, "3"), (2, "2"), (2, "3")}
+    assert {*cells["more-digits"]} == {(3, "2"), (3, "3"), (4, "2"), (4, "3")}
+    assert {second for _, second in cells["more-operands"]} == {"4", "5", "6"}
+    curve = [cell for cell in task.cells("cells") if cell.curve == "trained-operands"]
+    assert [cell[:2] for cell in curve] == [(n, m) for n in range(1, 5) for m in ("2", "3")]

@@ -15,7 +15,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention, blocked
 from pe_bench.decoder.attention import BACKENDS, Backend, attend, fastest
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.logits import LogitTerms, falling_toeplitz
+from pe_bench.decoder.logits import LogitTerms, reversed_toeplitz
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import StatefulEncoding
 from pe_bench.errors import InputError
@@ -219,7 +219,7 @@ def test_blocks_keep_nothing_as_large_as_all_pairs(spec: str) -> None:
 
 def test_toeplitz_is_a_view_in_falling_order() -> None:
     table = torch.arange(1.0, 6.0)[None]  # distances 0 to 4
-    bias = falling_toeplitz(table, 2, 4)[0]  # queries 3 and 2, keys 0 to 3
+    bias = reversed_toeplitz(table, 2, 4)[0]  # queries 3 and 2, keys 0 to 3
     assert bias.tolist() == [[4, 3, 2, 1], [3, 2, 1, 0]]
     assert bias.untyped_storage().nbytes() < 4 * bias.numel()
 

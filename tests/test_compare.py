@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_runs import write_record
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -32,7 +33,7 @@ from pe_bench.stats.ranking import (
     smallest_correlation,
 )
 from pe_bench.stats.significance import holm, seeds_to_show
-from pe_bench.system.files import slug, write_json
+from pe_bench.system.files import slug
 
 ROW: dict[str, Any] = {"preset": "quick", "protocol": "strict", "subset": "ood", "n": 40}
 NOISE = np.random.default_rng(0).normal(0, 1, (12, 5))
@@ -66,7 +67,7 @@ def put(
             settings_digest=digest or task,
             headline=Headline(metric, "ood"),
         )
-        write_json(folder / "run.json", record.to_json())
+        write_record(folder, record)
         each = value + np.linspace(-9, 9, 16)
         write_items(folder / "items.parquet", [Items("a", metric, each, groups=(Place("ood"),))])
 

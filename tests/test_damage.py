@@ -12,7 +12,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.journal import Journal
-from pe_bench.results.store import read_records
+from pe_bench.results.store import place_of, read_records
 from pe_bench.system.sealed import DamagedError, read_sealed, write_sealed
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -121,9 +121,8 @@ def test_a_record_of_wrong_types_is_damaged(
 ) -> None:
     toy()
     path = record(tmp_path)[1] / "run.json"
-    content = json.loads(path.read_text()) | json.loads("{" + change + "}")
-    del content["sha256"]  # as in a file of an earlier version
-    path.write_text(json.dumps(content))
+    content = read_sealed(path, of=place_of(path.parent))
+    write_sealed(path, content | json.loads("{" + change + "}"), of=place_of(path.parent))
     capsys.readouterr()
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

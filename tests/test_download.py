@@ -3,7 +3,6 @@
 import hashlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -178,7 +177,5 @@ def test_a_silent_hub_is_given_up_on(
     monkeypatch.setattr(download, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        start = time.monotonic()
         with pytest.raises(InputError, match="timed out"):
             hub_file("owner/name", "x.zip", cache=tmp_path, endpoint=endpoint)
-        assert time.monotonic() - start < 2

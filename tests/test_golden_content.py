@@ -249,7 +249,7 @@ def test_path_in_float32_at_2048_tokens(spread: float, tolerance: float, falling
         rounded = w.float().to(dtype)
         features = torch.cat([rounded, beta.float().to(dtype)], dim=-1)
         positions = at(200, length, features, last.flip(1) if falling else last)
-        positions = replace(positions, falling=falling)
+        positions = replace(positions, is_reversed_suffix=falling)
         made = encoding.product(
             q.to(dtype).flip(2) if falling else q.to(dtype), k.to(dtype), positions
         )

@@ -32,7 +32,7 @@ FAR = 100_000
 
 def at(length: int, features: Tensor | None = None, first: int = 0) -> Positions:
     ids = first + torch.arange(length)[None]
-    return Positions(ids, ids, features=features, counted=first == 0)
+    return Positions(ids, ids, features=features, is_arange=first == 0)
 
 
 def terms_of(encoding: Encoding, length: int, features: Tensor | None = None) -> LogitTerms:

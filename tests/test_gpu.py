@@ -23,7 +23,7 @@ from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder import flex, logits
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.cache import COLUMNS, Cache
-from pe_bench.decoder.generation import LOOK_EVERY
+from pe_bench.decoder.generation import CHECK_END_EVERY
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
@@ -251,7 +251,7 @@ def test_ends_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = model.generate(prompts, max_new_tokens=30, end=end)
     calls: list[int] = []
     model.register_forward_hook(lambda *_: calls.append(1))
-    monkeypatch.setitem(LOOK_EVERY, "cpu", 7)
+    monkeypatch.setitem(CHECK_END_EVERY, "cpu", 7)
     assert model.generate(prompts, max_new_tokens=30, end=end) == expected
     assert len(calls) % 7 == 6 or len(calls) == 29
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Oracle, make_task, means, measure
+from helpers import cells_by_mean, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
@@ -50,7 +50,6 @@ def test_items_have_the_right_answers(tmp_path: Path, size: int, shift: str) -> 
     away = abs(int(shift))
     possible = range(away, size) if int(shift) > 0 else range(size - away)
     assert set(places) == set(possible)
-    assert (task.items("grid", Cell(size, shift)).ids == tokens.numpy()).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"max_train_symbols": 20, "reach": 9, "questions": 1}])
@@ -80,29 +79,15 @@ def test_training_draws_lengths_and_shifts_evenly(tmp_path: Path, options: dict[
         assert not trained & {*map(tuple, rows)}
 
 
-def solver(task: Indexing, most: int, rightmost: int) -> Oracle:
-    """Answers strings of up to `most` symbols, and shifts of up to `rightmost`."""
-
-    def answer(ids: list[int]) -> list[int]:
-        written = [0] * len(ids)
-        size = len(ids) - 1 - 2 * task.questions
-        for end, (symbol, _, shift) in solve(task, ids).items():
-            written[end] = symbol if size <= most and shift <= rightmost else 0
-        return written
-
-    return Oracle(answer)
-
-
-def test_means_and_effective_length(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=3)
-    rows = measure(task, solver(task, 12, 1), tmp_path)
-    found = {name: row.value for name, row in means(task, rows, "accuracy").items()}
-    assert found == {ID: 75, OOD: 37.5, "left": 50, "right": 25}
-    curve = {r.length: r.value for r in task.summarize(rows) if r.subset == "by-length"}
-    assert curve == {4: 75, 8: 75, 9: 75, 12: 75, 16: 0, 32: 0}
-    task.gate = 70.0
-    (effective,) = means(task, rows, "effective_length").values()
-    assert effective.value == 12
+def test_means_of_sides_and_lengths(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    cells = cells_by_mean(task, "grid")
+    shifts = ["-2", "-1", "+1", "+2"]
+    assert cells[ID] == [(n, shift) for n in (4, 8) for shift in shifts]
+    assert cells[OOD] == [(n, shift) for n in (9, 12, 16, 32) for shift in shifts]
+    assert cells["left"] == [cell for cell in cells[OOD] if cell[1].startswith("-")]
+    assert cells["right"] == [cell for cell in cells[OOD] if cell[1].startswith("+")]
+    assert {cell.curve for cell in task.cells("grid")} == {"by-length"}
 
 
 def test_no_table_of_neighbours_knows_the_answers(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_backends_leave_out_what_is_hidden(
     table = torch.randn(3, 37, dtype=torch.float64)
     extra = torch.randn(3, dtype=torch.float64)
     ids = torch.arange(37)[None]
-    positions = Positions(ids, ids, visible=SEEN[name], counted=True)
+    positions = Positions(ids, ids, visible=SEEN[name], is_arange=True)
     distance = (ids[:, :, None] - ids[:, None]).clamp(min=0)[0]
     bias = torch.zeros(3, 37, 37, dtype=torch.float64)
     terms = LogitTerms(positions)

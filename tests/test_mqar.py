@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, make_task, measure
+from helpers import cells_by_mean, make_task
 from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.rows import FIRST, Sequences
-from pe_bench.sequences.scoring import teacher_forced
 from pe_bench.tasks.mqar.rows import _distinct, _places
 from pe_bench.tasks.mqar.task import MQAR
 
@@ -47,11 +46,8 @@ def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) ->
     rows = task.items("grid", Cell(length, str(pairs)))
     assert rows.ids.shape == (100, length)
     check(task, rows, pairs, pairs)
-    again = task.items("grid", Cell(length, str(pairs)))
-    targets = rows.batch().targets
-    assert (rows.ids == again.ids).all() and (targets == again.batch().targets).all()
     # The value is not given away by what follows its query.
-    given_away = rows.ids[:, 1:] == targets[:, :-1].numpy()
+    given_away = rows.ids[:, 1:] == rows.batch().targets[:, :-1].numpy()
     assert given_away.sum() < 0.05 * rows.scored.sum()
 
 
@@ -132,64 +128,18 @@ def test_gaps_follow_a_power_law() -> None:
     assert (np.sort(all_) == np.arange(6)).all()
 
 
-def recall(task: MQAR, span: int = 10**6) -> Oracle:
-    """Finds a key that is not too far back, else says something wrong."""
-
-    def answer(ids: list[int]) -> list[int]:
-        first: dict[int, int] = {}
-        found = []
-        for place, token in enumerate(ids):
-            back = place - first.setdefault(token, place)
-            found.append(ids[first[token] + 1] if 0 < back <= span else 0)
-        return found
-
-    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
-
-
-@pytest.mark.slow
-def test_cells_and_means(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=8, gate=10.0)
-    rows = measure(task, recall(task, span=40), tmp_path)
-    cells = {
-        (r.length, r.second_axis): r for r in rows if (r.subset, r.metric) == ("grid", "accuracy")
-    }
-    expected: dict[tuple[int, int], float] = {}
-    for cell in task.cells("grid"):
-        pairs = int(cell.second_axis)
-        queries = task.items("grid", cell)
-        near = []
-        for row, scored in zip(queries.ids.tolist(), queries.scored, strict=True):
-            places = np.flatnonzero(scored).tolist()
-            near += [place - row[: 2 * pairs].index(row[place]) <= 40 for place in places]
-        expected[cell.length, pairs] = 100 * float(np.mean(near))
-        row = cells[cell.length, cell.second_axis]
-        assert row.value == pytest.approx(expected[cell.length, pairs]) and row.n == len(near)
-    assert len(cells) == len(expected) == 27
-    whole = [r for r in rows if (r.subset, r.metric) == ("grid", "exact_match")]
-    assert len(whole) == 27
-    assert all(r.value <= cells[r.length, r.second_axis].value for r in whole)
-    groups = {
-        ID: [expected[kind] for kind in set(task.mix)],
-        "longer": [v for (length, n), v in expected.items() if 32 < length <= 256 and n <= 8],
-        "more-pairs": [v for (_, n), v in expected.items() if n > 8],
-        OOD: [v for (length, _), v in expected.items() if 32 < length <= 256],
-        FAR: [v for (length, _), v in expected.items() if length > 256],
-    }
-    assert [len(group) for group in groups.values()] == [5, 9, 6, 15, 6]
-    means = [r for r in task.summarize(rows) if r.metric == "accuracy" and r.length is None]
-    found = {row.subset: row.value for row in means}
-    assert found == {name: pytest.approx(np.mean(group)) for name, group in groups.items()}
-    assert found[ID] == 100 > found["longer"]
-    gaps = {r.length: r.value for r in rows if r.subset == "gap"}
-    assert set(gaps) == {2, 4, 8, 16, 32, 64, 128}
-    assert gaps[32] > 0 == gaps[64] and gaps[16] == 100  # the pairs themselves take 8 tokens
-    assert task.summarize([r for r in rows if r.subset == "gap"]) == []
-
-
-@pytest.mark.parametrize(("most", "rows"), [(700, 10), (1, 1)])
-def test_forward_passes_are_bounded(tmp_path: Path, most: int, rows: int) -> None:
-    task = make(tmp_path, samples=30)
-    model = recall(task)
-    scores = teacher_forced(model, task.items("grid", Cell(64, "4")), max_tokens=most)
-    assert scores.correct is not None and scores.correct.tolist() == [4] * 30
-    assert model.seen == [(rows, 64)] * (30 // rows)
+def test_means_of_lengths_and_pairs(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    cells = {}
+    for name, places in cells_by_mean(task, "grid").items():
+        cells[name] = {(length, int(pairs)) for length, pairs in places}
+    assert cells[ID] == set(task.mix)
+    beyond = {(length, 2**i) for length in (64, 128, 256) for i in range(1, 7)}
+    assert cells[OOD] == {(length, pairs) for length, pairs in beyond if 4 * pairs <= length}
+    assert cells["longer"] == {cell for cell in cells[OOD] if cell[1] <= 8}
+    assert cells["more-pairs"] == cells[OOD] - cells["longer"]
+    assert cells[FAR] == {(length, pairs) for length in (512, 1024) for pairs in (2, 4, 8)}
+    sizes = {name: len(group) for name, group in cells.items()}
+    assert sizes == {ID: 5, "longer": 9, "more-pairs": 6, OOD: 15, FAR: 6}
+    assert [cell.length for cell in task.cells("gap")] == [2, 4, 8, 16, 32, 64, 128]
+    assert cells_by_mean(task, "gap") == {}

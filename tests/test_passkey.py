@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from helpers import Oracle, answer_after, make_task, means, measure
+from helpers import Oracle, cells_by_mean, make_task, measure
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
@@ -41,26 +40,6 @@ def make(
     )
 
 
-def oracle(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
-    """A model that knows all answers, but for the last digit where `fails(kind, length, depth)`."""
-    answers: dict[tuple[int, ...], list[int]] = {}
-    for kind in task.subsets:
-        for cell in task.cells(kind):
-            items = task.items(kind, cell)
-            for ids, scored in zip(items.ids, items.scored, strict=True):
-                prompt = ids[: scored.argmax()]
-                assert cell.length == len(prompt)
-                written = ids[scored].tolist()
-                written[-1] += fails(kind, cell.length, float(cell.second_axis))
-                answers[tuple(prompt)] = answer_after(len(prompt), written)
-
-    def answer(ids: list[int]) -> list[int]:
-        lengths = [*task.lengths, *task.far_lengths]
-        return next(answers[key] for n in lengths if (key := tuple(ids[:n])) in answers)
-
-    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
-
-
 @pytest.mark.parametrize(("kinds", "questions"), [("passkey", 1), ("all", 4)])
 def test_training_prompts(tmp_path: Path, kinds: Any, questions: int) -> None:
     task = make(tmp_path, kinds=kinds)
@@ -79,14 +58,6 @@ def test_training_prompts(tmp_path: Path, kinds: Any, questions: int) -> None:
     assert np.median(lengths) == pytest.approx(97 if kinds == "passkey" else 110, abs=6)
 
 
-def test_batches_depend_on_seed_and_step_alone(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all")
-    first = task.batch(None, 3, 5)
-    assert torch.equal(first.tokens, make(tmp_path, kinds="all").batch(None, 3, 5).tokens)
-    for other in (task.batch(None, 4, 5), task.batch(None, 3, 6)):
-        assert not torch.equal(first.tokens[:, :60], other.tokens[:, :60])
-
-
 def test_kinds_share_a_batch_and_take_turns_with_what_is_left_over(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all")
     counts = []
@@ -98,61 +69,28 @@ def test_kinds_share_a_batch_and_take_turns_with_what_is_left_over(tmp_path: Pat
     assert counts == [(5, 5, 6), (5, 6, 5), (6, 5, 5)]
 
 
-@pytest.mark.slow
-def test_items_of_cells_do_not_depend_on_the_order_of_asking(tmp_path: Path) -> None:
-    task = make(tmp_path, kinds="all", samples=2)
-    cells = [(kind, cell) for kind in task.subsets for cell in task.cells(kind)]
-    forward = [task.items(kind, cell).ids for kind, cell in cells]
-    again = make(tmp_path, kinds="all", samples=2)
-    backward = [again.items(kind, cell).ids for kind, cell in cells[::-1]]
-    assert all((a == b).all() for a, b in zip(forward, backward[::-1], strict=True))
-    assert len({ids.tobytes() for ids in forward}) == len(cells)
-
-
-@pytest.mark.slow
 def test_cells_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=2)
-
-    def fails(kind: str, length: int, depth: float) -> bool:
-        if kind == "passkey":
-            return length > 256 or (length == 256 and depth == 0)
-        return kind == "multikey" and length >= 128
-
-    rows = measure(task, oracle(task, fails), tmp_path)
-    cells = {(row.subset, row.length, row.second_axis): row for row in rows}
-    lengths = [96, 128, 192, 256, 384, 512, 768, 1024]
     depths = [f"{i / 10:.1f}" for i in range(11)]
-    near = {(k, n, depth) for k in KINDS for n in lengths for depth in depths}
-    far_depths = depths[1::2]
-    far = {(k, n, d) for k in ("passkey", "multikey") for n in (2048, 4096) for d in far_depths}
-    assert set(cells) == near | far
-    for (kind, length, depth), row in cells.items():
-        wrong = fails(kind, length or 0, float(depth))
-        assert (row.value, row.n) == (0 if wrong else 100, 2)
-    summary = task.summarize(rows)
-    found = means(task, rows)
-    assert {subset: row.value for subset, row in found.items()} == pytest.approx(
-        {
-            f"passkey-{ID}": 100,
-            f"passkey-{OOD}": 100 * (11 + 10) / 66,
-            f"multikey-{ID}": 50,
-            f"multikey-{OOD}": 0,
-            f"keyvalue-{ID}": 100,
-            f"keyvalue-{OOD}": 100,
-            ID: 100 * 5 / 6,
-            OOD: 100 * (21 + 66) / 198,
-            **dict.fromkeys((FAR, f"passkey-{FAR}", f"multikey-{FAR}"), 0),
-        }
-    )
-    missed = {name for name, row in found.items() if row.status == "not_learned"}
-    assert missed == {f"multikey-{OOD}", f"multikey-{FAR}", OOD, FAR}
-    ood = found[f"passkey-{OOD}"]
-    assert ood.n == 132 and ood.ci_low < ood.value < ood.ci_high
-    by_depth = {r.second_axis: r.value for r in summary if r.subset == "passkey-depth"}
-    assert by_depth["0.0"] == pytest.approx(100 / 6) and by_depth["0.1"] == pytest.approx(200 / 6)
-    by_length = {row.length: row.value for row in summary if row.subset == "passkey-length"}
-    assert by_length[128] == 100 and by_length[256] == pytest.approx(1000 / 11)
-    assert list(by_length) == [*lengths, 2048, 4096] and by_length[384] == 0
+    for kind in KINDS:
+        cells = cells_by_mean(task, kind)
+        assert cells[ID] == [(n, depth) for n in (96, 128) for depth in depths]
+        longer = (192, 256, 384, 512, 768, 1024)
+        assert cells[OOD] == [(n, depth) for n in longer for depth in depths]
+        far = [(n, depth) for n in (2048, 4096) for depth in depths[1::2]]
+        assert cells.get(FAR, []) == ([] if kind == "keyvalue" else far)
+        assert {cell.curve for cell in task.cells(kind)} == {f"{kind}-length"}
+
+
+def test_means_by_depth_are_of_lengths_beyond_training(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    rows = []
+    for cell in task.cells("passkey"):
+        value = 100.0 * (cell.length <= 256)
+        row = Measurement("passkey", "exact_match", value, 2, length=cell.length)
+        rows.append(replace(row, second_axis=cell.second_axis))
+    found = [row for row in task.summarize(rows) if row.subset == "passkey-depth"]
+    assert [row.value for row in found] == [pytest.approx(100 * 2 / 6)] * 11
 
 
 def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, answer_after, make_task, means, measure
+from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
@@ -80,8 +80,6 @@ def test_items_have_the_right_answer(tmp_path: Path, probe: str, size: int) -> N
         assert sum(seen.values()) == 800 and counts == pytest.approx([1] * most, abs=0.45)
     else:
         assert max(k for _, k in seen) > 0.9 * size
-    assert (task.items(probe, Cell(size)).ids == items.ids).all()
-    assert items.ids.max() < task.vocabulary.vocab_size
 
 
 @pytest.mark.parametrize("probe", ["after", "before"])
@@ -114,41 +112,13 @@ def test_training_draws_lengths_evenly(tmp_path: Path, probe: str) -> None:
     assert sum(sizes.values()) == 1920 and shares == pytest.approx([1] * 13, abs=0.35)
 
 
-def solver(probe: str, most: int = 10**6) -> Oracle:
-    """Answers a probe rightly on lists of up to `most` symbols."""
-
-    def answer(ids: list[int]) -> list[int]:
-        letter, size, _ = solve(probe, text(ids).rstrip("_"))
-        return answer_after(len(ids), [FIRST_SYMBOL + LETTERS.index(letter) if size <= most else 0])
-
-    return Oracle(answer)
-
-
-def solvers(**most: int) -> dict[str, Oracle]:
-    return {probe: solver(probe, most.get(probe, 10**6)) for probe in PROBES}
-
-
-@pytest.mark.slow
 def test_means_of_each_probe(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=5)
-    rows = measure(task, solvers(index=16, after=32, before=8), tmp_path / "a")
-    curve = {r.length: r.value for r in rows if r.subset == "after"}
-    assert curve == {4: 100, 8: 100, 16: 100, 24: 100, 32: 100, 64: 0, 128: 0}
-    found = {name: row.value for name, row in means(task, rows).items()}
-    assert found == {
-        f"index-{ID}": 100, f"index-{OOD}": 0,
-        f"after-{ID}": 100, f"after-{OOD}": 50,
-        f"before-{ID}": pytest.approx(200 / 3), f"before-{OOD}": 0,
-        f"halves-{ID}": 100, f"halves-{OOD}": 100,
-        ID: pytest.approx(1100 / 12), OOD: 37.5,
-    }  # fmt: skip
-
-
-def test_each_probe_has_a_seed_of_its_own(tmp_path: Path) -> None:
     task = make(tmp_path)
     assert task.trains_each_subset and task.subsets == PROBES
-    lists = [task.items(probe, Cell(16)).ids[:, 1] for probe in ("index", "halves")]
-    assert (lists[0] != lists[1]).any()
+    for probe in PROBES:
+        lengths = lengths_by_mean(task, probe)
+        assert lengths[ID] == lengths[f"{probe}-{ID}"] == [4, 8, 16]
+        assert lengths[OOD] == lengths[f"{probe}-{OOD}"] == [24, 32, 64, 128]
 
 
 def test_models_of_all_probes_are_alike(tmp_path: Path) -> None:

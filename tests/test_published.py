@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from made_runs import write_record
 
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems, published
@@ -24,7 +25,6 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records, write_rows
 from pe_bench.results.views import Headline
-from pe_bench.system.files import write_json
 
 ROOT = Path(__file__).parents[1]
 HEADING = "### Published (not measured here)"
@@ -195,7 +195,7 @@ def put(root: Path, task: str, encoding: str, settings: str = "5e77") -> Path:
     row = asdict(Measurement("all", "score", 5.0, 9))
     row |= {"task": task, "encoding": encoding, "seed": 0}
     write_rows(folder / "rows.csv", [row], CSV_COLUMNS)
-    write_json(folder / "run.json", record.to_json())
+    write_record(folder, record)
     return folder
 
 
@@ -227,7 +227,7 @@ def test_the_report_keeps_published_and_measured_apart(tmp_path: Path) -> None:
 def test_no_torch_needed_and_the_table_is_shipped() -> None:
     code = "import sys; from pe_bench.reporting import published; assert published.load(); "
     code += "sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     shipped = project["tool"]["setuptools"]["package-data"]["pe_bench.reporting"]
     assert set(shipped) == {path.name for path in published.TABLE.parent.glob("*.csv")}

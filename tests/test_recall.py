@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, make_task, measure
+from helpers import make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
@@ -154,31 +154,6 @@ def test_some_kinds_alone(tmp_path: Path) -> None:
     for cell in task.cells("latest"):
         everything = make(tmp_path).items("latest", cell)
         assert (task.items("latest", cell).ids == everything.ids).all()
-
-
-def solver(task: Recall, kinds: set[str], longest: int = 10**6) -> Oracle:
-    """Answers questions of some kinds, in rows of no more than `longest` records."""
-
-    def answer(ids: list[int]) -> list[int]:
-        found = [PAD] * len(ids)
-        records, questions = split(task, ids)
-        if KINDS.get(questions[0][0], "nth") in kinds and len(records) <= longest:
-            for place, value in answers(task, ids).items():
-                found[place] = value
-        return found
-
-    return Oracle(answer, vocab_size=task.vocabulary.vocab_size)
-
-
-def test_each_kind_has_means_and_a_gate(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=4)
-    rows = measure(task, solver(task, {"latest", "reverse"}, longest=32), tmp_path)
-    summary = [row for row in task.summarize(rows) if row.metric == "accuracy"]
-    found = {row.subset: row for row in summary if row.length is None}
-    assert found[f"latest-{ID}"].value == 100 and found[f"latest-{OOD}"].value == 50
-    assert found[f"latest-{OOD}"].status == found[f"reverse-{OOD}"].status == "ranked"
-    assert found[f"first-{ID}"].value == 0 and found[f"first-{OOD}"].status == "not_learned"
-    assert found[OOD].status == "not_learned" and found[ID].value == 40
 
 
 @pytest.mark.slow

@@ -5,80 +5,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Oracle, make_task, measure
+from helpers import make_task
 
-from pe_bench.api import IGNORE, Batch, LengthGeneralizationTask
-from pe_bench.registry import plugins
-from pe_bench.results.measurement import Measurement
+from pe_bench.api import IGNORE, Batch
 from pe_bench.results.store import read_measurements, references_path
 from pe_bench.runs.baselines import write_references
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.baselines import REFERENCES, References
+from pe_bench.sequences.baselines import References
 from pe_bench.sequences.scoring import Scores
 from pe_bench.system.sealed import write_sealed
-
-
-def length_tasks() -> dict[str, type[LengthGeneralizationTask]]:
-    classes = {name: plugins.load("task", name).cls for name in plugins.names("task")}
-    return {n: cls for n, cls in classes.items() if issubclass(cls, LengthGeneralizationTask)}
-
-
-TASKS = length_tasks()
-# Tokens that answers consist of, in preset quick.
-SYMBOLS = {
-    "addition": 11,
-    "chained-facts": 16,
-    "copying": 21,
-    "flipflop": 2,
-    "indexing": 32,
-    "mqar": 64,
-    "multi-addition": 12,
-    "multiplication": 11,
-    "passkey": 10,
-    "posgen": 11,
-    "probes": 16,
-    "recall": 128,
-    "ruler": 32,
-    "selective-copy": 17,
-    "state-tracking": 2,
-}
-
-
-def place(row: Measurement) -> tuple[str, str, int | None, str]:
-    return row.subset, row.metric, row.length, row.second_axis
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_has_references_with_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
-    task = make_task(TASKS[name], tmp_path, samples=2)
-    found = task.references()
-    assert tuple(found)[: len(REFERENCES)] == REFERENCES
-    rows = measure(task, Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size), tmp_path)
-    expected = {place(row) for row in [*rows, *task.summarize(rows)]}
-    for reference, some in found.items():
-        assert {place(row) for row in some} == expected, reference
-        percent = [row.value for row in some if row.metric != "effective_length"]
-        assert all(0 <= value <= 100 for value in percent)
-        assert {row.status for row in some} == {"ranked"}
-    assert {row.value for row in found["guessing"] if row.metric == "effective_length"} == {0}
-    chance = 100 / SYMBOLS[name]
-    for row in found["guessing"]:
-        if row.metric in ("token_accuracy", "accuracy"):
-            assert row.value == pytest.approx(chance)
-        if row.metric == "exact_match":
-            assert row.value <= chance + 1e-9
-    assert [place(row) for row in found["guessing"]].count((*task_headline(task), None, "")) == 1
-
-
-def task_headline(task: LengthGeneralizationTask) -> tuple[str, str]:
-    return task.headline.subset, task.headline.metric
+from pe_bench.tasks.flipflop import Flipflop
 
 
 def test_a_reference_above_guessing_says_what_the_task_gives_away(tmp_path: Path) -> None:
     """A read right after a write has the bit two tokens back, which a trigram table sees."""
-    found = make_task(TASKS["flipflop"], tmp_path).references()
+    found = make_task(Flipflop, tmp_path).references()
     values = {
         name: next(r.value for r in rows if r.subset == "dense" and r.metric == "accuracy")
         for name, rows in found.items()

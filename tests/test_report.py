@@ -337,9 +337,9 @@ def test_a_mean_over_lengths_stands_in_the_table_not_the_first_length(tmp_path: 
     assert line["test ↓"] == "42.00"
 
 
-def test_runs_without_a_headline_are_of_another_version(tmp_path: Path) -> None:
+def test_runs_without_a_headline_are_damaged(tmp_path: Path) -> None:
     folder = put(tmp_path, "rope", [SCORE], headline=None)
-    with pytest.raises(InputError, match="lacks a headline, as in an earlier") as caught:
+    with pytest.raises(InputError, match="lacks a headline") as caught:
         write_report(tmp_path)
     assert str(folder) in str(caught.value)
 
@@ -459,4 +459,4 @@ def test_no_torch_needed(tmp_path: Path) -> None:
     code = "import sys, pathlib; from pe_bench.reporting.report import write_report as write; "
     code += "write(pathlib.Path(sys.argv[1])); sys.exit('torch' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(command, cwd=Path(__file__).parents[1], timeout=60, check=True)
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True)

@@ -43,12 +43,27 @@ def test_a_bug_report_has_the_run() -> None:
     assert "run" in [field["id"] for field in form["body"]]
 
 
+def commands(job: Any) -> list[str]:
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
 def test_hosted_ci_runs_everything_on_the_oldest_python() -> None:
     jobs = load(ROOT / ".github" / "workflows" / "test.yml")["jobs"]
-    steps = [step.get("run") for step in jobs["test"]["steps"]]
-    assert ".ci/run" in steps
+    assert ".ci/run" in commands(jobs["test"])
     oldest = PROJECT["requires-python"].removeprefix(">=")
     assert oldest in jobs["test"]["strategy"]["matrix"]["python-version"]
+
+
+def test_hosted_ci_runs_the_quick_tests_on_every_push() -> None:
+    workflow = load(ROOT / ".github" / "workflows" / "test.yml")
+    assert workflow[True]["push"] is None  # YAML reads the key `on` as True; no branches: all
+    quick = workflow["jobs"]["quick"]
+    assert "if" not in quick and 'pytest -n auto -m "not slow"' in commands(quick)
+
+
+def test_style_and_types_are_checked_before_the_tests() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.index(".venv/bin/$check") < script.index('-c "$tests"')
 
 
 def test_local_hooks_are_the_checks_of_ci() -> None:

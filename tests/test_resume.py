@@ -49,13 +49,11 @@ def start(folder: Path) -> subprocess.Popen[str]:
 def stop_when(folder: Path, pattern: str, how: int) -> tuple[int, str]:
     """Starts a run and sends it a signal as soon as a file is there."""
     process = start(folder)
-    deadline = time.monotonic() + 120
     while not list(folder.glob(pattern)):
         assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     return process.returncode, errors
 
 
@@ -86,7 +84,7 @@ def test_stopped_in_training_and_between_subsets(tmp_path: Path, uninterrupted: 
         p: p.stat().st_mtime_ns for p in tmp_path.glob("cache/checkpoints/*/final.safetensors")
     }
     process = start(tmp_path)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "perplexity · train" not in errors  # the shared checkpoint was there
     assert "qasper · train" not in errors

@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
@@ -292,27 +291,16 @@ def test_an_encoding_that_all_stands_for_may_not_fit(
     assert toy(encodings=("abacus", "nope"))[0] == 2
 
 
-HOLD = """
-import sys, time
-from filelock import FileLock
-
-with FileLock(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(1.5)
-"""
-
-
 @pytest.mark.slow
 def test_a_run_of_another_process_is_left_for_the_end(
-    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy(encodings=("nope",))
     _, folder = record(tmp_path)
-    command = [sys.executable, "-c", HOLD, str(folder / "lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None and other.stdout.readline() == b"held\n"
-        code, log = toy(encodings=("nope", "rope"))
-    assert (code, log) == (0, ["batch", "batch", "a", "b"])  # of rope
+    other = FileLock(folder / "lock")
+    other.acquire()
+    monkeypatch.setattr("pe_bench.grid.grid.sleep", lambda seconds: other.release())
+    assert toy(encodings=("nope", "rope")) == (0, ["batch", "batch", "a", "b"])  # of rope
     assert "waiting for another process: nope · toy.py · seed 0" in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, make_task, means, measure
+from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.cells import ID, OOD, Cell
@@ -84,31 +84,12 @@ def test_products_are_those_of_a_group(tmp_path: Path, points: int) -> None:
     assert task.states("group", np.array([symbols]))[0, -1] == state(task, "group", symbols, points)
 
 
-def solver(task: StateTracking, kind: str, most: int) -> Oracle:
-    """Knows states up to a length, then writes what is none."""
-
-    def answer(ids: list[int]) -> list[int]:
-        symbols = [token - FIRST_SYMBOL for token in ids[1:]]
-        if len(symbols) > most:
-            return []
-        return [0] * len(symbols) + [FIRST_SYMBOL + state(task, kind, symbols)]
-
-    return Oracle(answer)
-
-
-@pytest.mark.slow
 def test_means_of_each_kind(tmp_path: Path) -> None:
-    task = make(tmp_path, samples=5)
-    most = dict(zip(STATES, (99, 17, 16, 8), strict=True))
-    models = {kind: solver(task, kind, most[kind]) for kind in STATES}
-    rows = measure(task, models, tmp_path)
-    parity = {row.length: row.value for row in rows if row.subset == "parity"}
-    assert parity == {8: 100, 16: 100, 17: 100, 24: 0, 32: 0, 48: 0, 64: 0}
-    found = {name: row.value for name, row in means(task, rows).items()}
-    assert [found[f"{kind}-{ID}"] for kind in STATES] == [100, 100, 100, 50]
-    assert [found[f"{kind}-{OOD}"] for kind in STATES] == [100, 20, 0, 0]
-    effective = means(task, rows, "effective_length")
-    assert [effective[kind].value for kind in STATES] == [64, 17, 16, 0]
+    task = make(tmp_path)
+    for kind in STATES:
+        lengths = lengths_by_mean(task, kind)
+        assert lengths[ID] == lengths[f"{kind}-{ID}"] == [8, 16]
+        assert lengths[OOD] == lengths[f"{kind}-{OOD}"] == [17, 24, 32, 48, 64]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every check of tasks catches what it is there for, and nothing else; shipped tasks pass all."""
+"""Every check of tasks catches what it is there for, and nothing else."""
 
 from pathlib import Path
 from typing import Any
@@ -191,13 +191,6 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
     found = findings(write("Vocabulary(FIRST + 11)", "Vocabulary(FIRST + 8)"), tmp_path)
     assert found["ids"] == "the tokens of a batch range from 0 to 12, vocab_size is 10"
     assert found["headline"].startswith("Sorting.evaluate: IndexError: ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", plugins.names("task"))
-def test_shipped_tasks(name: str, cache_folder: Path) -> None:
-    """Among others, no shortcut comes halfway from chance to the ceiling unexplained."""
-    assert findings(name, cache_folder) == {}
 
 
 SHORTCUT = """

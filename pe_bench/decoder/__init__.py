@@ -1,5 +1,5 @@
-"""The decoder that every encoding is put into, its attention, cache and generation."""
+"""The decoder that all encodings share, with its attention, cache and generation."""
 
 VERSION = 2
-"""Part of every run's settings: raise it when the decoder gives other numbers, here or by what it
-takes from `pe_bench/encoding.py` and `pe_bench/positions.py`."""
+"""Part of the settings of every run. Raise it when results of the decoder change, also through a
+change of `pe_bench/encoding.py` or `pe_bench/positions.py`."""

@@ -1,16 +1,16 @@
 """Causal attention: one function, several backends, the same numbers.
 
-| backend | what it is | memory | serves |
+| backend | implementation | memory | supports |
 |---|---|---|---|
-| eager | the formula as it stands: the reference | T x S | everything |
-| sdpa | torch's fused attention; a bias is a mask | T; of a mask T x S | all but three hooks |
-| blocked | blocks of queries; hooks are called for each | T | everything |
-| flex | torch's flex attention, compiled on CUDA | T | as sdpa, but no `bias` |
+| eager | plain PyTorch; reference implementation | T x S | everything |
+| sdpa | torch's fused attention; a bias is a mask | T; T x S with a mask | all but three hooks |
+| blocked | blocks of queries; calls the hooks for each | T | everything |
+| flex | torch's flex attention, compiled on CUDA | T | as sdpa, without `bias` |
 
 The three hooks are `product`, `rewrite_logits` and `normalise`.
 
-On a CPU torch's kernel is made for long rows. Short rows have products of their own: those without
-a bias in training (`short.py`), and under "auto" those with one, where the first product adds it.
+On a CPU torch's kernel is slow for short rows. Without a bias, training uses `short.py` for them.
+With a bias, "auto" uses plain products, the first of which adds the bias.
 """
 
 from typing import Literal, get_args
@@ -36,16 +36,16 @@ Backend = Literal["auto", "eager", "sdpa", "blocked", "flex"]
 BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto")
 
 LONG = 512
-"""Queries from which T x S numbers cost more than blocks do."""
+"""Number of queries from which on blocks are cheaper than a T x S matrix."""
 
 SHORT = 64
-"""Tokens of a row up to which products are faster on a CPU than a kernel with a mask."""
+"""Tokens per row up to which plain products are faster on a CPU than a kernel with a mask."""
 
 FEW = 16
-"""Queries up to which a copy of all cached keys costs more than the products with them."""
+"""Number of queries up to which copying all cached keys is slower than the products."""
 
 FLEX_DEVICES = ["cuda"]
-"""Where flex attention is compiled and has a gradient."""
+"""Devices on which flex attention is compiled and has a gradient."""
 
 
 def attend(
@@ -56,15 +56,15 @@ def attend(
     Args:
         q: queries, (B, H, T, D).
         k: keys, (B, G, S, D); G divides H.
-        v: values, (B, G, S, E); or (B, H, S, E) where every query head has its own.
-        terms: what is done to the logits.
-        backend: "auto" takes the fastest that can do it.
+        v: values, (B, G, S, E); or (B, H, S, E), one for every query head.
+        terms: terms of the logits.
+        backend: implementation; "auto": the fastest that supports the terms.
 
     Returns:
         (B, H, T, E), in v's dtype.
 
     Raises:
-        InputError: a backend that cannot do what is asked for.
+        InputError: the backend does not support the terms.
     """
     biased = backend == "auto" and _is_short_with_bias(q, k, terms)
     if backend == "auto":
@@ -83,11 +83,11 @@ def attend(
         return blocked_attention(q, k, v, terms)
     if backend == "flex":
         return flex_attention(q, k, v, terms)
-    return terms.shares(attention_logits(q, k, terms)).to(v.dtype) @ v
+    return terms.attention_weights(attention_logits(q, k, terms)).to(v.dtype) @ v
 
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
-    """Return the backend that "auto" takes; q (B, H, T, D), v (B, G or H, S, E)."""
+    """Return the backend that "auto" selects for q (B, H, T, D) and v (B, G or H, S, E)."""
     order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
     if not terms.of_pairs and terms.normalise is None:
         order = ["sdpa", "blocked"]
@@ -95,8 +95,8 @@ def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
         if few and q.dtype.itemsize >= 4 and _sdpa_copies(q, v, terms):
             order = ["eager"]
         if terms.hides(v.shape[2]) and q.shape[2] >= LONG:
-            order = ["blocked"]  # it leaves out what is hidden, where sdpa needs a mask
-    wide = v.shape[-1] > q.shape[-1]  # which sdpa pads q and k for
+            order = ["blocked"]  # it skips masked keys, for which sdpa needs a mask
+    wide = v.shape[-1] > q.shape[-1]  # sdpa pads q and k to the width of v
     if q.is_cuda and q.shape[2] >= LONG and (wide or order[0] != "sdpa"):
         order.insert(0, "flex")
     return next(backend for backend in order if reason_against(backend, q, v, terms) is None)
@@ -105,10 +105,10 @@ def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
 def reason_against(
     backend: Backend, q: Tensor, v: Tensor, terms: LogitTerms, *, device: str = ""
 ) -> str | None:
-    """Return why a backend cannot serve q (B, H, T, D) and v (B, G or H, S, E); None if it can.
+    """Return why a backend does not support q (B, H, T, D) and v (B, G or H, S, E), or None.
 
     Args:
-        device: type of the device in question; empty: that of q.
+        device: type of the device; empty: the device of q.
     """
     if backend == "sdpa":
         return _reason_against_sdpa(q, terms)
@@ -144,7 +144,7 @@ def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
 
 
 def _sdpa_copies(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
-    """Return whether sdpa is given widened copies of k or v, (B, G or H, S, E)."""
+    """Return whether sdpa needs padded copies of k or v, (B, G or H, S, E)."""
     widened = v.shape[-1] != q.shape[-1]
     return widened or terms.separable is not None or terms.sink is not None
 
@@ -161,7 +161,7 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
 
 def _reason_against_fusing(terms: LogitTerms) -> str | None:
     if terms.product is not None:
-        return "the encoding has a product of queries and keys of its own"
+        return "the encoding replaces the product of queries and keys"
     if terms.rewrite is not None:
         return "the encoding rewrites logits"
     if terms.normalise is not None:
@@ -170,7 +170,7 @@ def _reason_against_fusing(terms: LogitTerms) -> str | None:
 
 
 def _is_short_with_bias(q: Tensor, k: Tensor, terms: LogitTerms) -> bool:
-    """Return whether q (B, H, T, D) and k (B, G, S, D) need no kernel for a bias of pairs."""
+    """Return whether plain products suit q (B, H, T, D) and k (B, G, S, D) with a bias."""
     if terms.bias is None and terms.by_distance is None:
         return False
     if q.device.type != "cpu" or q.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu"):
@@ -181,11 +181,11 @@ def _is_short_with_bias(q: Tensor, k: Tensor, terms: LogitTerms) -> bool:
 
 
 def _short_with_bias(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
-    """Return the attention of q (B, H, T, D), k (B, H, T, D) and v (B, H, T, E), (B, H, T, E)."""
+    """Compute attention for q (B, H, T, D), k (B, H, T, D), v (B, H, T, E) -> (B, H, T, E)."""
     rows, heads, length = q.shape[:3]
     bias = dense_bias(terms, length, length, q.device)  # (B or 1, H or 1, T, T)
     seen = terms.mask(length, length, q.device)  # (B or 1, 1, T, T)
-    if bias is None:  # a hook that has none this time
+    if bias is None:  # the hook returned None
         bias = q.new_zeros(seen.shape)
     if terms.separable is not None:
         bias = bias + separable_matrix(terms.separable, None)  # (B or 1, H, T, T)
@@ -211,26 +211,26 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
     elif mask is None and short.serves(q, k, v):
         return short.short_attention(q, k, v, scale)
-    # Torch's fused kernels want one width for q, k and v (on a CPU they refuse anything else and
-    # fall back to T x S memory). Zeros change neither the products nor the sums.
+    # Torch's fused kernels need equal widths of q, k and v (on a CPU it otherwise falls back to
+    # T x S memory). Padding with zeros changes neither the products nor the sums.
     widest = max(q.shape[-1], width)
     if q.is_cuda:
-        widest += -widest % 8  # other widths fall to the kernel with T x S memory
+        widest += -widest % 8  # other widths use the kernel with T x S memory
     q = _pad(q, widest)
     k = _pad(k, widest)
     v = _pad(v, widest)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
     )
-    if first or widest > width:  # or the gradient would be copied for nothing
+    if first or widest > width:  # an unnecessary slice would copy the gradient
         out = out[:, :, first:, :width]
     return out
 
 
 def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
-    """Return the bias, (B or 1, H or 1, T, S), -inf where no query may look; or where it may.
+    """Return the bias, (B or 1, H or 1, T, S), -inf at masked keys, or without one a boolean mask.
 
-    None where queries see all keys before them and nothing is added.
+    None if there is no bias and all queries attend to all keys before them.
     """
     bias = dense_bias(terms, q.shape[2], k.shape[2], q.device)  # (B or 1, H or 1, T, S)
     if terms.index is None and bias is None and not terms.hides(k.shape[2]):
@@ -242,9 +242,10 @@ def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
 def _sink_before_first_key(
     q: Tensor, k: Tensor, v: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k and v with a key that has a sink's logits, (H,), and no value.
+    """Prepend a key without a value, whose logits are those of the sink, (H,), to q, k and v.
 
-    It comes first, so that all see it, with a query of its own, so that key i is query i's still.
+    As the first key it is visible to all queries. A query is prepended too, so that key i still
+    belongs to query i.
     """
     features = _in_parts(logits, k.dtype)  # (H, parts)
     parts = features.shape[-1]
@@ -259,7 +260,7 @@ def _sink_before_first_key(
 def _sink_behind_last_key(
     k: Tensor, v: Tensor, mask: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return k, v and a mask with a key that has a sink's logits, (H,), and no value."""
+    """Append a key without a value, whose logits are those of the sink, (H,), to k, v and mask."""
     if mask.dtype == torch.bool:
         mask = k.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
     sink = logits.to(mask.dtype)[:, None, None]  # (H, 1, 1)
@@ -273,18 +274,19 @@ def _pad(t: Tensor, width: int) -> Tensor:
 
 
 def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Carry c_i - c_j inside the product of q and k, so that no T x S bias is built.
+    """Fold c_i - c_j into the product of q and k, without a T x S bias.
 
-    Softmax ignores what is the same for all keys of a query, so only -c_j is needed: k gets it as
-    extra features where q has ones. A low-precision type holds it as a sum of three parts; one
-    part alone is 13 to 27 % wrong in bfloat16.
+    Softmax ignores terms that are the same for all keys of a query, so only -c_j is needed: k gets
+    it as additional channels, and q gets ones. Low-precision dtypes hold it as a sum of three
+    parts; a single part has errors of 13 to 27 % in bfloat16.
 
-    Early queries have logits as large as the range of c, rounded accordingly. Where c is a running
-    sum of learned gates, whose true gradients cancel, those errors add up: at 1000 tokens FoX's
-    gates would be 1 % wrong in float32 and wrong altogether in bfloat16.
+    The logits of early queries are as large as the range of c, and are rounded accordingly. If c is
+    a cumulative sum of learned gates, whose exact gradients cancel, these errors add up: at 1000
+    tokens the gradients of FoX's gates would have errors of 1 % in float32, and be useless in
+    bfloat16.
     """
-    # Late keys, where a decaying attention looks, keep the finest resolution if the end is zero.
-    # Where zero is has no gradient but that of rounding.
+    # The end is zero, because values near zero have the finest resolution and decaying attention
+    # attends to late keys. The choice of zero has no gradient.
     rest = (c[..., -1:].detach() - c).expand(k.shape[0], -1, -1) / scale  # (B, H, S)
     features = _in_parts(rest, k.dtype)  # (B, H, S, parts)
     ones = q.new_ones(()).expand(*q.shape[:-1], features.shape[-1])  # (B, H, T, parts)
@@ -292,7 +294,7 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
 
 
 def _in_parts(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return numbers of a type that add up to x: (...) -> (..., parts)."""
+    """Split x into numbers of a dtype that add up to it: (...) -> (..., parts)."""
     parts = []
     for _ in range(3 if dtype.itemsize < 4 else 1):
         parts.append(x.to(dtype))

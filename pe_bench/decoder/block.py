@@ -12,37 +12,37 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import attention_logits, repeat_heads
-from pe_bench.decoder.shifted_sparse import grouped_attention
+from pe_bench.decoder.shifted_sparse import shifted_sparse_attention
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions, State
 
 
 @dataclass(frozen=True)
 class Context:
-    """What one forward pass hands to every layer."""
+    """Inputs that all layers of one forward pass share."""
 
     positions: Positions
     cache: Cache | None
     backend: Backend
-    trace: list[Tensor] | None  # if a list, every layer's logits are put into it
-    group: int | None = None  # tokens that see each other under shifted sparse attention
+    trace: list[Tensor] | None  # if a list, every layer appends its logits
+    group: int | None = None  # tokens per group of shifted sparse attention
 
     def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
-        """Return a layer's tensor of all tokens so far, (B, heads, T, F) -> (B, heads, S, F)."""
+        """Cache a new tensor, (B, heads, T, F), and return that of all tokens, (B, heads, S, F)."""
         return new if self.cache is None else self.cache.append((layer, name), new)
 
     def remember_visible(
         self, layer: int, k: Tensor, v: Tensor, positions: Positions
     ) -> tuple[Tensor, Tensor, Positions]:
-        """Return a layer's keys and values, (B, G, S, D), that queries may see, and where they are.
+        """Cache new keys and values; return those visible to queries, (B, G, S, D), and positions.
 
         Args:
-            layer: its index.
-            k, v: those of the new tokens, (B, G, T, D).
-            positions: of all tokens so far.
+            layer: index of the layer.
+            k, v: keys and values of the new tokens, (B, G, T, D).
+            positions: positions of all tokens so far.
         """
         visible = positions.visible
-        # A sum over all tokens, as features may be, cannot do without those that are not seen.
+        # Features may be sums over all tokens, which need the keys that are not visible too.
         if self.cache is None or positions.features is not None or not self.cache.shrinks(visible):
             return self.remember(layer, "k", k), self.remember(layer, "v", v), positions
         k = self.cache.append_visible((layer, "k"), k, visible)
@@ -52,7 +52,7 @@ class Context:
 
 
 class Attention(nn.Module):
-    """Self-attention; the encoding's hooks around it."""
+    """Self-attention with the hooks of an encoding."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Attention(nn.Module):
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
         if context.group:
-            out = grouped_attention(q, k, v, terms, context.group, context.backend)
+            out = shifted_sparse_attention(q, k, v, terms, context.group, context.backend)
         else:
             out = attend(q, k, v, terms, backend=context.backend)
         attended = None
@@ -102,7 +102,7 @@ class Attention(nn.Module):
         return mixed, attended
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """Return (B, heads, T, D) of (B, T, heads D)."""
+        """Split channels into heads: (B, T, heads D) -> (B, heads, T, D)."""
         heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
         return heads.transpose(1, 2)
 
@@ -130,13 +130,13 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.mlp_width, config.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, T, C) of (B, T, C)."""
+        """Apply the MLP: (B, T, C) -> (B, T, C)."""
         down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return down
 
 
 class Block(nn.Module):
-    """Attention, then MLP, each normalised before and added to the residual stream."""
+    """Attention, then MLP, both with pre-normalisation and a residual connection."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
@@ -156,21 +156,21 @@ class Block(nn.Module):
         return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
 
 
-def run_once(
+def run_block(
     block: Block, x: Tensor, encoding: Encoding, state: State, context: Context
 ) -> tuple[Tensor, State]:
-    """Return what a block returns."""
+    """Call a block."""
     output: tuple[Tensor, State] = block(x, encoding, state, context)
     return output
 
 
-def run_again(
+def run_checkpointed(
     block: Block, x: Tensor, encoding: Encoding, state: State, context: Context
 ) -> tuple[Tensor, State]:
-    """Return what a block returns, with nothing but its inputs kept for the gradient.
+    """Call a block with activation checkpointing (Chen et al. 2016, arXiv 1604.06174).
 
-    It is computed once more for that, under the same random numbers (Chen et al. 2016, arXiv
-    1604.06174). Tables that layers share are then made in each block.
+    Only its inputs are kept; the backward pass computes the block again with the same random
+    numbers. Each block then computes tables that layers would otherwise share.
     """
 
     def compute(x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -1,7 +1,7 @@
-"""Attention in blocks of queries: for any encoding, in memory that grows with T and not T x S.
+"""Attention by blocks of queries, for any encoding, with memory linear in T.
 
-Each block of queries meets the keys up to its last query, so half of the products are left out. Its
-logits are forgotten, and made once more for the gradient.
+Each block of queries has products with the keys up to its last query only, so half of the products
+are skipped. Its logits are discarded and computed again in the backward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,38 +15,38 @@ from pe_bench.decoder.logits import LogitTerms, unmasked_logits
 from pe_bench.positions import ALIGNED, Positions, at_queries
 
 LOGITS = 2**22
-"""Logits of a block, about. Fewer keep the matrix units waiting, more leave the caches."""
+"""Approximate number of logits per block. Fewer underuse matrix units, more overflow caches."""
 
 MIN_QUERIES = 16
 MAX_QUERIES = 256
 
 LARGER = 2
-"""Times as many logits of a block where a product is prepared: each block costs it a little."""
+"""Factor on LOGITS if a product is prepared, which has a small cost for each block."""
 
 TOKEN_AXIS = (2, 2, 2, 2, 1, 2, 2)
-"""Where tokens are counted in q, k, v, separable, by_distance, features and prepared."""
+"""Dimension of the tokens in q, k, v, separable, by_distance, features and prepared."""
 
 Q = 0
 V = 2
 BY_DISTANCE = 4
-SINK = 7  # among the inputs
+SINK = 7  # index among the inputs
 
 
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
-    """Return what `attend` does, given keys and values of as many heads as queries."""
+    """Compute `attend` for keys and values that have as many heads as the queries."""
     features = None if terms.positions is None else terms.positions.features
     of_keys = (terms.separable, terms.by_distance, features, terms.prepared)
     inputs = (*of_keys, terms.sink, *terms.learned)
-    # Queries in falling order, as `falling_toeplitz` has them. Everything contiguous, or each
-    # product of each block would make a copy of its own.
-    falling: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
+    # Queries in descending order, as in `reversed_toeplitz`. All tensors are contiguous, so that
+    # the products of the blocks copy nothing.
+    out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
         terms, q.flip(2), k.contiguous(), v.contiguous(), *inputs
     )
-    return falling.flip(2)
+    return out.flip(2)
 
 
 class _Blocked(torch.autograd.Function):
-    """Inputs: the terms; q, k, v, separable, by_distance, features, prepared, sink; learned."""
+    """Inputs: terms; q, k, v, separable, by_distance, features, prepared, sink; learned."""
 
     @staticmethod
     def forward(ctx: Any, terms: LogitTerms, *inputs: Any) -> Tensor:
@@ -54,8 +54,8 @@ class _Blocked(torch.autograd.Function):
         out: Tensor = v.new_empty(*q.shape[:3], v.shape[3])  # (B, H, T, E)
         for block in blocks(q, k, terms):
             scores = block.logits(terms, block.parts(inputs))  # (B, H, t, s)
-            shares = terms.shares(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)
-            out[:, :, block.rows] = shares @ v[:, :, block.keys]
+            weights = terms.attention_weights(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)
+            out[:, :, block.rows] = weights @ v[:, :, block.keys]
         ctx.terms = terms
         ctx.save_for_backward(*inputs)
         return out
@@ -72,16 +72,18 @@ class _Blocked(torch.autograd.Function):
             with torch.enable_grad():
                 scores = block.logits(ctx.terms, parts)  # (B, H, t, s)
                 masked = scores.detach()
-                if ctx.terms.calls_hooks:  # they may need their own result for its gradient
+                if ctx.terms.calls_hooks:  # hooks may need their output in their backward pass
                     masked = masked.clone()
                 masked = block.mask_(masked).requires_grad_()
-                shares = replace(ctx.terms, sink=parts[SINK]).shares(masked)  # (B, H, t, s)
+                weights = replace(ctx.terms, sink=parts[SINK]).attention_weights(
+                    masked
+                )  # (B, H, t, s)
             grad = grad_out[:, :, block.rows]  # (B, H, t, E)
             if needed[V]:
-                sums.add(V, block, shares.detach().to(v.dtype).mT @ grad)
-            grad_shares = (grad @ v[:, :, block.keys].mT).to(shares.dtype)  # (B, H, t, s)
-            of_shares = [masked, parts[SINK]] if needed[SINK] else [masked]
-            grad_scores, *grad_sink = torch.autograd.grad(shares, of_shares, grad_shares)
+                sums.add(V, block, weights.detach().to(v.dtype).mT @ grad)
+            grad_weights = (grad @ v[:, :, block.keys].mT).to(weights.dtype)  # (B, H, t, s)
+            of_weights = [masked, parts[SINK]] if needed[SINK] else [masked]
+            grad_scores, *grad_sink = torch.autograd.grad(weights, of_weights, grad_weights)
             if grad_sink:
                 sums.add(SINK, block, grad_sink[0])
             wanted = [i for i in range(len(parts)) if needed[i] and i not in (V, SINK)]
@@ -96,14 +98,14 @@ class _Blocked(torch.autograd.Function):
 
 
 class Sums:
-    """Gradients of the inputs, added up over blocks; None for inputs that got none."""
+    """Gradients of the inputs, summed over blocks; None for inputs without a gradient."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         self.inputs = inputs
         self.totals: list[Tensor | None] = [None] * len(inputs)
 
     def add(self, i: int, block: "QueryBlock", gradient: Tensor) -> None:
-        """Add the gradient of the block's part of the i-th input."""
+        """Add the gradient of a block's slice of the i-th input."""
         total = self.totals[i]
         if total is None:
             total = torch.zeros_like(self.inputs[i])
@@ -116,14 +118,15 @@ class Sums:
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """Some queries and the keys that they may look at.
+    """A block of queries and the keys that they may attend to.
 
     Attributes:
-        rows: where the block's queries are among all of them in falling order.
-        queries: the same queries by their numbers in rising order, (t,), largest first.
-        keys: places of the keys in rising order: from where to where, or (s,).
-        seen: number of leading keys that every query may look at.
-        hidden: True where a query may not look at one of the other keys, (B or 1, 1, t, s - seen).
+        rows: range of the queries when all queries are in descending order.
+        queries: indices of the queries when all queries are in ascending order, (t,), descending.
+        keys: indices of the keys in ascending order: a range, or (s,).
+        seen: number of leading keys that every query may attend to.
+        hidden: True where a query must not attend to one of the other keys, (B or 1, 1, t,
+            s - seen).
     """
 
     rows: slice
@@ -133,7 +136,7 @@ class QueryBlock:
     hidden: Tensor
 
     def part(self, i: int) -> tuple[Any, ...]:
-        """Return where the block's part of the i-th input is."""
+        """Return the index of the block's slice of the i-th input."""
         tokens = self.rows if i == Q else self.keys
         if i == BY_DISTANCE:  # from distance 0 on
             last = self.keys.stop - self.keys.start if isinstance(self.keys, slice) else None
@@ -141,7 +144,7 @@ class QueryBlock:
         return (*(slice(None),) * TOKEN_AXIS[i], tokens)
 
     def parts(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
-        """Return the block's part of each input, leaves where logits need their gradient."""
+        """Return the block's slice of each input, a leaf if the logits need its gradient."""
         parts = list(inputs)
         for i in range(len(TOKEN_AXIS)):
             if inputs[i] is not None:
@@ -157,21 +160,23 @@ class QueryBlock:
         if positions is not None:
             in_order = terms.index is None and isinstance(self.keys, slice)
             part = positions.part(self.queries, self.keys)
-            positions = replace(part, features=features, prepared=prepared, falling=in_order)
+            positions = replace(
+                part, features=features, prepared=prepared, is_reversed_suffix=in_order
+            )
         own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
             own = replace(own, by_distance=None, bias=lambda _: by_distance[None, :, distance])
         if separable is None or terms.calls_hooks:
-            return unmasked_logits(q, k, own, falling=True)
-        scores = unmasked_logits(q, k, replace(own, separable=None), falling=True)
+            return unmasked_logits(q, k, own, reversed_queries=True)
+        scores = unmasked_logits(q, k, replace(own, separable=None), reversed_queries=True)
         return self._add_difference_(scores, separable, positions)
 
     def _add_difference_(self, scores: Tensor, c: Tensor, positions: Positions | None) -> Tensor:
         """Add c_i - c_j, (B or 1, H, s), to logits, (B, H, t, s), in place.
 
-        Both are counted from the block's last query on, so that float32 holds them where they
-        matter, and no matrix of them is made.
+        Both are relative to the block's last query, so that float32 is precise near it, and no
+        matrix of differences is allocated.
         """
         index = self.queries[None] if positions is None else positions.index  # (B or 1, t)
         at_query = at_queries(c[..., None], index)  # (B or 1, H, t, 1)
@@ -181,15 +186,15 @@ class QueryBlock:
         return scores
 
     def mask_(self, scores: Tensor) -> Tensor:
-        """Change logits without a graph, (B, H, t, s), to -inf where no query may look."""
-        # All heads share the mask, and this takes a seventh of masked_fill_'s time.
+        """Set logits without a graph, (B, H, t, s), to -inf at masked keys, in place."""
+        # The mask is the same for all heads. This takes a seventh of the time of masked_fill_.
         most = torch.where(self.hidden, -torch.inf, torch.inf)  # (B or 1, 1, t, s - seen)
         scores[..., self.seen :].clamp_max_(most)
         return scores
 
 
 def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
-    """Divide queries, (B, H, T, D) in falling order, over the keys (B, H, S, D)."""
+    """Divide the queries, (B, H, T, D) in descending order, into blocks; k is (B, H, S, D)."""
     length = q.shape[2]
     keys = k.shape[2]
     span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
@@ -233,8 +238,8 @@ def _block(
 
 
 def _block_of_all_keys(rows: slice, queries: Tensor, keys: int, terms: LogitTerms) -> QueryBlock:
-    """Return the block of queries, (t,), among keys that are in no order."""
-    assert terms.positions is not None  # which knows their columns
+    """Return the block of queries, (t,), for keys in any order."""
+    assert terms.positions is not None  # it has the columns of the keys
     every = slice(0, keys)
     hidden = ~terms.positions.part(queries, every).causal  # (B or 1, 1, t, S)
     return QueryBlock(rows, queries, every, 0, hidden)

@@ -9,27 +9,27 @@ from torch import Tensor
 from pe_bench.visibility import Visibility
 
 COLUMNS = {"cuda": 256}
-"""Columns are read in multiples of this: kernels are chosen and planned for each new shape."""
+"""Reads are rounded up to a multiple of this, since each new shape needs a new kernel plan."""
 
 
 class Cache:
     """Keys, values and features of tokens, for each layer.
 
-    Row b's next token is written at column lengths[b]. Rows of unequal length thus share a batch
-    without padding between prompt and answer: the column of a token is always its index in its
-    own sequence, and what lies past a row's end is overwritten before any query sees it.
+    The next token of row b is written at column lengths[b], so rows of unequal length share a batch
+    without padding between prompt and answer. The column of a token is its index in its sequence.
+    Columns past the end of a row are overwritten before any query attends to them.
 
-    Where a layer sees only the last tokens and some first ones, no others are kept: first the first
-    ones, then the last ones.
+    A layer that attends only to the last tokens and some first ones keeps no others: the first
+    ones, followed by the last ones.
 
     Args:
         batch: number of rows.
         capacity: largest number of tokens of a row.
-        device: where the tensors are.
-        final_lengths: tokens of each row once it is finished, (B,) on the CPU; None: `capacity`.
+        device: device of the tensors.
+        final_lengths: tokens of each finished row, (B,) on the CPU; None: `capacity`.
 
     Attributes:
-        longest: tokens of the longest row, the new ones included.
+        longest: tokens of the longest row, including new ones.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Cache:
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._rows = torch.arange(batch, device=device)[:, None]
         self._buffers: dict[Hashable, Tensor] = {}
-        self._visible: dict[Hashable, Visibility] = {}  # of buffers that are smaller than others
+        self._visible: dict[Hashable, Visibility] = {}  # of buffers that drop keys
         self._shrinks: dict[Visibility, bool] = {}
-        self._sorted = False  # into places, what is in such buffers
+        self._sorted = False  # whether these buffers have dropped keys of the prompt
         self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
         self.longest = 0
         self._stop = 0
@@ -58,10 +58,10 @@ class Cache:
         self._columns = COLUMNS.get(torch.device(device).type, 1)
 
     def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Take (B, T) new tokens; return their columns and all (B, S) tokens so far.
+        """Begin a step with (B, T) new tokens; return their columns and all (B, S) tokens so far.
 
-        The columns are None where the new tokens are all there is. Each layer then calls
-        `append` for what it keeps, and `end` closes the step. S may be rounded up, to COLUMNS.
+        The columns are None if the cache was empty. Each layer then calls `append`, and `end`
+        finishes the step. S may be rounded up to a multiple of COLUMNS.
         """
         new = tokens.shape[1]
         first = not self._buffers
@@ -71,14 +71,14 @@ class Cache:
         self.longest = self._stop = self._fill + new
         if self._stop > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
-        if not first:  # the queries' columns hide those behind them
+        if not first:  # the mask hides columns after the queries
             self._stop = min(self._stop + -self._stop % self._columns, self.capacity)
         self._index = self.lengths[:, None] + torch.arange(new, device=tokens.device)
         self.tokens[self._rows, self._index] = tokens
         return (None if first else self._index), self.tokens[:, : self._stop]
 
     def append(self, what: Hashable, new: Tensor) -> Tensor:
-        """Store new values, (B, heads, T, width) -> all so far, (B, heads, S, width)."""
+        """Store new values and return all so far: (B, heads, T, width) -> (B, heads, S, width)."""
         if what not in self._buffers:
             self._buffers[what] = new.new_zeros(*new.shape[:2], self.capacity, new.shape[3])
         buffer = self._buffers[what]
@@ -86,11 +86,11 @@ class Cache:
         return buffer[:, :, : self._stop]
 
     def append_visible(self, what: Hashable, new: Tensor, visible: Visibility) -> Tensor:
-        """Store new values, (B, heads, T, width) -> those that queries may see, as in `places`."""
+        """Store new values, (B, heads, T, width); return visible ones in the order of `places`."""
         if not self.shrinks(visible):
             return self.append(what, new)
         self._visible[what] = visible
-        if self._fill == 0:  # how long each row is without its padding is not known yet
+        if self._fill == 0:  # the lengths of the rows without padding are not known yet
             self._buffers[what] = new
             return new
         buffer = self._buffers[what]  # (B, heads, places, width)
@@ -107,10 +107,10 @@ class Cache:
         return both
 
     def places(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
-        """Return the columns of what `append_visible` returned, (B, S), and the places of the new.
+        """Return the columns of the result of `append_visible`, (B, S), and indices of new ones.
 
-        The places are (B, T). Columns rise, but for those below 0, where there is nothing. None:
-        all columns, in order.
+        The indices of the new tokens are (B, T). Columns are in ascending order, except for
+        missing keys, whose column is below 0. None: all columns, in order.
         """
         if self._fill == 0 or not self.shrinks(visible):
             return None
@@ -120,37 +120,37 @@ class Cache:
         return torch.cat([before, self._index], dim=1), places
 
     def shrinks(self, visible: Visibility) -> bool:
-        """Return whether fewer keys are kept than the first capacity, given what is visible."""
+        """Return whether a layer with this visibility keeps fewer keys than the capacity."""
         if visible not in self._shrinks:
             few = visible.kept is not None and visible.first + visible.kept < self.capacity
             self._shrinks[visible] = few
         return self._shrinks[visible]
 
     def _drop_unseen(self) -> None:
-        """Keep what later queries may see of the first tokens: each row's length is known now."""
+        """Drop keys of the prompt that no later query attends to; row lengths are known now."""
         for what, visible in self._visible.items():
             columns = _columns(self.lengths, visible)  # (B, places)
             self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
 
     @property
     def numbers_per_token(self) -> int:
-        """Number of values that all layers together keep per token of the capacity."""
+        """Number of values per token of the capacity, over all layers."""
         buffers = self._buffers.values()
         return sum(b.shape[1] * b.shape[2] * b.shape[3] for b in buffers) // self.capacity
 
     @property
     def bytes_per_token(self) -> int:
-        """Number of bytes that all layers together keep per token of the capacity."""
+        """Number of bytes per token of the capacity, over all layers."""
         buffers = self._buffers.values()
         return sum(b.nbytes // len(b) for b in buffers) // self.capacity
 
     def end(self, new: int) -> None:
-        """Close a step of `new` tokens."""
+        """Finish a step of `new` tokens."""
         self.lengths += new
         self._fill += new
 
     def grow(self, capacity: int) -> None:
-        """Make room for up to `capacity` tokens of a row."""
+        """Increase the capacity to `capacity` tokens per row."""
         more = capacity - self.capacity
         self.capacity = capacity
         self.tokens = F.pad(self.tokens, (0, more))
@@ -159,7 +159,7 @@ class Cache:
                 self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, (any number,), in this order."""
+        """Keep these rows, (N,), in this order."""
         self.tokens = self.tokens[rows]
         self.lengths = self.lengths[rows]
         self.final_lengths = self.final_lengths[rows.cpu()]
@@ -168,16 +168,13 @@ class Cache:
             self._buffers[what] = buffer[rows]
 
     def truncate(self, lengths: Tensor) -> None:
-        """Keep the first `lengths` tokens of each row, (B,): drop the padding of prompts."""
+        """Keep the first `lengths` tokens of each row, (B,), to drop the padding of prompts."""
         self.lengths = lengths.clone()
         self._fill = int(lengths.max())
 
 
 def _columns(lengths: Tensor, visible: Visibility) -> Tensor:
-    """Return the column in each place of rows of these lengths, (B,) -> (B, places).
-
-    Below 0 where there is none.
-    """
+    """Return the columns that rows of these lengths keep: (B,) -> (B, places), below 0: none."""
     first, kept = visible.first, visible.kept
     assert kept is not None
     place = torch.arange(first + kept, device=lengths.device)  # (places,)

@@ -1,7 +1,7 @@
-"""Attention through torch's flex attention, which compiles what encodings add into one kernel.
+"""Attention with torch's flex attention, which compiles the terms of encodings into the kernel.
 
-It needs no padding of queries to the width of the values, and no T x S bias. On a CPU it runs
-uncompiled, for tests: slowly, with T x S memory, and with a gradient that torch does not offer.
+It needs neither padding of queries to the width of the values nor a T x S bias. On a CPU it runs
+uncompiled, for tests only: it is slow, needs T x S memory and has no gradient.
 """
 
 import functools
@@ -17,13 +17,13 @@ from pe_bench.decoder.logits import LogitTerms
 from pe_bench.visibility import Visibility
 
 GRAPHS = 128
-"""Kinds of terms, widths of values, types and first shapes that are compiled, at most."""
+"""Limit of compiled graphs: one for each combination of terms, value width and dtype."""
 
 
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
-    """Return what `attend` does, given keys and values of as many heads as queries.
+    """Compute `attend` for keys and values that have as many heads as the queries.
 
-    Serves T == S queries in order, without `bias`, `product`, `rewrite` and `normalise`.
+    Supports T == S queries in order, without `bias`, `product`, `rewrite` and `normalise`.
     """
     attention = _compiled() if q.is_cuda else _uncompiled()
     attend = functools.partial(
@@ -40,17 +40,17 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         out = attend()  # (B, H, T, E)
         return out
     out, aux = attend(return_aux=torch_flex.AuxRequest(lse=True))
-    # Not sigmoid(): its gradient takes 1 - share, of which little is left where keys have it all.
-    share = F.logsigmoid(aux.lse - terms.sink[:, None].to(aux.lse.dtype)).exp()  # (B, H, T)
-    out = out * share[..., None].to(out.dtype)
+    # Not sigmoid(), whose gradient, 1 - kept, is imprecise where the sink has little weight.
+    kept = F.logsigmoid(aux.lse - terms.sink[:, None].to(aux.lse.dtype)).exp()  # (B, H, T)
+    out = out * kept[..., None].to(out.dtype)
     return out
 
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
-    from torch._dynamo import config  # which takes seconds
+    from torch._dynamo import config  # imported here, because it takes seconds
 
-    # Past 8 graphs torch would go on uncompiled, with T x S memory and no more than a warning.
+    # After 8 graphs torch would fall back to uncompiled code with T x S memory.
     config.recompile_limit = max(config.recompile_limit, GRAPHS)
     return torch.compile(_uncompiled())
 
@@ -71,7 +71,7 @@ def _visible_blocks(length: int, device: torch.device, visible: Visibility) -> t
 
 
 def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:
-    """Return what is done to a logit, given numbers of its row, head, query and key."""
+    """Return the function that changes a logit, given its row, head, query and key, or None."""
     by_distance = terms.by_distance
     c = terms.separable
     if by_distance is None and c is None:

@@ -1,4 +1,4 @@
-"""Greedy and random decoding, and the log-likelihood of given continuations."""
+"""Greedy decoding, sampling, and the log-likelihood of given continuations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.cache import Cache
-from pe_bench.decoder.oom_retry import in_halves
+from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
-LOOK_EVERY = {"cuda": 16}
-"""Tokens between two looks at whether all answers have ended, each of which waits for a GPU."""
+CHECK_END_EVERY = {"cuda": 16}
+"""Check for end-of-sequence every n tokens; each check synchronises with the GPU."""
 
 
 class LanguageModel(Protocol):
-    """What generation asks of a model: the `Decoder`, which knows generation in turn."""
+    """Interface that generation needs from a model; avoids a circular import with `Decoder`."""
 
     lm_head: nn.Linear
 
@@ -40,11 +40,11 @@ class LanguageModel(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Options of random decoding.
+    """Options of sampling.
 
     Attributes:
-        top_k: number of most probable tokens to draw from; 0: all.
-        top_p: draw from the most probable tokens that together reach this probability.
+        top_k: number of most probable tokens to sample from; 0: all.
+        top_p: sample from the most probable tokens that together reach this probability.
         seed: seed of the random numbers.
 
     Raises:
@@ -78,15 +78,15 @@ def generate(
         model: in evaluation mode.
         prompts: token ids, of any lengths above zero.
         max_new_tokens: limit of new tokens per prompt. Encodings that need the length of the
-            finished sequence get that of the prompt plus this.
-        end: id that ends an answer; it is not part of what is returned.
-        sampling: None is greedy, ties going to the smallest id.
+            finished sequence get the length of the prompt plus this limit.
+        end: id that ends an answer; it is not returned.
+        sampling: None: greedy; ties go to the smallest id.
 
     Returns:
         The new ids of each prompt.
 
     Raises:
-        InputError: an empty prompt, or one that is too long for the encoding.
+        InputError: a prompt is empty, or too long for the encoding.
     """
     if not all(prompts):
         raise InputError("an empty prompt has no last token to go on from: start it with BOS")
@@ -99,7 +99,7 @@ def generate(
     def of_rows(rows: slice) -> list[list[int]]:
         return _with_cache(model, prompts[rows], max_new_tokens, end, _chooser(sampling, model))
 
-    parts = in_halves(of_rows, len(prompts))
+    parts = retry_in_halves(of_rows, len(prompts))
     return [answer for part in parts for answer in part]
 
 
@@ -108,7 +108,7 @@ def log_likelihoods(
     model: LanguageModel, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
 ) -> list[float]:
     """Return the log-probability in nats of each continuation, summed over its tokens."""
-    if not model.encoding.prefix_consistent and len(continuations) > 1:  # none pads another
+    if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
         return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
     width = len(prompt) + max(map(len, continuations))
     ids = torch.zeros(len(continuations), width, dtype=torch.long)
@@ -133,9 +133,9 @@ def _with_cache(
     end: int,
     choose: Callable[[Tensor], Tensor],
 ) -> list[list[int]]:
-    """Continue prompts of any lengths, one token of each at a time."""
+    """Continue prompts of any lengths, one token per step, with a KV cache."""
     device = model.lm_head.weight.device
-    look_every = LOOK_EVERY.get(device.type, 1)
+    check_every = CHECK_END_EVERY.get(device.type, 1)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)  # (B, T)
     for row, prompt in zip(tokens, prompts, strict=True):
@@ -156,7 +156,7 @@ def _with_cache(
         done |= new == end
         if len(answers) == limit:
             break
-        if len(answers) % look_every == 0 and bool(done.all()):
+        if len(answers) % check_every == 0 and bool(done.all()):
             break
         logits = model(new[:, None], cache)[:, -1]
     return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
@@ -169,9 +169,9 @@ def _without_cache(
     end: int,
     choose: Callable[[Tensor], Tensor],
 ) -> list[list[int]]:
-    """Continue prompts with a full forward per token, as outputs depend on the length.
+    """Continue prompts with a full forward per token, because outputs depend on the length.
 
-    Only prompts of one length share a batch, so that no length depends on other prompts.
+    Only prompts of equal length share a batch, so that no length depends on other prompts.
     """
     device = model.lm_head.weight.device
     answers: dict[int, list[int]] = {}

@@ -1,6 +1,6 @@
-"""Calls an encoding's hooks: in float32 or wider, and with the shapes of what they return checked.
+"""Call the hooks of an encoding in float32 or wider, and check the shapes of their results.
 
-Without the check a wrong shape would often be padded or broadcast, and trained on.
+Without the check a wrong shape would often broadcast silently, and the model would train on it.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
 
 Result = TypeVar("Result")
-ANY = -1  # a size that the encoding may choose
+ANY = -1  # any size
 
 
 def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
-    """Return the ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
+    """Return the position ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
     ids = in_float32(encoding.positions, tokens)
     shape = (*tokens.shape, ANY)[: 3 if _has_three_dimensions(ids) else 2]
     _check(encoding, "positions", ids, shape, one_row=True)
@@ -35,13 +35,13 @@ def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
 
 
 def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Return ids (B or 1, S) or (B or 1, S, K), random where the encoding draws them.
+    """Return ids (B or 1, S) or (B or 1, S, K), random ones if the encoding draws them.
 
     Args:
-        encoding: whose ids they are.
-        ids: what `position_ids` returned.
-        lengths: tokens of each finished sequence, (B,) on the CPU; those of a sequence shorter
-            than the training length are drawn as if it had that length.
+        encoding: the encoding.
+        ids: return value of `position_ids`.
+        lengths: tokens of each finished sequence, (B,) on the CPU; lengths below the training
+            length are raised to it.
     """
     drawn = encoding.draw_positions(ids, lengths.clamp(min=encoding.model.train_length))
     if drawn is not ids:
@@ -51,14 +51,14 @@ def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
 
 
 def embed(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor:
-    """Return the changed token embeddings, (B, T, C), in their type."""
+    """Return the changed token embeddings, (B, T, C), in their dtype."""
     embedded = in_float32(encoding.embed, x, positions)
     _check(encoding, "embed", embedded, x.shape)
     return embedded.to(x.dtype)
 
 
 def prepare(encoding: Encoding, x: Tensor, positions: Positions) -> State:
-    """Return the first layer's state, None of an encoding that carries none."""
+    """Return the first layer's state; None: the encoding has no state."""
     if isinstance(encoding, StatefulEncoding):
         return in_float32(encoding.prepare, x, positions)
     return None
@@ -74,7 +74,7 @@ def token_features(encoding: Encoding, x: Tensor, positions: Positions) -> Tenso
 
 
 def scan_features(encoding: Encoding, features: Tensor) -> Tensor:
-    """Return the features that other hooks see: (B, H, S, F) -> (B, H, S, any)."""
+    """Return `positions.features` of the other hooks: (B, H, S, F) -> (B, H, S, any)."""
     scanned = in_float32(encoding.scan_features, features)
     _check(encoding, "scan_features", scanned, (*features.shape[:3], ANY))
     return scanned
@@ -83,7 +83,7 @@ def scan_features(encoding: Encoding, features: Tensor) -> Tensor:
 def transform_qk(
     encoding: Encoding, q: Tensor, k: Tensor, positions: Positions
 ) -> tuple[Tensor, Tensor]:
-    """Return changed queries (B, H, T, D) and keys (B, G, T, D), in their type."""
+    """Return changed queries (B, H, T, D) and keys (B, G, T, D), in their dtype."""
     if not encoding.overrides("transform_qk"):
         return q, k
     pair = in_float32(encoding.transform_qk, q, k, positions)
@@ -119,7 +119,7 @@ def sink(encoding: Encoding) -> Tensor | None:
 
 
 def prepare_product(encoding: Encoding, k: Tensor, positions: Positions) -> Positions:
-    """Return positions with what products of queries with keys, (B, G, S, D), share."""
+    """Return positions with `prepared` set for the keys k, (B, G, S, D)."""
     if not encoding.overrides("prepare_product"):
         return positions
     heads = encoding.model.heads
@@ -131,7 +131,7 @@ def prepare_product(encoding: Encoding, k: Tensor, positions: Positions) -> Posi
 
 
 def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
-    """Return values (B, H or G, T, E) to be averaged beside v, or None."""
+    """Return values (B, H or G, T, E) that attention averages along with v, or None."""
     if not isinstance(encoding, StatefulEncoding):
         return None
     extra = in_float32(encoding.extra_values, positions.state)
@@ -145,14 +145,14 @@ def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor 
 
 
 def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTerms:
-    """Return what the encoding does to the logits of a layer, in a batch of `rows`."""
+    """Return the terms that the encoding adds to the logits of a layer, for `rows` rows."""
     separable = in_float32(encoding.separable_bias, positions)
     if separable is not None:
         shape = (rows, encoding.model.heads, positions.key.shape[1])
         _check(encoding, "separable_bias", separable, shape, one_row=True)
     by_distance = None
     bias = None
-    if encoding.overrides("bias") or not positions.counted:
+    if encoding.overrides("bias") or not positions.is_arange:
         bias = _bias_hook(encoding, positions, rows)
     elif encoding.shared:  # one table for all layers
         by_distance = positions.once(_by_distance, encoding, positions)
@@ -184,14 +184,14 @@ def _by_distance(encoding: Encoding, positions: Positions) -> Tensor | None:
 
 
 def _bias_hook(encoding: Encoding, positions: Positions, rows: int) -> Bias | None:
-    """Return the hook for the bias of any queries; None if the encoding has none."""
+    """Return a function for the bias of any queries, or None."""
     if not (encoding.overrides("bias") or encoding.overrides("distance_bias")):
         return None
 
     def bias(asked: Positions) -> Tensor | None:
         if encoding.shared and asked is positions:  # one bias for all layers
-            alike = replace(positions, features=None, state=None)
-            return positions.once(_bias, encoding, alike, rows)
+            common = replace(positions, features=None, state=None)
+            return positions.once(_bias, encoding, common, rows)
         return _bias(encoding, asked, rows)
 
     return bias
@@ -217,9 +217,9 @@ def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
 
 def _normalise_hook(encoding: Encoding) -> Normalise:
     def normalise(logits: Tensor) -> Tensor:
-        shares = in_float32(encoding.normalise, logits)
-        _check(encoding, "normalise", shares, logits.shape)
-        return shares
+        weights = in_float32(encoding.normalise, logits)
+        _check(encoding, "normalise", weights, logits.shape)
+        return weights
 
     return normalise
 
@@ -234,12 +234,12 @@ def update_state(
 
 
 def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
-    """Call a hook outside autocast, its floating-point arguments in float32 or wider."""
+    """Call a hook outside autocast, with floating-point arguments in float32 or wider."""
     widened = [_widen(arg) for arg in args]
     for device in ("cpu", "cuda"):
         if torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
-                return in_float32(hook, *args)  # the other device's may be on too
+                return in_float32(hook, *args)  # autocast of the other device may be enabled too
     return hook(*widened)
 
 
@@ -270,14 +270,14 @@ def _check(
     part: str = "",
     one_row: bool = False,
 ) -> None:
-    """Refuse a hook's result of another shape, where ANY is every size.
+    """Check the shape of the result of a hook; ANY matches every size.
 
     Args:
         part: which of several results.
-        one_row: one row may stand for all.
+        one_row: a batch dimension of 1 broadcasts.
 
     Raises:
-        InputError: it has another shape.
+        InputError: the shape is wrong.
     """
     sizes = tuple(returned.shape) if isinstance(returned, Tensor) else None
     if sizes == shape:

@@ -1,4 +1,4 @@
-"""One attention layer with an encoding, for use in a model of your own."""
+"""An attention layer with an encoding, for use in your own model."""
 
 from dataclasses import replace
 
@@ -21,16 +21,16 @@ class AttentionLayer(nn.Module):
         layer = AttentionLayer(ModelConfig(width=256, heads=4), load_encoding("alibi"))
         y = layer(x)
 
-    An encoding that changes the token embeddings, such as `sinusoidal`, does so in `embed`, which
-    is called once, before the first layer. One that hands a state from layer to layer, such as
-    `tape`, needs `attend` and `update_state` in place of a plain call.
+    An encoding that changes the token embeddings, such as `sinusoidal`, needs a call of `embed`
+    before the first layer. An encoding that passes a state from layer to layer, such as `tape`,
+    needs `attend` and `update_state` instead of a plain call.
 
     Args:
         config: shape of the model: width, heads, train_length and so on.
-        make_encoding: what `load_encoding` returns, or the class of an encoding.
+        make_encoding: return value of `load_encoding`, or the class of an encoding.
         layer: index of this layer among `config.layers`, from 0.
-        encoding: an instance to use in place of a new one: where all layers share theirs, that of
-            the first layer.
+        encoding: an existing instance to use, such as that of the first layer if all layers share
+            one; None: a new one.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class AttentionLayer(nn.Module):
         """Return attended tokens, (B, T, C) -> (B, T, C).
 
         Args:
-            x: input of the attention, normalised as your model does it.
-            tokens: (B, T) ids, needed where positions are found in the tokens.
+            x: normalised input of the attention.
+            tokens: (B, T) ids; needed if the positions depend on the tokens.
         """
         attended, _ = self.attend(x, tokens=tokens)
         return attended
 
     def embed(self, x: Tensor, *, tokens: Tensor | None = None) -> Tensor:
-        """Return token embeddings with the encoding's part added, (B, T, C) -> (B, T, C)."""
+        """Apply the encoding to token embeddings: (B, T, C) -> (B, T, C)."""
         return hooks.embed(self.encoding, x, self._positions(x, tokens))
 
     def attend(
@@ -72,9 +72,9 @@ class AttentionLayer(nn.Module):
 
         Args:
             x: (B, T, C).
-            state: what `prepare` or `update_state` returned; None: the state of a first layer.
+            state: return value of `prepare` or `update_state`; None: the state of a first layer.
             tokens: (B, T) ids, as in `forward`.
-            backend: of the attention.
+            backend: implementation of attention.
         """
         positions = self._positions(x, tokens)
         state = hooks.prepare(self.encoding, x, positions) if state is None else state
@@ -85,7 +85,7 @@ class AttentionLayer(nn.Module):
     def backends(
         self, x: Tensor, *, tokens: Tensor | None = None, device: str = "cuda"
     ) -> list[Backend]:
-        """Return the backends that would serve x, (B, T, C), without a cache on a device."""
+        """Return the backends that support x, (B, T, C), on a device, without a cache."""
         positions = self._positions(x, tokens)
         positions = replace(positions, state=hooks.prepare(self.encoding, x, positions))
         features = hooks.token_features(self.encoding, x, positions)
@@ -107,7 +107,7 @@ class AttentionLayer(nn.Module):
 
         Args:
             state: this layer's.
-            extra: the second of what `attend` returned.
+            extra: second return value of `attend`.
             mlp_in: normalised input of the layer's MLP, (B, T, C).
             mlp_out: output of the MLP before it is added to the residual, (B, T, C).
         """
@@ -123,5 +123,5 @@ class AttentionLayer(nn.Module):
             tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
         drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
-        counted = drawn is ids and not self.encoding.overrides("positions")
-        return Positions(drawn, drawn, counted=counted)
+        is_arange = drawn is ids and not self.encoding.overrides("positions")
+        return Positions(drawn, drawn, is_arange=is_arange)

@@ -1,4 +1,4 @@
-"""Losses of next tokens, with the vocabulary's logits of some of them at a time."""
+"""Next-token losses, with the logits computed in chunks."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ from pe_bench.config import IGNORE
 def next_token_losses(
     hidden: Tensor, targets: Tensor, make_logits: Callable[[Tensor], Tensor], chunk: int
 ) -> Tensor:
-    """Return cross-entropies in nats: (N, C), (N,) -> (N,) float32 or wider, zero for IGNORE.
+    """Return cross-entropies in nats: (N, C), (N,) -> (N,) float32 or wider, zero at IGNORE.
 
     Args:
         hidden: the last hidden states.
         targets: the next ids, or IGNORE.
-        make_logits: gives hidden states (n, C) their logits (n, V).
-        chunk: how many tokens have their logits made at once.
+        make_logits: maps hidden states (n, C) to logits (n, V).
+        chunk: number of tokens per chunk.
     """
     losses = []
     for some, of_some in zip(hidden.split(chunk), targets.split(chunk), strict=True):
@@ -29,5 +29,5 @@ def next_token_losses(
 
 
 def scored_tokens(targets: Tensor) -> Tensor:
-    """Return which tokens have a target, counted row after row: (B, T) -> (N,)."""
+    """Return flat indices of the tokens that have a target: (B, T) -> (N,)."""
     return (targets.flatten() != IGNORE).nonzero().flatten()

@@ -1,7 +1,8 @@
-"""A LLaMA decoder into which any encoding fits.
+"""A LLaMA decoder for any encoding.
 
-Names and shapes of the parameters are those of the Hugging Face Llama without its "model."
-prefix, so a pretrained checkpoint loads as it is; the encoding's own are under "encodings.".
+Names and shapes of the parameters equal those of the Hugging Face Llama without its "model."
+prefix, so pretrained checkpoints load without conversion. Parameters of the encoding are below
+"encodings.".
 """
 
 from collections.abc import Sequence
@@ -14,31 +15,31 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.block import Block, Context, run_again, run_once
+from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.losses import next_token_losses
-from pe_bench.decoder.oom_retry import in_halves
+from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 
 LOGITS = 2**24
-"""Logits of the vocabulary that are made at a time, about; small ones in few large steps."""
+"""Approximate number of logits per chunk of tokens."""
 
 
 class MakeEncoding(Protocol):
-    """An encoding's class with its options applied."""
+    """Constructor of an encoding with its options bound."""
 
     def __call__(self, model: ModelConfig, layer: int) -> Encoding: ...
 
 
 class Decoder(nn.Module):
-    """The language model of every benchmark.
+    """The language model of all benchmarks.
 
     Args:
-        config: its shape.
-        make_encoding: called as make_encoding(config, layer) for every layer, or once if what
-            it returns is shared. The other weights do not depend on the encoding: under one
+        config: shape of the model.
+        make_encoding: called as make_encoding(config, layer) for every layer, or once if the
+            encoding is shared. The other weights do not depend on the encoding: with the same
             seed all encodings start from the same model.
     """
 
@@ -61,28 +62,28 @@ class Decoder(nn.Module):
         rest = [] if first.shared else [make_encoding(config, i) for i in range(1, config.layers)]
         self.encodings = nn.ModuleList([first, *rest])
         self.group_length: int | None = None
-        """Tokens of a group of shifted sparse attention in training; None: attention is full."""
+        """Tokens per group of shifted sparse attention in training; None: full attention."""
         self.recompute = False
-        """Activation checkpointing in training: blocks are computed again for the gradient."""
+        """Activation checkpointing in training: the backward pass computes each block again."""
 
     @property
     def encoding(self) -> Encoding:
-        """The first layer's encoding, or one for all layers, which speaks for all of them."""
+        """The encoding of the first layer, which represents those of all layers."""
         return cast(Encoding, self.encodings[0])
 
     def encoding_of(self, layer: int) -> Encoding:
-        """Return the encoding that serves a layer: its own, or the one that all share."""
+        """Return the encoding of a layer: its own, or the shared one."""
         own = cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
         return own.at_layer(layer)
 
     def extra_loss(self) -> Tensor | None:
-        """Return the sum of the encodings' own losses after a forward, a scalar, or None."""
+        """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None."""
         own = dict.fromkeys(map(self.encoding_of, range(self.config.layers)))
         losses = [loss for encoding in own if (loss := encoding.extra_loss()) is not None]
         return torch.stack(losses).sum() if losses else None
 
     def use_eval_sample(self, sample: int) -> None:
-        """Evaluate from now on under an encoding's frozen random choice of this number."""
+        """Select the frozen random draw of the encodings for evaluation."""
         for module in self.encodings.modules():
             if isinstance(module, Encoding):
                 module.eval_sample = sample
@@ -99,28 +100,28 @@ class Decoder(nn.Module):
         """Return next-token logits.
 
         Args:
-            tokens: (B, T) ids; with a cache only those that it does not hold yet.
-            cache: tokens of earlier calls; this call adds its own.
-            positions: (B or 1, S) position ids in place of the encoding's own.
-            backend: of the attention.
-            final_lengths: tokens of each row once it is finished, (B,) on the CPU, for encodings
-                that declare `needs_final_length`. None: the tokens given. A cache has its own.
+            tokens: (B, T) ids; with a cache only new ones.
+            cache: tokens of earlier calls; this call adds the new ones.
+            positions: (B or 1, S) position ids; None: those of the encoding.
+            backend: implementation of attention.
+            final_lengths: tokens of each finished row, (B,) on the CPU, for encodings that
+                declare `needs_final_length`. None: T. A cache has its own.
 
         Returns:
             (B, T, vocab_size), see `logits`.
 
         Raises:
-            InputError: a position id past the encoding's table.
+            InputError: a position id is too large for the encoding.
         """
         return self.logits(
             self.hidden(tokens, cache, positions, backend, final_lengths=final_lengths)
         )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits (..., vocab_size) of what `hidden` returned, (..., C).
+        """Return logits (..., vocab_size) of hidden states (..., C).
 
-        In evaluation they are float32 or wider whatever the model's precision: bfloat16 has 128
-        numbers from 4 to 8, and of tokens that tie the smallest id would win.
+        In evaluation they are float32 or wider at any precision of the model: bfloat16 has only
+        128 numbers from 4 to 8, and the smallest id would win too many ties.
         """
         weight: Tensor = self.lm_head.weight
         if self.training:
@@ -142,11 +143,10 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Return the normalised output of the last layer, (B, T, C); arguments as in `forward`.
 
-        Without gradients, cache and trace, rows that do not fit into memory at once are taken in
-        turn.
+        Without gradients, cache and trace, a batch that does not fit into memory is divided.
 
         Args:
-            trace: a list that every layer's attention logits (B, H, T, S) are appended to.
+            trace: a list, to which every layer appends its attention logits (B, H, T, S).
         """
         if torch.is_grad_enabled() or cache is not None or trace is not None:
             return self._hidden(tokens, cache, positions, backend, trace, final_lengths)
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
             lengths = None if final_lengths is None else final_lengths[rows]
             return self._hidden(tokens[rows], None, own, backend, None, lengths)
 
-        parts = in_halves(of_rows, len(tokens))  # (b, T, C) each
+        parts = retry_in_halves(of_rows, len(tokens))  # (b, T, C) each
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _hidden(
@@ -182,7 +182,7 @@ class Decoder(nn.Module):
         pairs = zip(self.encoding.leads, contexts, strict=True)
         states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
-        run = run_again if recompute and cache is None and trace is None else run_once
+        run = run_checkpointed if recompute and cache is None and trace is None else run_block
         for layer, block in enumerate(self.layers):
             own = self.encoding.lead_of(layer)
             x, states[own] = run(
@@ -194,7 +194,7 @@ class Decoder(nn.Module):
         return normed
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Return the mean cross-entropy of each next token in nats, a scalar; tokens (B, T)."""
+        """Return the mean next-token cross-entropy in nats, a scalar; tokens (B, T)."""
         return self.token_losses(tokens[:, :-1], tokens[:, 1:]).mean()
 
     def generate(
@@ -205,13 +205,13 @@ class Decoder(nn.Module):
         end: int = -1,
         sampling: Sampling | None = None,
     ) -> list[list[int]]:
-        """Return the ids that continue each prompt, see `pe_bench.decoder.generation.generate`.
+        """Continue each prompt, see `pe_bench.decoder.generation.generate`.
 
         Args:
             prompts: token ids, of any lengths above zero.
             max_new_tokens: limit per prompt.
-            end: id that ends an answer and is left out; -1: none does.
-            sampling: None is greedy.
+            end: id that ends an answer; it is not returned; -1: none.
+            sampling: None: greedy.
         """
         return generate(self, prompts, max_new_tokens=max_new_tokens, end=end, sampling=sampling)
 
@@ -227,17 +227,17 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
-        Zero where the target is IGNORE. The vocabulary's logits are made for `chunk` tokens at
-        a time, None: about LOGITS numbers: all at once they would be the largest tensor by far.
+        Zero where the target is IGNORE. Logits are computed in chunks of tokens, because those of
+        the whole batch would be the largest tensor by far.
 
         Args:
             tokens: ids.
             targets: the next ids, or IGNORE.
-            backend: of attention.
-            chunk: how many tokens have their logits made at once.
+            backend: implementation of attention.
+            chunk: number of tokens per chunk; None: about LOGITS logits.
             final_lengths: as in `hidden`.
-            scored: (N,) the tokens with a target, `scored_tokens`: logits are made for them alone.
-                None: for all. (Asked of targets on a GPU, it would have to be waited for.)
+            scored: (N,) result of `scored_tokens`: logits are computed for these tokens only.
+                None: for all. (Finding them in targets on a GPU would synchronise with it.)
         """
         chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)

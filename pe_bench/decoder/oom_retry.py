@@ -1,4 +1,4 @@
-"""Evaluation that does not fit into a GPU's memory at once is done in parts."""
+"""Retry an evaluation batch in halves after CUDA runs out of memory."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,15 +8,18 @@ import torch
 Result = TypeVar("Result")
 
 
-def in_halves(run: Callable[[slice], Result], rows: int) -> list[Result]:
-    """Return [run(all rows)], or what it returns for halves, quarters ... that fit into memory.
+def retry_in_halves(run: Callable[[slice], Result], rows: int) -> list[Result]:
+    """Call a function on all rows, or on halves, quarters ... of them that fit into memory.
 
     Args:
-        run: a function of some rows, in which no row depends on another.
+        run: a function of a range of rows; rows must not depend on each other.
         rows: number of rows.
 
+    Returns:
+        The results in order, one for each part.
+
     Raises:
-        torch.OutOfMemoryError: one row alone does not fit.
+        torch.OutOfMemoryError: a single row does not fit.
     """
     return _try(run, 0, rows)
 
@@ -27,6 +30,6 @@ def _try(run: Callable[[slice], Result], start: int, stop: int) -> list[Result]:
     except torch.OutOfMemoryError:
         if stop - start <= 1:
             raise
-    # Here the error is gone, and with it what its traceback has held in memory.
+    # Outside the except block the traceback no longer keeps tensors alive.
     middle = (start + stop) // 2
     return [*_try(run, start, middle), *_try(run, middle, stop)]

@@ -1,12 +1,12 @@
 """Shifted sparse attention, for training on long rows (Chen et al. 2024, arXiv 2309.12307, 3.2).
 
-The heads of the first half attend within groups of tokens, those of the second within groups that
-begin half a group later, so that neighbouring groups see each other. In evaluation attention is
-full.
+The first half of the heads attend within groups of tokens, the second half within groups that are
+shifted by half a group, so that information flows between neighbouring groups. Evaluation uses full
+attention.
 
 | published code | here |
 |---|---|
-| the last half group and the first are one, so early tokens see late ones | two groups |
+| the last half group and the first are one group, so early tokens see late ones | two groups |
 """
 
 from dataclasses import replace
@@ -18,31 +18,31 @@ from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.logits import LogitTerms, repeat_heads
 from pe_bench.errors import InputError
 
-NO_GROUPS = (
+FULL_ATTENTION = (
     "its attention is more than a softmax over queries, keys and their distance, so shifted sparse "
     "attention cannot serve it: use --adapt.method lora"
 )
 
 
-def grouped_attention(
+def shifted_sparse_attention(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms, group: int, backend: Backend = "auto"
 ) -> Tensor:
-    """Return what `attend` does if queries see the keys of their group only.
+    """Compute `attend` with each query restricted to the keys of its group.
 
     Args:
         q: queries, (B, H, T, D).
         k: keys, (B, G, T, D).
         v: values, (B, G or H, T, E).
-        terms: what is done to the logits, without a bias of pairs.
-        group: tokens of a group.
-        backend: of the attention.
+        terms: terms of the logits, without a bias of pairs.
+        group: tokens per group.
+        backend: implementation of attention.
 
     Raises:
-        InputError: logits that depend on pairs of tokens by more than their distance.
+        InputError: the logits depend on pairs of tokens by more than their distance.
     """
     others = (terms.bias, terms.product, terms.rewrite, terms.sink, terms.normalise)
     if others != (None,) * 5 or terms.hides(k.shape[2]):
-        raise InputError(NO_GROUPS)
+        raise InputError(FULL_ATTENTION)
     heads = q.shape[1]
     k = repeat_heads(k, heads)  # (B, H, T, D)
     v = repeat_heads(v, heads)  # (B, H, T, E)
@@ -61,7 +61,7 @@ def grouped_attention(
 def _within(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms, group: int, offset: int, backend: Backend
 ) -> Tensor:
-    """Attend within groups, the first of which has `offset` tokens if that is above 0."""
+    """Attend within groups; the first one has `offset` tokens if that is above 0."""
     length = q.shape[2]
     offset = min(offset, length)
     whole = (length - offset) // group * group
@@ -80,13 +80,13 @@ def _within(
 
 
 def _fold(t: Tensor, size: int) -> Tensor:
-    """Return groups as rows: (B, H, n size, D) -> (B n, H, size, D)."""
+    """Turn groups into rows: (B, H, n size, D) -> (B n, H, size, D)."""
     folded: Tensor = t.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
     return folded
 
 
 def _unfold(t: Tensor, rows: int) -> Tensor:
-    """Return rows as groups: (B n, H, size, D) -> (B, H, n size, D)."""
+    """Turn rows into groups: (B n, H, size, D) -> (B, H, n size, D)."""
     unfolded: Tensor = t.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
     return unfolded
 
@@ -102,7 +102,7 @@ def _of_heads(terms: LogitTerms, first: int, stop: int) -> LogitTerms:
 
 
 def _of_tokens(terms: LogitTerms, tokens: slice, size: int, rows: int) -> LogitTerms:
-    """Return the terms of groups of `size` tokens each, as rows; distances stay the same."""
+    """Return the terms for groups of `size` tokens as rows; distances stay the same."""
     c = terms.separable  # (B or 1, H, T)
     if c is not None:
         c = c.expand(rows, -1, -1)[:, :, tokens, None]  # (B, H, n size, 1)

@@ -1,7 +1,7 @@
-"""Causal attention in training on a CPU, for short rows whose values are wider than the queries.
+"""Causal attention for training on a CPU, for short rows whose values are wider than the queries.
 
-Torch's CPU kernel needs one width for queries, keys and values, so queries and keys would be
-padded. It also computes the softmax again for the gradient.
+Torch's CPU kernel needs equal widths of queries, keys and values, so queries and keys would have to
+be padded. It also recomputes the softmax in the backward pass.
 """
 
 from typing import Any
@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 LONGEST = 256
-"""Keys up to which the softmax is kept for the gradient; it has half of T x S numbers."""
+"""Number of keys up to which attention weights are kept for the backward pass."""
 
 BLOCK = 32
-"""Queries that are taken at once: keys behind the last of them are left out."""
+"""Queries per block; keys after the last query of a block are skipped."""
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether `short_attention` is for such queries, keys and values.
+    """Return whether `short_attention` supports these queries, keys and values.
 
-    It is for training on a CPU, in one type, float32 or wider.
+    It supports training on a CPU in one dtype, float32 or wider.
 
     Args:
         q, k: queries and keys, (B, H, T, D) each.
@@ -43,7 +43,7 @@ def short_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         q: queries, (B, H, T, D).
         k: keys, (B, H, T, D).
         v: values, (B, H, T, E).
-        scale: of the products.
+        scale: factor of the products.
     """
     attended: Tensor = _Short.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
     return attended
@@ -64,9 +64,9 @@ class _Short(torch.autograd.Function):
             stop = min(start + BLOCK, length)
             logits = torch.bmm(q[:, start:stop], k[:, :stop].mT)  # (B H, t, s)
             logits[..., start:] += later[: stop - start, : stop - start]
-            shares = logits.softmax(-1)  # (B H, t, s)
-            out[:, :, start:stop] = torch.bmm(shares, v[:, :stop]).unflatten(0, (rows, -1))
-            kept.append(shares)
+            weights = logits.softmax(-1)  # (B H, t, s)
+            out[:, :, start:stop] = torch.bmm(weights, v[:, :stop]).unflatten(0, (rows, -1))
+            kept.append(weights)
         ctx.save_for_backward(q, k, v, *kept)
         ctx.scale = scale
         return out
@@ -82,13 +82,13 @@ class _Short(torch.autograd.Function):
         for number in reversed(range(len(kept))):  # the last block has all keys
             start = number * BLOCK
             stop = min(start + BLOCK, length)
-            shares = kept[number]  # (B H, t, s)
+            weights = kept[number]  # (B H, t, s)
             grad = grad_out[:, start:stop]  # (B H, t, E)
-            grad_shares = torch.bmm(grad, v[:, :stop].mT)  # (B H, t, s)
-            grad_logits = torch._softmax_backward_data(grad_shares, shares, -1, shares.dtype)
+            grad_weights = torch.bmm(grad, v[:, :stop].mT)  # (B H, t, s)
+            grad_logits = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             grad_q[:, start:stop] = torch.bmm(grad_logits, k[:, :stop])
             of_keys = torch.bmm(grad_logits.mT, q[:, start:stop])  # (B H, s, D)
-            of_values = torch.bmm(shares.mT, grad)  # (B H, s, E)
+            of_values = torch.bmm(weights.mT, grad)  # (B H, s, E)
             if stop == length:
                 grad_k, grad_v = of_keys, of_values
             else:

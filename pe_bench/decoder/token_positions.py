@@ -1,4 +1,4 @@
-"""Where tokens lie: the ids that an encoding gives them, or those that a caller gives."""
+"""Position ids: from the encoding or from the caller."""
 
 import torch
 from torch import Tensor
@@ -17,49 +17,49 @@ def find_positions(
     index: Tensor | None,
     final_lengths: Tensor | None,
 ) -> Positions:
-    """Return the positions of tokens so far: those given, or an encoding's own.
+    """Return the positions of the tokens so far.
 
     Args:
-        encoding: it numbers the tokens.
+        encoding: the encoding, which computes position ids.
         tokens: (B, S) ids of all tokens so far.
-        length: of the longest row.
-        given: (B or 1, S) position ids in place of the encoding's own.
-        index: (B, T) which of the S tokens are new; None: all.
-        final_lengths: (B,) lengths of the rows when they are complete; None: that of `tokens`.
+        length: length of the longest row.
+        given: (B or 1, S) position ids from the caller; None: those of the encoding.
+        index: (B, T) indices of the new tokens; None: all are new.
+        final_lengths: (B,) lengths of the finished rows; None: S.
 
     Raises:
-        InputError: a position is past the encoding's table.
+        InputError: a position id is too large for the encoding.
     """
     own = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
     if given is not None:
-        ids, drawn, counted = _replace_ids(own, given), False, False
+        ids, drawn, is_arange = _replace_ids(own, given), False, False
     else:
         if final_lengths is None:
             final_lengths = torch.full((len(tokens),), tokens.shape[1])
         ids = hooks.draw_positions(encoding, own, final_lengths)
         drawn = ids is not own
-        counted = not drawn and not encoding.overrides("positions")  # 0, 1, 2, ...
+        is_arange = not drawn and not encoding.overrides("positions")  # 0, 1, 2, ...
     query = ids
     if index is not None:
         rows = torch.arange(len(index), device=index.device)[:, None]
         query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
-    if not drawn or ids.is_cpu:  # to read drawn ids of a GPU would be to wait for it
-        _refuse_past_table(encoding.max_position, query, length - 1 if counted else None)
-    # Given here too, as torch.compile cannot follow a dataclass to a default of its own kind.
-    all_counted = counted and index is None
-    return Positions(query, ids, index, visible=encoding.visible, counted=all_counted)
+    if not drawn or ids.is_cpu:  # reading drawn ids on a GPU would synchronise with it
+        _refuse_past_table(encoding.max_position, query, length - 1 if is_arange else None)
+    # `visible` is passed explicitly: torch.compile cannot trace a dataclass as a default value.
+    all_arange = is_arange and index is None
+    return Positions(query, ids, index, visible=encoding.visible, is_arange=all_arange)
 
 
 def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -> None:
     """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
 
     Args:
-        limit: number of positions that an encoding has.
+        limit: number of position ids of the encoding; None: no limit.
         positions: the ids.
-        last: the largest, None where it is not known without reading them.
+        last: the largest id; None: it has to be read from the tensor.
 
     Raises:
-        InputError: one is past the encoding's table.
+        InputError: an id is too large for the encoding.
     """
     if limit is None:
         return
@@ -74,7 +74,7 @@ def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -
 
 
 def _replace_ids(own: Tensor, given: Tensor) -> Tensor:
-    """Return given ids (B or 1, S) in place of an encoding's, of the first of several."""
+    """Replace the ids of an encoding, or the first of several, by given ids (B or 1, S)."""
     if own.dim() == 2:
         return given
     first = given[..., None]  # (B or 1, S, 1)

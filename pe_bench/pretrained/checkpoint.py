@@ -1,4 +1,4 @@
-"""A checkpoint folder: what it says about its model, and the model with any encoding in it."""
+"""A Hugging Face checkpoint folder, and its model with any encoding."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ OF_LLAMA = "rope"
 """The encoding of a plain Llama."""
 
 SCALING = "scaling"
-"""Option whose own options a spec replaces together with it."""
+"""Option that has options itself, which a spec replaces together with it."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Checkpoint:
     """A folder of `transformers`: config.json, safetensors, and usually tokenizer.json.
 
     Attributes:
-        folder: where it is.
-        config: what its config.json says.
+        folder: path of the folder.
+        config: content of its config.json.
     """
 
     folder: Path
@@ -49,10 +49,10 @@ class Checkpoint:
 
     @property
     def encoding(self) -> str:
-        """Spec of the encoding that the model was trained with.
+        """Spec of the encoding of the trained model.
 
         Raises:
-            InputError: it names a file, which may hold any code.
+            InputError: the spec names a file, which may contain arbitrary code.
         """
         spec = self.config.encoding
         if not spec:
@@ -66,7 +66,7 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) that stands for the model: its config, and samples of its files."""
+        """SHA-256 (hex) of the config and of samples of the weight files."""
         digest = hashlib.sha256((self.folder / "config.json").read_bytes())
         digest.update(sample_files(self.folder))
         return digest.hexdigest()
@@ -74,8 +74,8 @@ class Checkpoint:
     def spec(self, spec: str) -> str:
         """Return the spec of an encoding with the rotation of this checkpoint.
 
-        The base is the checkpoint's where the encoding has one and the spec does not name it; so
-        is the scaling with all of its options. The same holds for an encoding inside another one.
+        If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
+        the scaling with all of its options. The same holds for an encoding inside another one.
         """
         return with_rotation(spec, self.config)
 
@@ -89,18 +89,18 @@ class Checkpoint:
     ) -> Decoder:
         """Return the model, in evaluation mode.
 
-        Parameters that both encodings have keep nothing of the checkpoint but what the decoder
-        has: another encoding starts as its authors say, from torch's random numbers.
+        With the encoding of the checkpoint, its parameters are loaded too. Another encoding is
+        initialised as its authors describe, from torch's random numbers.
 
         Args:
-            spec: of an encoding, taken as it is; None: the checkpoint's own.
-            dtype: of the weights; None: as in the files.
-            model: shape with other facts for encodings, such as the training length; None: the
-                checkpoint's.
-            device: where the weights are put, each as soon as it is read.
+            spec: spec of an encoding, used as given; None: that of the checkpoint.
+            dtype: dtype of the weights; None: as in the files.
+            model: shape with other facts for encodings, such as the training length; None: that of
+                the checkpoint.
+            device: device of the weights; each is moved as soon as it is read.
 
         Raises:
-            InputError: an encoding that does not fit, files that are missing or damaged.
+            InputError: the encoding does not fit; files are missing or damaged.
         """
         wanted = plugins.load("encoding", spec or self.encoding)
         decoder = make_empty(model or self.model, wanted.make)
@@ -110,10 +110,10 @@ class Checkpoint:
         return decoder.eval()
 
     def check_files(self) -> None:
-        """Check files of weights by their headers.
+        """Check the headers of the weight files.
 
         Raises:
-            InputError: one is missing or damaged, or weights are not those of the config.
+            InputError: a file is missing or damaged, or the weights do not match the config.
         """
         empty = make_empty(self.model, plugins.load("encoding", self.encoding).make)
         check_files(empty, self.folder, with_encoding=bool(self.config.encoding))
@@ -122,7 +122,7 @@ class Checkpoint:
         """Return the tokenizer of the model.
 
         Raises:
-            InputError: there is none, or it has ids that the model does not have.
+            InputError: the tokenizer is missing, or has ids that the model does not have.
         """
         path = self.folder / "tokenizer.json"
         if not path.is_file():
@@ -135,13 +135,13 @@ class Checkpoint:
 
 
 def open_checkpoint(folder: Path | str) -> Checkpoint:
-    """Return a checkpoint folder; weights are read when they are asked for.
+    """Open a checkpoint folder; weights are read later.
 
     Args:
-        folder: of a Llama, Mistral or Qwen2 of `transformers`, or of what `save_checkpoint` wrote.
+        folder: folder of a Llama, Mistral or Qwen2 of `transformers`, or of `save_checkpoint`.
 
     Raises:
-        InputError: it is not there, or of a model that the decoder cannot be.
+        InputError: the folder is missing, or the decoder does not support the model.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -160,10 +160,10 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
 
 
 def with_rotation(spec: str, config: LlamaConfig) -> str:
-    """Return a spec with the base and the scaling of a Llama where it names none.
+    """Complete a spec with the base and the scaling of a Llama.
 
     Raises:
-        InputError: the spec is wrong, or the encoding cannot rotate as the Llama does.
+        InputError: the spec is wrong, or the encoding does not support the rotation.
     """
     where, given = split_spec(spec)
     plugin = plugins.load("encoding", spec)

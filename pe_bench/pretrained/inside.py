@@ -1,6 +1,6 @@
-"""This suite's decoder as a model of transformers, and its encodings inside a Llama of theirs.
+"""The decoder as a model of transformers, and encodings inside a Llama of transformers.
 
-Needs `transformers`, which nothing else here does.
+This module requires `transformers`; no other module does.
 """
 
 from dataclasses import replace
@@ -23,11 +23,11 @@ from pe_bench.registry import plugins
 from pe_bench.system.files import write_atomic
 
 SPARE = 256
-"""Tokens for which a cache has room beyond those that it is given."""
+"""Additional capacity of a new cache, in tokens."""
 
 
 def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
-    """Return what `pe_bench.put_encoding` does."""
+    """Implement `pe_bench.put_encoding`."""
     config = parse_config(llama.config.to_dict())
     if llama.get_output_embeddings().weight is not llama.get_input_embeddings().weight:
         config = replace(config, model=replace(config.model, tied_embeddings=False))
@@ -44,10 +44,10 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
 
 
 class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has no types
-    """config.json of a decoder with an encoding of this suite; fields are named as Llama's are.
+    """config.json of a decoder with an encoding; the fields have the same names as Llama's.
 
     Attributes:
-        encoding_spec: the encoding where it is one of your own file; None: that of the config.
+        encoding_spec: spec of an encoding in a file of yours; None: that of the config.
     """
 
     model_type = OWN
@@ -59,12 +59,13 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
 
 
 class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
-    """A decoder with an encoding, as transformers has models.
+    """A decoder with an encoding, as a model of transformers.
 
-    Positions are the encoding's own: `position_ids` are not read. Padding may stand on either side.
+    The encoding computes positions itself and ignores `position_ids`. Padding is allowed on either
+    side.
 
     Args:
-        config: its shape and the spec of its encoding.
+        config: shape of the decoder and spec of its encoding.
         decoder: the decoder; None: a new one.
     """
 
@@ -96,7 +97,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         """Do nothing: transformers would copy this file into folders that it saves."""
 
     def _init_weights(self, module: Any) -> None:
-        """Leave weights as the decoder has made them."""
+        """Do nothing: the decoder has initialised its weights."""
 
     def forward(
         self,
@@ -111,12 +112,12 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         """Return logits (B, T, vocab_size), and the loss where there are labels.
 
         Args:
-            input_ids: (B, T); with a cache only those that it does not hold yet.
-            attention_mask: (B, tokens so far), 0 where there is padding.
-            past_key_values: what an earlier call returned.
-            labels: (B, T), -100 where no token is to be predicted.
-            use_cache: return a cache.
-            logits_to_keep: number of last tokens whose logits are wanted, or their indices; 0: all.
+            input_ids: (B, T); with a cache only new tokens.
+            attention_mask: (B, tokens so far), 0 at padding.
+            past_key_values: cache from an earlier call.
+            labels: (B, T), -100 at tokens without a loss.
+            use_cache: whether to return a cache.
+            logits_to_keep: number of last tokens to return logits for, or their indices; 0: all.
         """
         if use_cache and past_key_values is None:
             past_key_values = DecoderCache()
@@ -141,9 +142,10 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Return the model of a folder, as transformers does.
+        """Load the model of a folder, as in transformers.
 
-        Buffers that no file has are made again: transformers leaves them uninitialised.
+        Buffers that are in no file are computed again, because transformers leaves them
+        uninitialised.
         """
         found = super().from_pretrained(*args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
@@ -173,12 +175,12 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
 
 
 class DecoderCache(transformers.Cache):  # type: ignore[misc]
-    """What the decoder keeps of earlier tokens, as transformers has caches.
+    """The cache of the decoder, as a cache of transformers.
 
-    An encoding whose outputs depend on the tokens that follow keeps the tokens alone.
+    If outputs of the encoding depend on later tokens, it stores only the tokens.
 
     Args:
-        longest: tokens of a finished sequence with its padding; 0: not known.
+        longest: tokens of a finished sequence including padding; 0: unknown.
     """
 
     def __init__(self, longest: int = 0) -> None:
@@ -190,7 +192,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         self.cache: Cache | None = None
 
     def start(self, model: Decoder, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Return the decoder's output, (B, T, C), for first tokens (B, T), padding behind them."""
+        """Return hidden states, (B, T, C), of the first tokens (B, T), padded on the right."""
         rows, length = tokens.shape
         self.tokens, self.padding, self.seen = tokens, padding, length
         if not model.encoding.prefix_consistent:
@@ -205,7 +207,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         return hidden
 
     def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
-        """Return the decoder's output, (B, T, C), for further tokens (B, T)."""
+        """Return hidden states, (B, T, C), of further tokens (B, T)."""
         self.seen += tokens.shape[1]
         if self.cache is None:
             together = torch.cat([_shift(self.tokens, -self.padding), tokens], dim=1)
@@ -216,7 +218,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         return model.hidden(tokens, self.cache)
 
     def _all(self, model: Decoder) -> Tensor:
-        """Return the output for all tokens, each row by itself: its length decides it."""
+        """Return hidden states of all tokens, row by row, because they depend on the length."""
         width = self.tokens.shape[1]
         rows = []
         for row, pads in zip(self.tokens, self.padding.tolist(), strict=True):
@@ -237,10 +239,10 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
 
 
 def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the number of pads before each row, (B,).
+    """Return the number of padding tokens before each row, (B,).
 
     Raises:
-        InputError: pads between tokens.
+        InputError: there is padding between tokens.
     """
     if mask is None:
         return tokens.new_zeros(len(tokens))
@@ -253,7 +255,7 @@ def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _shift(x: Tensor, by: Tensor) -> Tensor:
-    """Move each row by a number of places to the left, what falls out to its end: (B, T, ...)."""
+    """Roll each row to the left by a number of places: (B, T, ...) -> (B, T, ...)."""
     if not bool(by.any()):
         return x
     places = torch.arange(x.shape[1], device=x.device) + by[:, None]  # (B, T)

@@ -1,6 +1,6 @@
-"""config.json of a Hugging Face Llama, as the shape of a decoder and the rotation inside it.
+"""Conversion between config.json of a Hugging Face Llama and the shape and rotation of a decoder.
 
-What this suite's decoder cannot be is refused by the name of the field.
+Unsupported values raise an error that names the field.
 """
 
 import json
@@ -13,8 +13,8 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 
 OWN = "pe_bench"
-"""`model_type` of a decoder that no class of transformers computes, and the key of what only this
-suite knows about a model."""
+"""`model_type` of a decoder that no class of transformers supports, and the key of fields that
+transformers does not have."""
 
 KINDS = ("llama", "mistral", "qwen2")
 NEEDED = {
@@ -29,25 +29,25 @@ NEEDED = {
 
 ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
-"""Kinds of rotation that do not depend on the length before scaling."""
+"""Types of rotation that do not depend on the length before scaling."""
 
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
 }
 FACTS = ("train_length", "digit_ids", "separator_ids")
-"""Fields of `ModelConfig` that no config of transformers has."""
+"""Fields of `ModelConfig` that configs of transformers do not have."""
 
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """What a config.json says.
+    """Content of a config.json.
 
     Attributes:
-        model: shape of the decoder; the training length is that before any scaling.
-        rotation: `rope_parameters` in the form of transformers 5, base included.
+        model: shape of the decoder, with the training length before any scaling.
+        rotation: `rope_parameters` in the format of transformers 5, including the base.
         length: `max_position_embeddings`.
-        encoding: spec of the encoding in a checkpoint of this suite; "": it is a plain Llama.
+        encoding: spec of the encoding in a checkpoint of pe-bench; empty: a plain Llama.
     """
 
     model: ModelConfig
@@ -57,10 +57,10 @@ class LlamaConfig:
 
 
 def read_config(path: Path) -> LlamaConfig:
-    """Return what a config.json says.
+    """Read a config.json.
 
     Raises:
-        InputError: it cannot be read, or is of a model that the decoder cannot be.
+        InputError: the file cannot be read, or the decoder does not support the model.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -77,15 +77,15 @@ def read_config(path: Path) -> LlamaConfig:
         return parse_config(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (AttributeError, TypeError, ValueError) as error:  # a text for a number, say
+    except (AttributeError, TypeError, ValueError) as error:  # such as a string instead of a number
         raise InputError(f"{path} has a value of the wrong type ({error})") from None
 
 
 def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
-    """Return what the fields of a config.json say.
+    """Parse the content of a config.json.
 
     Raises:
-        InputError: a model that the decoder cannot be; the sentence names the field.
+        InputError: the decoder does not support the model; the message names the field.
     """
     kind = content.get("model_type")
     if kind not in (*KINDS, OWN):
@@ -123,8 +123,8 @@ def make_config(
 
     Args:
         model: shape of the decoder.
-        fields: what `Encoding.llama_fields` returned.
-        encoding: spec, written where `fields` is None.
+        fields: return value of `Encoding.llama_fields`.
+        encoding: spec of the encoding, which is written if `fields` is None.
     """
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
     content |= {
@@ -160,13 +160,15 @@ def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a rotation in the form of transformers 5, with what stands beside it in config.json.
+    """Return a rotation in the format of transformers 5, completed from top-level fields.
 
-    Fields that change no logits are left out.
+    Fields that do not affect logits are omitted.
     """
     rotation = dict(given)
     if any(isinstance(value, dict) for value in rotation.values()):
-        raise InputError("rope_parameters differ between layers, and the decoder's are all alike")
+        raise InputError(
+            "rope_parameters differ between layers, and the decoder has one rotation for all layers"
+        )
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
     rotation.pop("type", None)
     if rotation.get("rope_theta") is None:
@@ -181,7 +183,7 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
 
 
 def _refuse_what_differs(kind: str, content: Mapping[str, Any]) -> None:
-    """Refuse fields whose value means another computation than the decoder's."""
+    """Refuse fields that describe another computation than that of the decoder."""
     heads = content["num_attention_heads"]
     width = content["hidden_size"]
     head_dim = content.get("head_dim")

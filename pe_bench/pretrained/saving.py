@@ -1,8 +1,8 @@
-"""A decoder as a folder of transformers: config.json, safetensors, tokenizer.json.
+"""Save a decoder as a folder of transformers: config.json, safetensors, tokenizer.json.
 
-A model whose encoding is a rotation that transformers knows becomes a plain Llama, or a Qwen2 where
-q, k and v have biases. Any other becomes a folder with code that imports this package, loaded with
-`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)`.
+If the encoding is a rotation that transformers supports, the model is saved as a plain Llama, or as
+a Qwen2 if q, k and v have biases. Otherwise the folder contains code that imports this package, and
+`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` loads it.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from pe_bench.text.byte_level import byte_level_file
 from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
 
 SHARD = 2 * 2**30
-"""Bytes of a file, about: a file is put together in memory."""
+"""Approximate size of a file in bytes. A file is assembled in memory."""
 
 MODELING = "modeling_pe_bench.py"
 CODE = '''"""Loads this folder into transformers; the package pe-bench has to be installed."""
@@ -42,13 +42,13 @@ def save_checkpoint(
 
     Args:
         model: the model.
-        folder: new, or empty.
-        encoding: the spec that the model was made with.
-        tokenizer: of the model; None: no text is encoded.
+        folder: a new or empty folder.
+        encoding: spec of the encoding of the model.
+        tokenizer: tokenizer of the model; None: the model has no text.
 
     Raises:
-        InputError: the folder has files already.
-        SavingError: it cannot be written.
+        InputError: the folder is not empty.
+        SavingError: the folder cannot be written.
     """
     write_folder(model, Path(folder), plugins.load("encoding", encoding).label, tokenizer)
 
@@ -56,7 +56,7 @@ def save_checkpoint(
 def write_folder(
     model: Decoder, folder: Path, label: str, tokenizer: Tokenizer | None = None
 ) -> None:
-    """Write what `save_checkpoint` does, given the label of the encoding."""
+    """Implement `save_checkpoint`, given the label of the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
     fields = model.encoding.llama_fields()
@@ -114,5 +114,5 @@ def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
 
 
 def _their_name(name: str, plain: bool) -> str:
-    """Return transformers' name of a weight: its Llama has the head beside the model."""
+    """Return the name of a weight in transformers, whose Llama has the head outside the model."""
     return name if plain and name == HEAD else f"model.{name}"

@@ -1,6 +1,6 @@
-"""Weights of a Llama in this suite's decoder: from a state dict, or from safetensors files.
+"""Load weights of a Llama into the decoder: from a state dict, or from safetensors files.
 
-Names and shapes are those of `LlamaForCausalLM`, with or without "model." in front.
+Names and shapes are those of `LlamaForCausalLM`, with or without the prefix "model.".
 """
 
 import hashlib
@@ -29,12 +29,12 @@ BLOCK = 4096  # bytes
 
 
 def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
-    """Load a Llama's weights into a decoder of the same shape; the encoding's own stay as they are.
+    """Load the weights of a Llama into a decoder of the same shape, except for the encoding.
 
         load_llama(model, LlamaForCausalLM.from_pretrained(folder).state_dict())
 
-    Names are those of `LlamaForCausalLM`, with or without "model." in front. Tied embeddings,
-    which have no "lm_head.weight", serve as the head too.
+    Names are those of `LlamaForCausalLM`, with or without the prefix "model.". Tied embeddings,
+    without "lm_head.weight", are used for the head too.
 
     Raises:
         InputError: weights are missing, left over, or of another shape.
@@ -49,7 +49,7 @@ def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
 
 
 def make_empty(config: ModelConfig, make_encoding: MakeEncoding) -> Decoder:
-    """Return a decoder whose weights take no memory yet, with an encoding as it starts."""
+    """Return a decoder with weights on the meta device and an initialised encoding."""
 
     def make(model: ModelConfig, layer: int) -> Encoding:
         with torch.device("cpu"):
@@ -69,17 +69,17 @@ def load_files(
     with_encoding: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Load the safetensors files of a folder, one tensor after the other, each read once.
+    """Load the safetensors files of a folder, one tensor at a time.
 
     Args:
-        model: what `make_empty` returned, or another decoder.
-        folder: has `model.safetensors`, or several files and their index.
-        dtype: of the weights, but not of an encoding's; None: that of the file.
-        with_encoding: load the encoding's own parameters too; False: they stay as they are.
-        device: where weights go that take no memory yet.
+        model: return value of `make_empty`, or another decoder.
+        folder: folder with `model.safetensors`, or with several files and their index.
+        dtype: dtype of the weights, except those of the encoding; None: that of the file.
+        with_encoding: whether to load the parameters of the encoding too.
+        device: device of weights that are on the meta device.
 
     Raises:
-        InputError: a file is missing or damaged; weights are missing, left over, of another
+        InputError: a file is missing or damaged; weights are missing, unexpected, of the wrong
             shape, or not finite.
     """
     for path, names in check_files(model, folder, with_encoding=with_encoding).items():
@@ -94,16 +94,16 @@ def load_files(
 def check_files(
     model: Decoder, folder: Path, *, with_encoding: bool = False
 ) -> dict[Path, dict[str, str]]:
-    """Check that the safetensors files of a folder are of a decoder's shape; read headers alone.
+    """Check that the headers of the safetensors files of a folder match a decoder.
 
     Args:
         model, folder, with_encoding: as in `load_files`.
 
     Returns:
-        Of each file the tensors that are the decoder's, each with the decoder's name.
+        For each file, a dict from names in the file to names in the decoder.
 
     Raises:
-        InputError: a file is missing or damaged; weights are missing, left over, or of another
+        InputError: a file is missing or damaged; weights are missing, unexpected, or of the wrong
             shape.
     """
     places = find_tensors(folder)
@@ -124,10 +124,10 @@ def check_files(
 
 
 def share(model: Decoder, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Put the parameters of a Llama, no copies of them, into a decoder of the same shape.
+    """Share the parameters of a Llama with a decoder of the same shape, without copies.
 
     Raises:
-        InputError: some are missing, left over, or of another shape.
+        InputError: some are missing, unexpected, or of the wrong shape.
     """
     own = {_own_name(name): parameter for name, parameter in parameters.items()}
     check_shapes(model, {name: tuple(parameter.shape) for name, parameter in own.items()})
@@ -137,10 +137,10 @@ def share(model: Decoder, parameters: Mapping[str, nn.Parameter]) -> None:
 
 
 def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
-    """Return the file and the shape of each tensor of a folder; only headers are read.
+    """Return the file and the shape of each tensor of a folder, from the headers.
 
     Raises:
-        InputError: there are no such files, or they are damaged.
+        InputError: files are missing or damaged.
     """
     found: dict[str, tuple[Path, tuple[int, ...]]] = {}
     for path in _files(folder):
@@ -160,10 +160,9 @@ def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
 
 
 def has_own_head(folder: Path) -> bool:
-    """Return whether the files of a folder have a head that is not the matrix of the embeddings.
+    """Return whether a folder has a head that differs from the embeddings; False without files.
 
-    False where there are no files. transformers keeps such a head even if config.json says that
-    the embeddings are tied.
+    transformers keeps such a head even if config.json says that the embeddings are tied.
 
     Raises:
         InputError: files are damaged.
@@ -183,10 +182,10 @@ def has_own_head(folder: Path) -> bool:
 def sample_files(folder: Path) -> bytes:
     """Return a SHA-256 of sizes, headers and evenly spaced blocks of the safetensors files.
 
-    Files of many gigabytes are not read as a whole; training changes nearly every number.
+    Samples suffice, because training changes nearly every number. Files may have many gigabytes.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no such files.
     """
     digest = hashlib.sha256()
     for path in _files(folder):
@@ -204,15 +203,15 @@ def sample_files(folder: Path) -> bytes:
 def check_shapes(
     model: Decoder, shapes: Mapping[str, tuple[int, ...]], *, with_encoding: bool = False
 ) -> None:
-    """Check that weights are those of a decoder.
+    """Check that shapes of weights match a decoder.
 
     Args:
         model: the decoder.
-        shapes: by the decoder's names.
-        with_encoding: the encoding's own parameters are among them.
+        shapes: shapes by names in the decoder.
+        with_encoding: whether the weights include the parameters of the encoding.
 
     Raises:
-        InputError: weights are missing, left over, or of another shape.
+        InputError: weights are missing, unexpected, or of the wrong shape.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if not with_encoding:
@@ -235,7 +234,7 @@ def check_shapes(
 
 
 def _own_name(name: str) -> str:
-    """Return the decoder's name of a weight, "" of other tensors."""
+    """Return the name of a weight in the decoder; empty for other tensors."""
     if name.endswith("rotary_emb.inv_freq"):
         return ""
     return name.removeprefix("model.")
@@ -247,7 +246,7 @@ def _files(folder: Path) -> list[Path]:
     Raises:
         InputError: there are none.
     """
-    if (folder / WHOLE).is_file():  # as transformers, also beside the index of another model
+    if (folder / WHOLE).is_file():  # as in transformers, which prefers it to an index
         return [folder / WHOLE]
     index = folder / INDEX
     if not index.is_file():
@@ -264,7 +263,7 @@ def _files(folder: Path) -> list[Path]:
 def _read(path: Path, names: list[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors of a file, one at a time."""
     for name in names:
-        # Opened for each: tensors read stay in memory while a file is open.
+        # The file is opened for each tensor, because it keeps tensors in memory while it is open.
         with safetensors.safe_open(path, "pt") as file:
             tensor = file.get_tensor(name)
         yield name, tensor
@@ -278,7 +277,7 @@ def _put(
     dtype: torch.dtype | None = None,
     device: str = "cpu",
 ) -> None:
-    """Copy a tensor into a parameter, which is made where it takes no memory yet."""
+    """Copy a tensor into a parameter, and allocate it if it is on the meta device."""
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
     place = getattr(module, leaf)

@@ -1,1 +1,1 @@
-"""Measurements: what they are, how they are kept, what is computed from them."""
+"""Measurements: data classes, files, export and merging."""

@@ -1,25 +1,25 @@
-"""Chance and the strongest reference: what the scores of models stand beside."""
+"""Chance and the strongest baseline, for comparison with the scores of models."""
 
 from collections.abc import Mapping, Sequence
 
 CHANCE = "guessing"
-"""Name of the reference that knows which tokens answers consist of, and nothing else."""
+"""Name of the baseline that draws uniformly from the tokens that occur in answers."""
 
 
 def find_chance(names: Sequence[str]) -> str:
-    """Return the name of the reference that stands for chance: guessing, or else the first one.
+    """Return the name of the baseline that represents chance: guessing, or else the first one.
 
     Args:
-        names: of a task's references, in their order, one at least.
+        names: names of the baselines of a task, in order; at least one.
     """
     return CHANCE if CHANCE in names else names[0]
 
 
 def find_strongest(scores: Mapping[str, float], *, higher_is_better: bool) -> str:
-    """Return the name of the best reference, of equal ones the first.
+    """Return the name of the best baseline, the first one if several are equal.
 
     Args:
-        scores: of each reference, one at least.
+        scores: score of each baseline; at least one.
         higher_is_better: direction of the scores.
     """
     best = max if higher_is_better else min

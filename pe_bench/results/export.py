@@ -1,13 +1,13 @@
-"""Results to commit: the runs of a results folder in a few small files, whole for every seed.
+"""Export the runs of a results folder into a few small files, for version control.
 
-    records.json    how the runs came about: what all runs of a table share, and what they do not
+    records.json    the records of all runs; settings that the runs of a table share are stored once
     rows.csv.gz     the rows of all runs
-    items.parquet   the scores of single items of all runs, a line for each cell; losses have the
-                    three digits that matter to a mean, in half of the bytes
-    curves.parquet  the learning curves of all trainings, a line for each point, in as many digits
+    items.parquet   the scores of single items of all runs, a row for each evaluation point; losses
+                    are rounded to three digits, which halves the size
+    curves.parquet  the learning curves of all trainings, a row for each point, rounded likewise
     references/     as in the results folder
 
-A report works from these as from the folders of runs, see `pe_bench.results.store`.
+`pe_bench.results.store` reads an export like the folders of runs.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from pe_bench.results.store import (
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
-BITS = 12  # of a loss: to a part in 4,000, while losses of items and steps differ by per cents
+BITS = 12  # bits of a rounded loss: a relative error of 1/4000, far below differences of items
 DROPPED = ("traceback", "pretraining", "notes", "sources")
 
 
@@ -49,8 +49,8 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     """Write finished runs into a folder and return its files.
 
     Args:
-        folder: where to; another one than the results folder that the runs are from.
-        records: of the runs.
+        folder: the folder to write to; it must differ from the results folder of the runs.
+        records: records of the runs.
     """
     items: list[Items] = []
     curves: dict[Key, LearningCurve] = {}
@@ -70,7 +70,6 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     if curves:
         files.append(folder / FILE)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
-    (folder / "rows.csv").unlink(missing_ok=True)  # of an export of an earlier version
     for record in records:
         path = references_path(results_of(record), record.task, record.settings_digest)
         target = references_path(folder, record.task, record.settings_digest)
@@ -85,21 +84,21 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
 
 
 def _shorten(values: Floats) -> Floats:
-    """Return numbers with their first `BITS` bits, so that 0, 100 and other short ones stay."""
+    """Round numbers to `BITS` bits; short ones such as 0 and 100 do not change."""
     mantissa, exponent = np.frexp(values)
     short: Floats = np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
     return short
 
 
 def _shorten_curve(curve: LearningCurve) -> LearningCurve:
-    """Return a curve whose measured columns have their first `BITS` bits."""
+    """Round the measured columns of a curve to `BITS` bits."""
     measured = ("loss", "grad_norm", "tokens_per_second")
     short = {name: _shorten(np.array(getattr(curve, name))) for name in measured}
     return replace(curve, **{name: tuple(column.tolist()) for name, column in short.items()})
 
 
 def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return the records, with what all runs under equal settings share written once."""
+    """Return the records as JSON, with common values of runs with equal settings stored once."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         content = {name: v for name, v in record.to_json().items() if name not in DROPPED}

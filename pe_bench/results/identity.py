@@ -1,4 +1,4 @@
-"""Settings as digests, which name runs and the files that belong to them, and as a flat list."""
+"""Digests of settings, which name runs and their files; settings as a flat dict."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import Any
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.system.files import slug
 
-ABSENT = object()  # of a field that an earlier version had
+ABSENT = object()  # default of a setting that the config does not have
 
 
 def digest(*parts: Any) -> str:
@@ -20,27 +20,27 @@ def digest(*parts: Any) -> str:
 
 
 def digest_settings(settings: Mapping[str, Any], *more: Any) -> str:
-    """Return eight characters that stand for the settings of a run and for `more`."""
+    """Return a digest of the settings of a run and of `more`."""
     return digest(without_defaults(settings), *more)
 
 
 def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
-    """Return the file with the learning rates that were chosen for an encoding.
+    """Return the path of the file with the chosen learning rates of an encoding.
 
     Args:
         results: the results folder.
         task, encoding: labels.
-        identity: digest of the task's settings with label and version of the encoding.
+        identity: digest of the settings of the task, and of the label and version of the encoding.
     """
     return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
 
 
 def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the leaves of nested settings by their paths, names joined by dots, as JSON has them.
+    """Flatten nested settings into a dict from dotted paths to JSON values.
 
     Args:
-        tree: the settings, or any other tree of mappings.
-        above: what every path begins with.
+        tree: the settings, or another nested mapping.
+        above: prefix of all paths.
     """
     found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(tree, default=str)).items():
@@ -52,7 +52,7 @@ def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]
 
 
 def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without what a config would be anyway: a new field leaves digests alone."""
+    """Return settings without defaults, so that a new field does not change digests."""
     found = dict(settings)
     for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
         defaults = asdict(config)
@@ -65,5 +65,5 @@ def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a config has it; files keep tuples as lists."""
+    """Convert a list from JSON to a tuple, as in a config."""
     return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Scores of single items, from which rows are computed."""
+"""Scores of single items; rows are computed from them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from pe_bench.stats.statistics import Z95, average, ratio, wilson
 from pe_bench.system.files import write_atomic
 
 Floats = npt.NDArray[np.floating]
-FEW = 256  # different values, for which a dictionary is the smaller form
+FEW = 256  # number of different values up to which a dictionary is smaller
 Combine = Literal["mean", "exp", "geometric mean"]
 
 
 class Place(NamedTuple):
-    """What names a row among the rows of its run.
+    """Key of a row within its run.
 
     Attributes:
-        subset, metric: of the row; an empty metric in `Items.groups` is that of the items.
+        subset, metric: of the row; an empty metric in `Items.groups` means that of the items.
         length, second_axis: of the row.
     """
 
@@ -35,21 +35,21 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The scores of the items of one cell.
+    """The scores of the items at one evaluation point, a cell.
 
-    The cell's value is made of `sum(values) / sum(weights)`. A summary row is the plain mean over
-    the cells that name it in `groups`.
+    The value of the cell is computed from `sum(values) / sum(weights)`. A summary row is the mean
+    over the cells that name it in `groups`.
 
     Attributes:
-        subset, metric, length, second_axis: of the cell's row.
-        values: (N,) in the unit of the metric, 0 or 100 where an answer counts as a whole; or
-            (N, K), K scores of each item.
-        weights: (N,) of the items, such as their bytes; None: all alike.
-        clusters: (N,) numbers of what items are drawn from, such as documents; None: every item
-            stands for itself.
-        groups: summary rows that the cell counts in.
-        combine: how the value follows from the means: "mean": it is the mean; "exp": its
-            exponential; "geometric mean": that of K means.
+        subset, metric, length, second_axis: key of the cell's row.
+        values: (N,) in the unit of the metric, 0 or 100 if answers are right or wrong as a whole;
+            or (N, K), K scores of each item.
+        weights: (N,) weights of the items, such as their bytes; None: equal weights.
+        clusters: (N,) ids of the clusters of items, such as documents; None: items are
+            independent.
+        groups: summary rows that include the cell.
+        combine: function of the means that gives the value: "mean": the mean itself; "exp": its
+            exponential; "geometric mean": the geometric mean of K means.
     """
 
     subset: str
@@ -74,12 +74,12 @@ class Items:
 
     @property
     def place(self) -> Place:
-        """What names the cell's row."""
+        """Key of the cell's row."""
         return Place(self.subset, self.metric, self.length, self.second_axis)
 
     @property
     def value(self) -> float:
-        """The number of the cell's row."""
+        """Value of the cell's row."""
         above, below = self.cluster_sums()
         return float(combined(above.sum(0) / below.sum(), self.combine))
 
@@ -95,10 +95,10 @@ class Items:
         return np.stack(columns, axis=1), np.bincount(index, weights).astype(np.float64)
 
     def row(self) -> Measurement:
-        """Return the cell's row, its standard error and interval over clusters.
+        """Return the cell's row, with a standard error and an interval over clusters.
 
-        A share has Wilson's interval; where items share a document, for as many independent items
-        as give the error over documents.
+        A proportion has a Wilson interval. With clusters, its number of items is the number of
+        independent items that would have the standard error over clusters.
         """
         if self.combine != "mean":
             return self._jackknifed()
@@ -146,7 +146,7 @@ class Items:
 
 
 def combined(means: Floats, combine: Combine) -> Floats:
-    """Return the values that follow from means (..., K)."""
+    """Combine means (..., K) into values (...)."""
     if combine == "geometric mean":
         return np.asarray(means.prod(axis=-1) ** (1 / means.shape[-1]))
     one: Floats = means[..., 0]
@@ -155,7 +155,7 @@ def combined(means: Floats, combine: Combine) -> Floats:
 
 
 def groups_of(items: Iterable[Items]) -> dict[Place, list[Items]]:
-    """Return the cells that each summary row is the mean of."""
+    """Return the cells of each summary row."""
     groups: dict[Place, list[Items]] = {}
     for cell in items:
         for place in cell.groups:
@@ -203,9 +203,9 @@ def write_items(
     """Write items as a Parquet file, a row for each cell.
 
     Args:
-        path: of the file; it is written whole or not at all.
-        items: of the cells.
-        columns: what else is known of each cell, by name.
+        path: path of the file, which is written atomically.
+        items: items of the cells.
+        columns: additional columns by name.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -224,7 +224,7 @@ def write_items(
     clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
-    # A dictionary suits right and wrong; losses get a third smaller with their bytes parted.
+    # A dictionary suits right and wrong answers; byte streams make losses a third smaller.
     parted = len(np.unique(np.concatenate([np.empty(0, np.float32), *flat]))) > FEW
     parquet.write_table(
         pa.table(table),
@@ -237,21 +237,21 @@ def write_items(
 
 
 def read_items(path: Path) -> list[Items]:
-    """Return the items of a file that `write_items` has written.
+    """Read a file of `write_items`.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     return [items for items, _ in read_labelled_items(path)]
 
 
 def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
-    """Return the items of each cell and what else the file says of it."""
+    """Return the items and the additional columns of each cell."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        # Not `read_table`, which takes the folders of a path for columns.
+        # Not `read_table`, which would read partitions from the folder names of the path.
         table = parquet.ParquetFile(path).read(use_threads=False)
         names = ("values", "weights", "clusters")
         values, weights, clusters = (_arrays(table.column(name)) for name in names)
@@ -279,7 +279,7 @@ def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
 
 
 def _arrays(column: Any) -> list[npt.NDArray[Any] | None]:
-    """Return a column of lists as arrays; None where a row has no list."""
+    """Convert a column of lists to arrays; None for null."""
     found: list[npt.NDArray[Any] | None] = []
     for chunk in column.chunks:
         flat = chunk.values.to_numpy()

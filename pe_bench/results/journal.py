@@ -1,4 +1,4 @@
-"""The items of an unfinished part of a run, kept while it is measured."""
+"""Journal of the items of an unfinished evaluation."""
 
 import json
 import os
@@ -13,19 +13,19 @@ from pe_bench.system.sealed import DamagedError, set_aside
 
 
 class Journal:
-    """Items of an unfinished part, one JSON line each, safe against being killed.
+    """Items of an unfinished evaluation, one JSON line each; it survives a kill.
 
-    A line is `[key, value, seconds, checksum]`, and the first one has what the journal belongs to
-    as its value. From a damaged line on a journal is not read: items are added in the order in
-    which they are measured, and a task may rely on that.
+    A line is `[key, value, seconds, checksum]`. The value of the first line is the key of the
+    owner. Reading stops at the first corrupt line, so that the items are a prefix of those that
+    were added, in the same order.
 
     Args:
-        path: the file; created on the first write, read if it is there.
-        of: what the items belong to.
+        path: the file; it is read if it exists, and otherwise created on the first write.
+        of: key of the owner, such as a run.
 
     Attributes:
         items: value of each key.
-        seconds: that earlier calls have measured for.
+        seconds: measuring time of earlier calls.
     """
 
     def __init__(self, path: Path, of: str = "") -> None:
@@ -46,11 +46,11 @@ class Journal:
         if read < len(lines):
             set_aside(DamagedError(path, f"is damaged or another run's from line {read + 1} on"))
             write_atomic(path, b"".join(line + b"\n" for line in lines[:read]))
-        elif torn:  # by a kill
+        elif torn:  # an incomplete last line, after a kill
             os.truncate(path, len(whole) - len(torn))
 
     def _read(self, lines: list[bytes]) -> int:
-        """Take the items of whole lines up to the first that is not; return their number."""
+        """Read items up to the first corrupt line; return the number of lines read."""
         for number, line in enumerate(lines):
             try:
                 key, value, seconds, checksum = json.loads(line)
@@ -66,7 +66,7 @@ class Journal:
         return len(lines)
 
     def add(self, items: Mapping[str, Any]) -> None:
-        """Remembers items by key, on disk before this returns."""
+        """Add items by key, and flush them to disk."""
         now = time.monotonic()
         each = round((now - self.last) / max(1, len(items)), 6)
         self.last = now
@@ -87,5 +87,5 @@ def _line(key: str, value: Any, seconds: float) -> str:
 
 
 def _checksum(key: str, value: Any, seconds: float) -> int:
-    # Of the text that JSON makes of what it has read: of the same value, always the same.
+    # JSON is deterministic for values that were read from JSON.
     return zlib.crc32(json.dumps([key, value, seconds]).encode())

@@ -14,7 +14,7 @@ OF_A_RUN = ("phase", "subset")
 OF_AN_EXPORT = ("task", "encoding", "run", *OF_A_RUN)
 
 Key = tuple[str, ...]
-"""What a curve is of: values of `OF_A_RUN` or of `OF_AN_EXPORT`."""
+"""Key of a curve: values of `OF_A_RUN` or of `OF_AN_EXPORT`."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LearningCurve:
         loss: mean training loss over the steps of the interval, nats per target.
         lr: learning rate of the last step of the interval.
         grad_norm: mean norm of the gradient over the steps of the interval, before clipping.
-        tokens_per_second: padding included; nan where it was not measured.
+        tokens_per_second: speed, padding included; nan if it was not measured.
     """
 
     step: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class LearningCurve:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Sequence[Any]]) -> "LearningCurve":
-        """Return the curve of `to_json`."""
+        """Return the curve from the result of `to_json`."""
         return cls(**{name: tuple(content[name]) for name in POINT})
 
 
@@ -55,9 +55,9 @@ def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Seq
     """Write curves as a Parquet file, a row for each point.
 
     Args:
-        path: of the file; it is written whole or not at all.
-        curves: by what they are of.
-        names: of the parts of a key, `OF_A_RUN` or `OF_AN_EXPORT`; they become columns.
+        path: path of the file, which is written atomically.
+        curves: curves by key.
+        names: names of the parts of a key, `OF_A_RUN` or `OF_AN_EXPORT`; they become columns.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -86,15 +86,15 @@ def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Seq
 
 
 def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve]:
-    """Return the curves of a file that `write_curve_file` has written, none where there is no file.
+    """Read a file of `write_curve_file`; without a file there are no curves.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    if not path.exists():  # as of earlier versions, and of runs that train nothing
+    if not path.exists():  # as for runs without training
         return {}
     try:
         table = parquet.ParquetFile(path).read(use_threads=False)

@@ -1,16 +1,16 @@
-"""The rows of results, and where they lie on disk.
+"""The rows of results, and their files.
 
 One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
 
-    subsets/<name>.csv   rows of each subset, with its items in .parquet and its learning curves in
-                         .curves.parquet; written when it is done,
-    subsets/<name>.json  and this last: its cost, and checksums that say that these are whole
-    journal/<name>.jsonl what an unfinished subset has so far, item by item (predictions stay here)
+    subsets/<name>.csv   rows of a finished subset; its items in .parquet, its learning curves in
+                         .curves.parquet
+    subsets/<name>.json  written after these: the cost of the subset, and checksums of its files
+    journal/<name>.jsonl items of an unfinished subset; it also keeps the predictions
     rows.csv             all rows of the run
-    items.parquet        the scores of single items that the rows are made of, a line for each cell
-    curves.parquet       the learning curves of its trainings, a line for each point
-    run.json             how they came about; written last: its status "done" means done, its
-                         checksums that these files are whole (`pe_bench.system.sealed`)
+    items.parquet        the scores of single items, a row for each evaluation point
+    curves.parquet       the learning curves, a row for each point
+    run.json             the record of the run, written last: the status "done", and checksums of
+                         these files (`pe_bench.system.sealed`)
 """
 
 import math
@@ -45,16 +45,16 @@ class Measurement:
     """One number.
 
     Attributes:
-        subset: part of the task, or a group of its cells.
+        subset: part of the task, or a group of its evaluation points.
         metric: a name in `METRICS` or in the task's own `metrics`; percentages are in 0..100.
         value: the number.
-        n: number of items that it summarizes.
-        stderr: standard error over these items; nan where it has none.
+        n: number of items.
+        stderr: standard error over the items; nan if it has none.
         length: position on the task's length axis; None: not tied to a length.
         second_axis: position on the task's second axis; empty: not tied to one.
-        ci_low, ci_high: ends of the 95 % interval; nan where there is none.
-        status: "ranked"; "not_learned": what it extrapolates from was not learned, so tables show
-            it and rank it last; "partial": a mean over some of the subsets only.
+        ci_low, ci_high: ends of the 95 % interval; nan if it has none.
+        status: "ranked"; "not_learned": the score in distribution is below the gate, so tables
+            rank it last; "partial": a mean over some of the subsets only.
     """
 
     subset: str

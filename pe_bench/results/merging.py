@@ -1,4 +1,4 @@
-"""Runs of several results folders in one: what is there already is compared, never overwritten."""
+"""Merge runs of several results folders; existing runs are compared, never overwritten."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ LEFT_OUT = ("work", "lock", "run.json")
 
 @dataclass
 class Merge:
-    """What a merge has found in one folder.
+    """Result of merging one folder.
 
     Attributes:
-        brought: number of runs that were written.
-        same: number of runs that were there already, with the same numbers.
-        unfinished: runs that have failed, were skipped or not ended, and were brought as they are.
-        complaints: sentences on what was left out.
+        brought: number of copied runs.
+        same: number of runs that existed with the same results.
+        unfinished: number of copied runs that are failed, skipped or unfinished.
+        complaints: one sentence for everything that was not copied.
     """
 
     brought: int = 0
@@ -51,15 +51,15 @@ class Merge:
 
 
 def merge_folder(source: Path, target: Path) -> Merge:
-    """Bring the runs of a results folder or an export, their references and tuning into another.
+    """Copy the runs of a results folder or an export, with baselines and tuning, into another one.
 
     Args:
         source: the folder to read.
         target: the results folder to write to.
 
     Raises:
-        InputError: there is nothing to bring.
-        SavingError: something cannot be written.
+        InputError: the folder has no runs.
+        SavingError: a file cannot be written.
     """
     records = read_records(source)
     if not records:
@@ -80,7 +80,7 @@ def merge_folder(source: Path, target: Path) -> Merge:
 
 
 def describe_merge(folder: Path, found: Merge) -> str:
-    """Return a line on what came of a folder."""
+    """Describe the result of merging a folder in one line."""
     parts = [f"{found.brought} brought", f"{found.same} there already"]
     if found.unfinished:
         parts.append(f"{found.unfinished} not finished, brought as they are")
@@ -88,10 +88,10 @@ def describe_merge(folder: Path, found: Merge) -> str:
 
 
 def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path, Merge]]:
-    """Merge one folder after the other, and yield what came of each.
+    """Merge folders one after the other, and yield the result of each.
 
     Raises:
-        InputError: a folder is given twice, or is the one to write to.
+        InputError: a folder is given twice, or equals the target.
     """
     seen = [target.resolve()]
     for source in sources:
@@ -107,7 +107,7 @@ def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path,
 
 
 def compare_rows(first: RunRecord, second: RunRecord) -> str:
-    """Return how the numbers of two runs differ, as the end of a sentence; empty: not at all."""
+    """Describe how the rows of two runs differ, as the end of a sentence; empty: they do not."""
     one, two = _numbers(first), _numbers(second)
     differing = [place for place in one if place in two and one[place] != two[place]]
     lacking = len(one.keys() ^ two.keys())
@@ -147,12 +147,12 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
 
 
 def _recorded(folder: Path) -> RunRecord | None:
-    """Return the record of a run, None before it has one."""
+    """Return the record of a run, or None."""
     return read_record(folder) if (folder / "run.json").exists() else None
 
 
 def _compare(record: RunRecord, there: RunRecord, title: str, found: Merge) -> None:
-    """Say so where a run has other numbers than what is there."""
+    """Compare a run with the existing one; add a complaint if their results differ."""
     if record.status != "done":
         return
     difference = compare_rows(record, there)
@@ -166,7 +166,7 @@ def _compare(record: RunRecord, there: RunRecord, title: str, found: Merge) -> N
 
 
 def _bring(record: RunRecord, folder: Path, found: Merge) -> bool:
-    """Write a run into its folder, its record last; tell whether that was possible."""
+    """Copy a run into its folder, the record last; return whether it succeeded."""
     if record.exported:
         _write_exported(record, folder)
         return True
@@ -182,7 +182,7 @@ def _bring(record: RunRecord, folder: Path, found: Merge) -> bool:
 
 
 def _write_exported(record: RunRecord, folder: Path) -> None:
-    """Write a run of an export as the runner would have done."""
+    """Write a run of an export in the format of a results folder."""
     files = [folder / "rows.csv"]
     write_rows(files[0], read_run_rows(record), CSV_COLUMNS)
     items = read_run_items(record)
@@ -197,7 +197,7 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a run, without its record and what only its process needs."""
+    """Return the files of a run, without its record and temporary files."""
     found = []
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
@@ -208,9 +208,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _merge_references(path: Path, target: Path, found: Merge) -> None:
-    """Bring the rows of a task's references, with their seal where they have one.
+    """Copy the rows of the baselines of a task, with their seal if they have one.
 
-    Those of the later version stay, see `running.references.VERSION`.
+    The later version wins, see `VERSION` in `pe_bench.runs.baselines`.
     """
     try:
         version = _version_of(path)
@@ -232,19 +232,19 @@ def _merge_references(path: Path, target: Path, found: Merge) -> None:
 
 
 def _version_of(path: Path) -> int:
-    """Return the version of a file of references: 1 where its seal names none.
+    """Return the version of a file of baselines; 1 if it has no seal.
 
     Raises:
-        DamagedError: it is not as its seal says.
+        DamagedError: the file does not match its seal.
     """
     seal = path.with_suffix(".json")
     return int(read_sealed(seal, of=path.stem).get("version", 1)) if seal.exists() else 1
 
 
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
-    """Bring the learning rates that were chosen for an encoding."""
+    """Copy the chosen learning rates of an encoding."""
     try:
-        content = read_sealed(path, of=path.stem, old=True)
+        content = read_sealed(path, of=path.stem)
     except DamagedError as damage:
         found.complaints.append(f"{damage}: left out")
         return
@@ -252,7 +252,7 @@ def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
 
 
 def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
-    """Write the chosen learning rates of an exported run where later runs look for them."""
+    """Write the chosen learning rates of an exported run to the tuning folder."""
     settings: Any = record.settings
     for name in ("task", "start"):
         content = (record.tuning or {}).get(name)
@@ -265,9 +265,9 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
 
 
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
-    """Write choices that are not there; say so where others are."""
+    """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
     try:
-        there = read_sealed(copy, of=copy.stem, old=True)
+        there = read_sealed(copy, of=copy.stem)
     except FileNotFoundError:
         there = {}
     except DamagedError as damage:
@@ -287,7 +287,7 @@ def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge
     known = [_trial(trial) for trial in there.get("tried", [])]
     more = [trial for trial in content.get("tried", []) if _trial(trial) not in known]
     if more or len(common) < len(rates):
-        # Only the search knows what else it keeps; its mappings go from phases to what is theirs.
+        # All mappings in the file are keyed by phase.
         by_phase = {
             name: {**value, **there.get(name, {})}
             for name, value in content.items()
@@ -298,7 +298,7 @@ def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge
 
 
 def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells a trial from others of its search: everything but its times."""
+    """Return the identity of a trial within its search: everything except times."""
     return {name: value for name, value in trial.items() if "seconds" not in name}
 
 
@@ -307,7 +307,7 @@ def _show(rates: Mapping[str, float]) -> str:
 
 
 def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the numbers of each row by what they are of."""
+    """Return the values of each row by its key."""
     found = {}
     for row in read_run_rows(record):
         found[tuple(row[name] for name in PLACE)] = tuple(row[name] for name in NUMBERS)
@@ -315,5 +315,5 @@ def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 def _where(record: RunRecord) -> str:
-    """Return the place of a run, for people."""
+    """Return the path of a run, for messages."""
     return f"{record.folder} ({record.name})" if record.exported else f"{record.folder}"

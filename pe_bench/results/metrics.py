@@ -1,4 +1,4 @@
-"""What the names of metrics mean: title, unit, direction."""
+"""Title, unit and direction of each metric."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ class Metric:
 
     Attributes:
         title: name in tables and plots.
-        unit: of its values; empty: a plain number.
-        higher_is_better: its direction; None: it has none.
-        given: what a model is given besides the prompt; empty: nothing.
+        unit: unit of the values; empty: none.
+        higher_is_better: direction of the metric; None: it has none.
+        given: additional input of the model besides the prompt; empty: none.
     """
 
     title: str
@@ -21,7 +21,7 @@ class Metric:
 
     @property
     def full_title(self) -> str:
-        """The title, and what a model is given: for where there is room to say it."""
+        """The title, with the additional input of the model if there is one."""
         return f"{self.title} given {self.given}" if self.given else self.title
 
 
@@ -61,5 +61,5 @@ METRICS = {
 
 
 def describe_metric(name: str) -> Metric:
-    """Return a metric's entry in `METRICS`, or one made from its name."""
+    """Return the entry of a metric in `METRICS`, or one with a title made from its name."""
     return METRICS.get(name, Metric(name.replace("_", " ")))

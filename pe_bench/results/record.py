@@ -1,4 +1,4 @@
-"""The record of a run, `run.json`: how its numbers came about."""
+"""The record of a run, `run.json`: settings, data, environment and costs."""
 
 import types
 from collections.abc import Mapping
@@ -20,53 +20,55 @@ class RunRecord:
     """The content of run.json.
 
     Attributes:
-        status: "done", "skipped" (the task cannot be run with the encoding) or "failed"; in no
-            file: "damaged", the run's files cannot be read.
+        status: "done", "skipped" (the task does not support the encoding) or "failed"; and
+            "damaged", which is in no file: the files of the run cannot be read.
         task, encoding: labels, the canonical specs.
-        encoding_version: of the encoding's code.
-        adaptation: where it goes on from a model that another encoding trained, its own spec as
-            "encoding", the other one's (or the name of a checkpoint) as "from", the `AdaptConfig`
-            as "config", and "unchanged" where it is that model itself; else None.
-        seed: of weights, batches and evaluation.
-        preset, protocol: names.
+        encoding_version: version of the code of the encoding.
+        adaptation: of a run that starts from trained weights: its spec as "encoding", the spec or
+            checkpoint of the weights as "from", the `AdaptConfig` as "config", and "unchanged" if
+            the model is evaluated without adaptation; else None.
+        seed: seed of weights, batches and evaluation.
+        preset, protocol: their names.
         data: provenance of the data, with a short name under "label".
-        settings: everything that decides a number except encoding and seed.
-        sources: where the run has found what is not shipped: plugins, data, tokenizer; not in
-            exports, as these are paths of one machine.
-        settings_digest: eight characters that stand for `settings`; tables never mix two of them.
-        tuning: the chosen learning rates and what they were chosen from, of the "task" and of the
-            "start"; None: they are the preset's.
-        models: what decides the weights of its models, a digest by the subset that a model is for,
-            "" where it serves all; two searches may lead to the same models.
-        reused: name of the run of another search that has measured the numbers, if one has.
-        headline: the number by which a table is sorted.
+        settings: everything that determines results, except encoding and seed.
+        sources: paths of plugins, data and tokenizers that are not shipped; not in exports, since
+            the paths are those of one machine.
+        settings_digest: digest of `settings`; a table has runs of one digest only.
+        tuning: the chosen learning rates and their candidates, of the "task" and of the "start";
+            None: the learning rates of the preset.
+        models: digests of everything that determines the weights, by the subset that a model is
+            for, "" for all; two searches may lead to the same models.
+        reused: name of the run of another search whose results were copied; None: none.
+        headline: the number that sorts a table.
         views: columns, panels and maps of the report.
-        metrics: the task's own metrics, beside those that are known.
+        metrics: metrics that the task defines itself.
         axes: meaning of the columns `length` and `second_axis`, by "length" and "second".
-        measures_time: whether the numbers are times of the machine, see `Task.measures_time`.
-        gate: per cent in distribution from which on what was trained counts as learned; None: any.
+        measures_time: whether the results are times, see `Task.measures_time`.
+        gate: score in distribution, in per cent, from which on a task counts as learned; None: no
+            gate.
         max_train_axis: largest value of the axis `length` in training.
         train_length: tokens of the longest training sequence.
-        fine_tune_length: the same of the second phase where the task starts from another one.
+        fine_tune_length: the same for the second phase, if the task starts from another task.
         unavailable: subsets that cannot be evaluated, each with the reason.
-        described: what the "encoding" and the "task" say of themselves: "summary", "text", and of
-            the encoding "facts" and the backends that it "runs_on".
+        described: docstrings of the "encoding" and the "task" as "summary" and "text"; of the
+            encoding also "facts" and the backends that it "runs_on".
         environment: device, versions of packages, commit of the code.
         finished: time of the record, ISO 8601, UTC.
-        order: higher than that of every run of this encoding on this task that was asked for
-            before; clocks may be wrong.
-        subsets: those that have been measured.
+        order: number of the request; higher than that of all earlier runs of this encoding on this
+            task, since clocks may be wrong.
+        subsets: measured subsets.
         notes: remarks of the task on its evaluation.
-        reason: why the run was skipped or failed, one sentence a line, the first cause first.
-        traceback: Python's own account of each failure.
-        parameters, encoding_parameters: of the whole model, and of its encoding.
-        seconds: wall time of training and evaluation, in all calls together; without pretraining.
-        peak_memory_bytes: most memory in use, in all calls.
+        reason: why the run was skipped or failed, one sentence per line, the first cause first.
+        traceback: Python traceback of each failure.
+        parameters, encoding_parameters: number of parameters of the model and of its encoding.
+        seconds: wall time of training and evaluation over all calls, without pretraining.
+        peak_memory_bytes: peak memory over all calls.
         pretraining: cost of the phase that the task starts from.
-        costs: by subset, cost of its training and evaluation.
-        folder: of the run, or of the export that it is in; like what follows no part of the file.
-        name: of the run, that of its own folder.
-        exported: whether other runs lie in the same files.
+        costs: cost of training and evaluation by subset.
+        folder: folder of the run, or of the export that contains it. This and the following fields
+            are not in the file.
+        name: name of the run, which is that of its folder.
+        exported: whether the run is part of an export.
     """
 
     status: Status
@@ -114,7 +116,7 @@ class RunRecord:
 
     @property
     def age(self) -> tuple[int, str]:
-        """What sorts records, the one asked for last at the end."""
+        """Sort key: by order of request, then by time of completion."""
         return self.order, self.finished
 
     def to_json(self) -> dict[str, Any]:
@@ -125,10 +127,10 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> "RunRecord":
-        """Return the record that a run.json holds; keys that this version lacks are ignored.
+        """Return the record from the content of a run.json; unknown keys are ignored.
 
         Raises:
-            ValueError: a key is missing, or the content is no object.
+            ValueError: a key is missing, or the content is not an object.
         """
         if not isinstance(content, Mapping):
             raise ValueError("it is not a JSON object")
@@ -137,7 +139,7 @@ class RunRecord:
         if absent:
             raise ValueError(f"it lacks {', '.join(absent)}")
         if content["status"] == "done" and not content.get("headline"):
-            raise ValueError("it lacks a headline, as in an earlier version")
+            raise ValueError("it lacks a headline")
         given = {name: value for name, value in content.items() if name in known}
         if given.get("headline"):
             given["headline"] = Headline(**given["headline"])
@@ -155,12 +157,12 @@ class RunRecord:
 
 @cache
 def _types() -> dict[str, Any]:
-    """Return the types of the fields, which Python works out anew each time it is asked."""
+    """Return the types of the fields; cached, because Python evaluates them at each call."""
     return get_type_hints(RunRecord)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value is of a field's type, parts of it not looked at."""
+    """Return whether a value has the type of a field; elements are not checked."""
     origin = get_origin(hint) or hint
     if origin is types.UnionType:
         return any(_fits(value, one) for one in get_args(hint))

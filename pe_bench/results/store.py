@@ -130,7 +130,7 @@ def read_records(results: Path) -> list[RunRecord]:
     for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
         if path.exists():
             try:
-                content = read_sealed(path, of=EXPORTED, old=True)
+                content = read_sealed(path, of=EXPORTED)
                 records += records_of_export(content, path.parent)
             except InputError:
                 raise
@@ -146,7 +146,7 @@ def read_record(folder: Path) -> RunRecord:
     path = folder / "run.json"
     remedy = f"run it again, or remove {folder}"
     try:
-        content = read_sealed(path, of=place_of(folder), old=True)
+        content = read_sealed(path, of=place_of(folder))
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
             _check_columns(folder / "rows.csv")

@@ -1,16 +1,16 @@
-"""What a task wants shown of its rows: columns of the table, panels, maps.
+"""Views of a task's rows in a report: columns of the table, panels, maps.
 
-`run.json` keeps them, so that a report needs no task: `to_json` and `from_json`.
+`run.json` stores them, so that a report does not need the task: see `to_json` and `from_json`.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The number by which a table is sorted; the metric says which direction is better."""
+    """The number that sorts a table, in the direction of its metric."""
 
     metric: str
     subset: str
@@ -18,13 +18,13 @@ class Headline:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, left out where it has no rows.
+    """A column of the table; it is omitted if it has no rows.
 
     Attributes:
         subset, metric: the rows.
         title: heading; empty: made from subset and metric.
-        at_trained_length: whether these are scores at the length that models are trained on; of
-            models that go on from another one, their difference to it is a column then.
+        at_trained_length: whether these are scores at the training length. If models start from
+            trained weights, the table then has a column with the difference to these.
     """
 
     subset: str
@@ -39,8 +39,8 @@ class Curve:
 
     Attributes:
         subset, metric: the rows.
-        title: of the panel; empty: the subset.
-        x: label of the axis; empty: that of the task's lengths.
+        title: title of the panel; empty: the subset.
+        x: label of the x axis; empty: that of the task's axis `length`.
         log_x, log_y: whether the axis is logarithmic.
     """
 
@@ -54,12 +54,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A map of a percentage over length (upwards) and the second axis (to the right).
+    """A heatmap of a percentage over length (y axis) and the second axis (x axis).
 
     Attributes:
         subset, metric: the rows.
-        title: what is shown.
-        trained: largest trained value of the second axis and of the length; None: not such an axis.
+        title: title of the heatmap.
+        trained: largest value in training of the second axis and of the length; None: no limit.
     """
 
     subset: str
@@ -74,8 +74,8 @@ class Gallery:
 
     Attributes:
         subset, metric: the rows.
-        title: what is shown.
-        y: label of the metric's axis.
+        title: title of the gallery.
+        y: label of the y axis.
     """
 
     subset: str
@@ -95,15 +95,14 @@ KINDS: dict[str, type[View]] = {
 
 
 def to_json(view: View) -> dict[str, Any]:
-    """Return a view as `run.json` keeps it."""
+    """Convert a view to JSON."""
     return {"kind": type(view).__name__.lower(), **asdict(view)}
 
 
 def from_json(record: Mapping[str, Any]) -> View:
-    """Return the view that `to_json` has written."""
-    kind = KINDS[record["kind"]]
-    known = {field.name for field in fields(kind)}  # earlier versions wrote more
-    given = {name: value for name, value in record.items() if name in known}
+    """Return the view from the result of `to_json`."""
+    given = dict(record)
+    kind = KINDS[given.pop("kind")]
     if "trained" in given:
         given["trained"] = tuple(given["trained"])
     return kind(**given)

@@ -224,7 +224,7 @@ class Search:
 
     def read(self) -> dict[str, Any]:
         """Return all that the file keeps; empty: nothing."""
-        return recall(lambda: read_sealed(self.path, of=self.path.stem, old=True)) or {}
+        return recall(lambda: read_sealed(self.path, of=self.path.stem)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
         """Return what was chosen for a phase, None before it is."""

@@ -108,14 +108,14 @@ class RunFolder:
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Tell whether the run is finished and whole, with all of these subsets."""
         path = self.path / "run.json"
-        if recall(lambda: read_sealed(path, of=place_of(self.path), old=True)) is None:
+        if recall(lambda: read_sealed(path, of=place_of(self.path))) is None:
             return False
         return self._has(subsets)
 
     def looks_done(self, subsets: Sequence[str]) -> bool:
         """Tell the same, and leave what is damaged where it is."""
         try:
-            read_sealed(self.path / "run.json", of=place_of(self.path), old=True)
+            read_sealed(self.path / "run.json", of=place_of(self.path))
         except (OSError, DamagedError):
             return False
         return self._has(subsets)

@@ -1,4 +1,4 @@
-"""The commit of the code, if it runs from a checkout."""
+"""The git commit of the code, if it runs from a checkout."""
 
 import subprocess
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 ROUNDING = "equal up to rounding, which training amplifies"
-"""What numbers are that two commits make whose versions of code are the same."""
+"""How results of two commits compare if their versions of code are equal."""
 
 
 def find_commit() -> dict[str, Any] | None:
-    """Return "commit" and "dirty", whether files were changed since; None outside a checkout."""
+    """Return "commit" and "dirty", whether files have changed since; None outside a checkout."""
     here = Path(__file__).resolve()
 
     def git(*args: str) -> str:
@@ -27,7 +27,7 @@ def find_commit() -> dict[str, Any] | None:
 
 
 def show_commit(environment: Mapping[str, Any]) -> str:
-    """Return the commit in the environment of a record, for people; empty: it is not known."""
+    """Format the commit in the environment of a record; empty: unknown."""
     git = environment.get("git")
     if not git:
         return ""

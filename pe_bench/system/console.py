@@ -1,4 +1,4 @@
-"""Lines and progress for the person who is watching; work goes on when nobody is."""
+"""Console output. A closed terminal or pipe never stops a run."""
 
 import contextlib
 import os
@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self, TextIO
 
-EVERY = 10.0  # seconds between two lines on the progress of the same work
+EVERY = 10.0  # seconds between two progress lines of a bar
 
 
 class Bar:
     """Progress through a known number of steps, a context manager that closes it.
 
     Attributes:
-        title: of the work.
-        unit: what is counted.
+        title: title of the work.
+        unit: name of a unit.
         total: number of units.
-        done: units that are done.
-        note: what else there is to say, such as the loss.
-        closed: whether it has ended.
+        done: number of finished units.
+        note: additional text, such as the loss.
+        closed: whether the bar has ended.
     """
 
     def __init__(self, title: str, total: int, initial: int = 0, unit: str = "step") -> None:
@@ -34,22 +34,22 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since the bar was created."""
         return time.monotonic() - self.started
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds that the rest takes at the present speed, None before the first unit."""
+        """Estimated remaining seconds at the current speed; None before the first unit."""
         done = self.done - self._initial
         return self.seconds / done * (self.total - self.done) if done else None
 
     def update(self, units: int = 1) -> None:
-        """Count units that are done."""
+        """Add finished units."""
         self.done += units
         _view.moved(self)
 
     def close(self) -> None:
-        """End, also where not all is done."""
+        """End the bar, even if units are left."""
         if not self.closed:
             self.closed = True
             _view.closed(self)
@@ -64,27 +64,27 @@ class Bar:
         return {**vars(self), "started": self.seconds}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a bar of another process, whose clock may be another one."""
+        """Restore a bar from another process, whose clock may differ."""
         vars(self).update(state)
         self.shown = self.started = time.monotonic() - state["started"]
 
 
 class View:
-    """Where lines and bars go: as lines to standard output and standard error.
+    """Shows lines and bars as lines on standard output and standard error.
 
     Args:
-        prefix: of each line, for work that goes on beside other work.
+        prefix: prefix of each line, to distinguish parallel work.
     """
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
 
     def line(self, text: str, *, error: bool = False) -> None:
-        """Show a line at once."""
+        """Print a line immediately."""
         _print(f"{self.prefix}{text}", sys.stderr if error else sys.stdout)
 
     def moved(self, bar: Bar) -> None:
-        """Show that a bar has moved, at most every ten seconds."""
+        """Show the progress of a bar, at most every ten seconds."""
         now = time.monotonic()
         if now - bar.shown >= EVERY and bar.done < bar.total:
             bar.shown = now
@@ -93,7 +93,7 @@ class View:
             self._show(bar, more)
 
     def closed(self, bar: Bar) -> None:
-        """Show the end of a bar that has something to say or took a while."""
+        """Show the end of a bar that has a note or took at least ten seconds."""
         if bar.note or bar.seconds >= EVERY:
             self._show(bar, f"in {show_clock(bar.seconds)}")
 
@@ -107,7 +107,7 @@ _view = View()
 
 @contextlib.contextmanager
 def showing(view: View) -> Iterator[None]:
-    """Send lines and bars to another view meanwhile."""
+    """Send lines and bars to another view within the context."""
     global _view
     before, _view = _view, view
     try:
@@ -117,30 +117,30 @@ def showing(view: View) -> Iterator[None]:
 
 
 def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") -> Bar:
-    """Return a bar, shown where the present view shows such."""
+    """Return a progress bar that the current view shows."""
     return Bar(title, total, initial, unit)
 
 
 def info(line: str) -> None:
-    """Print a line on standard output at once."""
+    """Print a line on standard output immediately."""
     _view.line(line)
 
 
 def warn(line: str) -> str:
-    """Print a sentence about what the user can mend on standard error at once; return it."""
+    """Print a warning on standard error immediately, and return it."""
     _view.line(f"pe-bench: {line}", error=True)
     return line
 
 
 def show_clock(seconds: float) -> str:
-    """Return a time as clocks show it: 0:09, 12:30, 1:02:03."""
+    """Format seconds as on a clock: 0:09, 12:30, 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def silence(stream: TextIO) -> None:
-    """Send what is written to a stream nowhere from now on."""
+    """Redirect a stream to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Device, versions and memory: where and with what a number was measured."""
+"""Device, package versions and memory of a measurement."""
 
 import contextlib
 import ctypes
@@ -16,21 +16,24 @@ import torch
 
 from pe_bench.system import commit
 
-# Of glibc's malloc.h: names of parameters, and the largest values that it takes.
+# From malloc.h of glibc: parameters, and their largest values.
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 MOST_KEPT = 2**31 - 1
 LARGEST_ON_HEAP = 2**25
 
-PEAK_RESET = Path("/proc/self/clear_refs")  # of Linux: 5 is for the peak of memory
+# Of Linux: writing 5 to the first resets the peak memory that the second reports as VmHWM.
+PEAK_RESET = Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
 PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizers")
 
 
 def set_up(device: str) -> None:
-    """Choose what decides a GPU's numbers besides the precision, and a CPU's speed.
+    """Set global options of torch and of the allocator.
 
-    float32 is float32: TF32 keeps 10 of its 23 bits. cuDNN's attention is off: it makes a plan
-    for each new shape, in up to a second, and some versions return wrong gradients under a mask.
+    On a GPU float32 is not rounded to TF32, which keeps 10 of its 23 bits. cuDNN's attention is
+    disabled: it plans for each new shape, in up to a second, and some versions return wrong
+    gradients with a mask.
     """
     if device == "cuda":
         torch.set_float32_matmul_precision("highest")
@@ -41,10 +44,10 @@ def set_up(device: str) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let tensors reuse freed memory, which glibc would return to the system, page by page.
+    """Let tensors reuse freed memory, which glibc would otherwise return to the system.
 
-    Each step would ask for the same pages again: up to a quarter of the time of a step of PaTH, and
-    more or less by chance.
+    Requesting the same pages again in each step takes up to a quarter of the time of a training
+    step of PaTH, and varies at random.
     """
     libc = ctypes.CDLL(None)
     if sys.platform == "linux" and hasattr(libc, "mallopt"):
@@ -53,14 +56,14 @@ def _keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system, so that it counts as free."""
+    """Return freed memory to the system, so that it counts as available."""
     libc = ctypes.CDLL(None)
     if sys.platform == "linux" and hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
 
 
 def name_of(device: str) -> str:
-    """Return what the GPU or the processor is called."""
+    """Return the name of the GPU or the processor."""
     return torch.cuda.get_device_name() if device == "cuda" else _processor()
 
 
@@ -69,8 +72,8 @@ def describe(device: str, devices: int = 1, strategy: str | None = None) -> dict
 
     Args:
         device: "cpu" or "cuda".
-        devices: number of processes that train together, each with one.
-        strategy: of several.
+        devices: number of data-parallel processes, one device each.
+        strategy: distributed strategy of these processes; None: a single process.
     """
     return {
         "device": name_of(device),
@@ -84,7 +87,7 @@ def describe(device: str, devices: int = 1, strategy: str | None = None) -> dict
         "tf32": _tf32() if device == "cuda" else None,
         "sdpa": _fused_kernels() if device == "cuda" else None,
         "threads": torch.get_num_threads(),
-        "waiting": os.environ.get("OMP_WAIT_POLICY", "default").lower(),  # of idle threads
+        "waiting": os.environ.get("OMP_WAIT_POLICY", "default").lower(),  # policy of idle threads
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": {name: _version(name) for name in PACKAGES},
@@ -93,7 +96,7 @@ def describe(device: str, devices: int = 1, strategy: str | None = None) -> dict
 
 
 def reset_peak_memory(device: str) -> None:
-    """Start to count memory from what is in use now, where the device or Linux can."""
+    """Reset the peak of the memory in use, if the device or the system supports it."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return
@@ -102,14 +105,14 @@ def reset_peak_memory(device: str) -> None:
 
 
 def peak_memory(device: str) -> int:
-    """Return the most bytes in use since `reset_peak_memory`: of the device, else of the process.
+    """Return the peak memory in bytes since `reset_peak_memory`, of the GPU or of the process.
 
-    Where the process cannot start to count anew, it is the most since its own start.
+    If the system cannot reset the peak of a process, it is the peak since the process started.
     """
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated())
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = STATUS.read_text(encoding="utf-8").splitlines()
         peak = next(line for line in lines if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
@@ -121,7 +124,7 @@ def _processor() -> str:
 
 
 def _cpu_field(name: str) -> str | None:
-    """Return what Linux says of the first processor, such as its clock now; None: nothing."""
+    """Return a field of the first processor in /proc/cpuinfo, such as its clock, or None."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -131,7 +134,7 @@ def _cpu_field(name: str) -> str | None:
 
 
 def _tf32() -> list[str]:
-    """Return which float32 products may be rounded to TF32."""
+    """Return the float32 operations that may use TF32."""
     allowed = {
         "matmul": torch.get_float32_matmul_precision() != "highest",
         "convolution": torch.backends.cudnn.allow_tf32,
@@ -140,7 +143,7 @@ def _tf32() -> list[str]:
 
 
 def _fused_kernels() -> list[str]:
-    """Return the kernels that torch may choose from for `scaled_dot_product_attention`."""
+    """Return the enabled kernels of `scaled_dot_product_attention`."""
     cuda = torch.backends.cuda
     allowed = {
         "flash": cuda.flash_sdp_enabled(),
@@ -152,7 +155,7 @@ def _fused_kernels() -> list[str]:
 
 
 def ask_driver(field: str) -> str | None:
-    """Return what the driver says of the first visible GPU, such as its clock; None: nothing."""
+    """Query a field of the first visible GPU from the driver, such as its clock, or None."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     command = ["nvidia-smi", "-i", first, f"--query-gpu={field}", "--format=csv,noheader"]
     try:

@@ -19,10 +19,10 @@ from pe_bench.system.console import info
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write aside, flush and rename: the file is old or new, never half.
+    """Write a file atomically: write a temporary file, flush it, rename it.
 
     Raises:
-        SavingError: it could not be saved; the old file is still there.
+        SavingError: the file could not be saved; the old file is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     with replacing(path) as aside:
@@ -31,10 +31,10 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield an empty file aside, which is flushed and takes the place of `path` in the end.
+    """Yield an empty temporary file, which is flushed and renamed to `path` on exit.
 
     Raises:
-        SavingError: it could not be saved; the old file is still there.
+        SavingError: the file could not be saved; the old file is unchanged.
     """
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _aside(path: Path) -> str:
-    """Return how the names begin under which this machine's processes write a file aside."""
+    """Return the prefix of temporary files for a path, for processes of this machine."""
     return f".{path.name}.{slug(platform.node())}-"
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what processes of this machine have written aside and were killed before renaming."""
+    """Remove temporary files of killed processes of this machine."""
     prefix = _aside(path)
     for left in path.parent.glob(f"{glob.escape(prefix)}*"):
         process = left.name.removeprefix(prefix).partition("-")[0]
@@ -74,13 +74,13 @@ def _is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # another user's
+        pass  # a process of another user
     return True
 
 
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turn an OSError while a file is written into a `SavingError`."""
+    """Convert an OSError within the context into a `SavingError`."""
     try:
         yield
     except OSError as error:
@@ -92,13 +92,13 @@ def saving(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock that other processes respect; say so where one of them holds it.
+    """Hold a lock file within the context; print a line before waiting for another process.
 
-    A folder that cannot be written to needs no lock: nothing changes there.
+    A read-only folder needs no lock, since its files do not change.
 
     Args:
-        path: of the lock, in a folder that is there.
-        what: is locked, for people.
+        path: path of the lock file, in an existing folder.
+        what: description of the locked resource, for messages.
     """
     lock = FileLock(path)
     try:
@@ -121,7 +121,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def slug(label: str) -> str:
-    """Return a label as a directory name that every file system takes."""
+    """Convert a label to a directory name that is valid on every file system."""
     return re.sub(r"[^\w.=,+-]", "_", label)
 
 
@@ -133,16 +133,16 @@ def cache_folder() -> Path:
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Check that files can be made in a folder, or that the folder can be made.
+    """Check that a folder is writable, or can be created.
 
-    Nothing is left behind: a command that is refused later has made no folder.
+    It does not create the folder, so a command that fails later leaves nothing behind.
 
     Args:
         folder: the folder.
-        option: what the user would give another folder with.
+        option: the command line option that sets the folder, for the error message.
 
     Raises:
-        InputError: it cannot be written to.
+        InputError: the folder is not writable.
     """
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     probe = there / f".writable-{os.getpid()}"

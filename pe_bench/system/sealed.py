@@ -1,9 +1,9 @@
-"""Records that say what they belong to and which files beside them are whole.
+"""JSON records with checksums of themselves and of other files.
 
-A sealed record is a JSON file with four keys more: `schema`, the version of the form of what it
-vouches for; `of`, what it belongs to; `files`, the SHA-256 of files beside it; and `sha256`, its
-own, over everything else. It is written after these files, so what a kill has left, a damaged disk
-or somebody's copy is found when it is read back. What a later version has written is refused.
+A sealed record has four additional keys: `schema`, the version of the file format; `of`, the key of
+its owner, such as a run; `files`, the SHA-256 of other files; and `sha256`, that of the record
+itself without this key. It is written after these files. Reading it therefore detects files that
+are incomplete, damaged, or copied from another owner. Files of a later version are refused.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ from pe_bench.system.console import warn
 from pe_bench.system.files import saving, write_json
 
 SCHEMA = 1
-"""Version of the form of results and caches; records without one are older.
+"""Version of the file formats of results and caches.
 
-Raise it where an earlier version would misread what is written now, and keep reading what earlier
-versions have written, or refuse it with a sentence.
+Raise it if an earlier version would misread new files. Keep reading the files of earlier versions,
+or refuse them with a sentence.
 """
 
 Content = TypeVar("Content")
 
 
 class DamagedError(Exception):
-    """A file cannot be trusted.
+    """A file is corrupt, or belongs to another owner.
 
     Args:
         path: the file.
-        why: what is wrong with it, the end of a sentence that begins with its name.
+        why: the problem, as the end of a sentence that begins with the path.
     """
 
     def __init__(self, path: Path, why: str) -> None:
@@ -44,34 +44,33 @@ class DamagedError(Exception):
 def write_sealed(
     path: Path, content: Mapping[str, Any], *, of: str, files: Iterable[Path] = ()
 ) -> None:
-    """Write a JSON record, atomically, after the files that it vouches for.
+    """Write a sealed JSON record, atomically.
 
     Args:
-        path: of the record.
-        content: of the record.
-        of: what it belongs to.
-        files: in its folder or below, all of them written.
+        path: path of the record.
+        content: content of the record.
+        of: key of its owner.
+        files: files to include in the seal, in the folder of the record or below.
     """
     with saving(path):
         sums = {file.relative_to(path.parent).as_posix(): _flushed_sum(file) for file in files}
-    # As a file keeps it: keys are text, tuples are lists.
+    # The seal is that of the content as JSON: keys are strings, tuples are lists.
     seal = {"schema": SCHEMA, "of": of, "files": sums}
     kept = json.loads(json.dumps({**content, **seal}, default=str))
     write_json(path, kept | {"sha256": _seal(kept)})
 
 
-def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
-    """Return the content of a record that is whole, with files that are.
+def read_sealed(path: Path, *, of: str) -> dict[str, Any]:
+    """Read a sealed record and verify it and its files.
 
     Args:
-        path: of the record.
-        of: what it has to belong to.
-        old: also return a record without a seal, as earlier versions have written it.
+        path: path of the record.
+        of: expected key of its owner.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedError: it or one of its files is not what was written, or belongs to something else.
-        InputError: a later version has written it. It is not damaged, and stays as it is.
+        FileNotFoundError: the record does not exist.
+        DamagedError: the record or one of its files is corrupt, or has another owner.
+        InputError: a later version has written the record; it stays unchanged.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -83,9 +82,7 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
         raise DamagedError(path, "is not a JSON object")
     _check_schema(path, content.get("schema", 0))
     if "sha256" not in content:
-        if old:
-            return content
-        raise DamagedError(path, "has no checksum, as in an earlier version")
+        raise DamagedError(path, "has no checksum")
     found = {name: value for name, value in content.items() if name != "sha256"}
     if content["sha256"] != _seal(found):
         raise DamagedError(path, "is not as it was written, its checksum is another one")
@@ -104,13 +101,13 @@ def read_sealed(path: Path, *, of: str, old: bool = False) -> dict[str, Any]:
 
 
 def recall(read: Callable[[], Content], *, keep: bool = True) -> Content | None:
-    """Return what is read, None where it has to be made anew.
+    """Call `read` and return its result; None if the file is missing or corrupt.
 
-    What is damaged is set aside, with a sentence that names it.
+    A corrupt file is moved aside, with a warning.
 
     Args:
-        read: reads it.
-        keep: False removes what is damaged: it is large, and made from what is there.
+        read: function that reads the file.
+        keep: whether to keep a corrupt file; False for large files that can be computed again.
     """
     try:
         return read()
@@ -122,7 +119,7 @@ def recall(read: Callable[[], Content], *, keep: bool = True) -> Content | None:
 
 
 def set_aside(damage: DamagedError, *, keep: bool = True) -> None:
-    """Rename a damaged file, so that it is in nobody's way, or remove it, and say so."""
+    """Move a corrupt file aside, or remove it, and print a warning."""
     path = damage.path
     kept = ""
     if not keep and path.is_file():
@@ -140,13 +137,13 @@ def set_aside(damage: DamagedError, *, keep: bool = True) -> None:
 
 
 def sum_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file as a hexadecimal string."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flushed_sum(path: Path) -> str:
-    """Return the SHA-256 of a file that is on the disk, not only on its way there."""
+    """Flush a file to disk and return its SHA-256."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return sum_of(path)

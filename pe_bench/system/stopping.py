@@ -1,4 +1,4 @@
-"""Stop on a signal: cleanly on the first one, at once on a second."""
+"""Stop on a signal: cleanly on the first one, immediately on the second."""
 
 import contextlib
 import multiprocessing
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOST = 70  # exit code of a process that cannot go on; its last line says why
+LOST = 70  # exit code of a process that cannot continue; its last line says why
 
 
 @contextlib.contextmanager
 def stopping_cleanly() -> Iterator[list[signal.Signals]]:
-    """Turn the first signal to stop into a KeyboardInterrupt, and the second into an exit.
+    """Turn the first stop signal into a KeyboardInterrupt, and the second into an exit.
 
-    A signal that is ignored, as under nohup, stays so. After a signal the handlers stay, so that
-    another one while the interpreter ends is no traceback.
+    Ignored signals, as under nohup, stay ignored. The handlers stay after a signal, so that another
+    one during the exit of the interpreter prints no traceback.
 
     Yields:
-        The signals that have come.
+        The list of received signals.
     """
     received: list[signal.Signals] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         if received:
-            os._exit(128 + number)  # all that is written is whole at any moment
+            os._exit(128 + number)  # files are written atomically
         received.append(signal.Signals(number))
         raise KeyboardInterrupt
 
@@ -46,9 +46,9 @@ def stopping_cleanly() -> Iterator[list[signal.Signals]]:
 
 
 def follow_parent() -> None:
-    """Let a process that `multiprocessing` has started leave Ctrl-C to its parent, and end with it.
+    """Make a `multiprocessing` worker ignore Ctrl-C and exit when its parent exits.
 
-    A worker whose parent is gone would wait for its next task for ever.
+    Otherwise a worker without a parent would wait for its next task forever.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from pe_bench.config import AdaptConfig, TrainConfig
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.model import Decoder
-from pe_bench.decoder.shifted_sparse import NO_GROUPS
+from pe_bench.decoder.shifted_sparse import FULL_ATTENTION
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
-GROUPS = 4
+GROUPS_PER_ROW = 4
 """LongLoRA: attention within a quarter of a training row."""
 
 
@@ -58,7 +58,7 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
         )
     pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
     if config.method == "longlora" and pairs:
-        raise InputError(NO_GROUPS)
+        raise InputError(FULL_ATTENTION)
 
 
 def check_libraries(config: AdaptConfig) -> None:
@@ -95,7 +95,7 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     if config.method == "longlora":
         length = config.length or model.config.train_length
-        model.group_length = max(2, length // GROUPS)
+        model.group_length = max(2, length // GROUPS_PER_ROW)
 
 
 def finish(model: Decoder, config: TrainConfig) -> None:

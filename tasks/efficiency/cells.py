@@ -2,17 +2,15 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from pe_bench.api import InputError, Journal, Measurement
 from pe_bench.checks.costs import count_products
-from pe_bench.decoder import attention
-from pe_bench.decoder.attention import Backend
+from pe_bench.decoder.attention import Backend, record_backends
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
@@ -134,7 +132,8 @@ class Cells:
         return entry
 
     def _times(self, each: Pass) -> Entry:
-        chosen = _chosen(each.subject)
+        with record_backends() as used:
+            each.subject()
         bytes_of = {}
         for name, call in (("bytes", each.subject), ("reference_bytes", each.reference)):
             call()  # what is made once, such as the state of an optimizer
@@ -151,11 +150,11 @@ class Cells:
             "seconds": turns.subject,
             "reference_seconds": turns.reference,
             **bytes_of,
-            "flops": _operations(each.subject),
+            "flops": _operations(each.subject, used),
             "tokens": each.tokens,
             "steps": each.steps,
             "kept": each.kept(),
-            "chosen": chosen,
+            "chosen": "+".join(sorted(set(used))),
         }
 
     def _predicted(self, cell: Cell, shorter: Mapping[int, Entry]) -> dict[str, str]:
@@ -247,39 +246,12 @@ def _column(shorter: Mapping[int, Entry], name: str, what: str) -> dict[int, flo
     return found
 
 
-def _chosen(call: Call) -> str:
-    """Run a call and return the backends that the engine chooses in it, joined by "+"."""
-    found: set[str] = set()
-    choose = attention.fastest
+def _operations(call: Call, backends: Collection[Backend]) -> int | None:
+    """Return the operations of the matrix products in a call; None if it uses flex attention.
 
-    def watch(*args: Any) -> Backend:
-        backend = choose(*args)
-        found.add(backend)
-        return backend
-
-    with patch.object(attention, "fastest", watch):
-        call()
-    return "+".join(sorted(found))
-
-
-def _operations(call: Call) -> int | None:
-    """Return the operations of a call's matrix products; None: flex attention is among them.
-
-    Torch's counter cannot watch that one, and after an attempt flex attention fails.
+    Torch's counter does not support flex attention, which fails in later calls too.
     """
-    try:
-        with patch.object(attention, "flex_attention", _refuse):
-            return count_products(call)
-    except _Uncountable:
-        return None
-
-
-class _Uncountable(Exception):
-    """The call's operations cannot be counted."""
-
-
-def _refuse(*_: Any) -> None:
-    raise _Uncountable
+    return None if "flex" in backends else count_products(call)
 
 
 def _reason(error: Exception) -> str:

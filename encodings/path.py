@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.positions import ALIGNED
+from pe_bench.api import ALIGNED, Encoding, InputError, ModelConfig, Positions
 
 CHUNK = ALIGNED
 """Tokens whose reflections are multiplied out together; decides speed, not results."""

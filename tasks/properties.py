@@ -23,9 +23,7 @@ from pe_bench.api import (
     TrainConfig,
     Vocabulary,
 )
-from pe_bench.checks.costs import measure_costs
-from pe_bench.checks.encodings import examine
-from pe_bench.checks.subject import Subject
+from pe_bench.api.engine import Subject, examine, measure_costs
 
 EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8

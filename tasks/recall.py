@@ -20,6 +20,7 @@ from pe_bench.api import (
     Headline,
     InputError,
     LengthGeneralizationTask,
+    Lesson,
     Preset,
     Scores,
     Sequences,
@@ -27,9 +28,9 @@ from pe_bench.api import (
     TokenIds,
     TrainConfig,
     Vocabulary,
+    lesson_at,
+    stack,
 )
-from pe_bench.sequences.curriculum import Lesson, lesson_at
-from pe_bench.sequences.rows import stack
 
 EVAL_SEED = 20_251_125
 

@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 import torch
 
-from pe_bench.api import Measurement, ModelConfig, progress
-from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.api import MakeEncoding, Measurement, ModelConfig, progress
+from pe_bench.api.engine import Backend
 
 from .attention_layer import MiddleLayer
 from .cells import Cell, Cells, Entry, Pass, make_rows

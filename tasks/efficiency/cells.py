@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from pe_bench.api import InputError, Journal, Measurement
-from pe_bench.checks.costs import count_products
-from pe_bench.decoder.attention import Backend, record_backends
+from pe_bench.api.engine import Backend, count_products, record_backends
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns

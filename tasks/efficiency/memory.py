@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from pe_bench.system import environment
+from pe_bench.api.engine import return_freed_memory
 
 GIB = 2**30
 PAIR_BYTES = 64  # for each head, query and key: more than any encoding here keeps for backward
@@ -80,7 +80,7 @@ def free_bytes(device: str) -> float:
     if device == "cuda":
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info()[0])
-    environment.return_freed_memory()
+    return_freed_memory()
     info = Path("/proc/meminfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():

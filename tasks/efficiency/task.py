@@ -17,6 +17,7 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     Journal,
+    MakeEncoding,
     Metric,
     Preset,
     Task,
@@ -24,8 +25,7 @@ from pe_bench.api import (
     TrainConfig,
     Vocabulary,
 )
-from pe_bench.decoder.model import MakeEncoding
-from pe_bench.registry import plugins
+from pe_bench.api.engine import load_plugin
 
 from .bench import AUTO, BACKENDS, Bench, name_subset
 from .cells import Cells, Limits
@@ -213,7 +213,7 @@ class Efficiency(Task):
             new_tokens=(new_tokens, 1, 2**20),
             repeats=(repeats, 3, 10_000),
         )
-        self.make_reference: MakeEncoding = plugins.load("encoding", reference).make
+        self.make_reference: MakeEncoding = load_plugin("encoding", reference).make
         self.lengths = [shortest]
         while 2 * self.lengths[-1] <= longest:
             self.lengths.append(2 * self.lengths[-1])

@@ -22,9 +22,9 @@ from pe_bench.api import (
     Sequences,
     TaskContext,
     TrainConfig,
+    View,
     Vocabulary,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.mqar.rows import draw
 
 EVAL_SEED = 20_250_105

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, mean_of, ratio
-from pe_bench.results.views import View
+from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, View, mean_of, ratio
 from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
 from pe_bench.tasks.perplexity.tokenized_corpus import Places
 from pe_bench.tasks.perplexity.windows import Span

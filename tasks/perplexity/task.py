@@ -26,9 +26,9 @@ from pe_bench.api import (
     Task,
     TaskContext,
     TrainConfig,
+    View,
     progress,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.perplexity.ngram_tables import MAX_TOKENS, NAMES, NgramTables
 from pe_bench.tasks.perplexity.rows import (
     VIEWS,

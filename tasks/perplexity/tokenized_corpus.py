@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer
-from pe_bench.system.console import info
-from pe_bench.text.arrow import keep_tables, quiet_library
-from pe_bench.text.corpus import Piece
+from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer, info
+from pe_bench.api.data import Piece, keep_tables, quiet_library
 
 Places = npt.NDArray[np.int64]
 

@@ -7,8 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from pe_bench.api import Items, Measurement
-from pe_bench.stats.statistics import average
+from pe_bench.api import Items, Measurement, average
 from pe_bench.tasks.scrolls.documents import Record
 from pe_bench.tasks.scrolls.multiple_choice import options_of
 from pe_bench.tasks.scrolls.questions import Questions

@@ -26,9 +26,9 @@ from pe_bench.api import (
     TaskSpec,
     Tokenizer,
     TrainConfig,
+    View,
     load_tokenizer,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.scrolls.answers import answer_subset, score_subset
 from pe_bench.tasks.scrolls.builtin_rows import draw_batch
 from pe_bench.tasks.scrolls.fine_tuning import FineTuning

@@ -40,6 +40,10 @@ class Abacus(Wrapper):
             standalone file it is 1, fifty times a token of 0.02.
     """
 
+    family = "structure"
+    colour = "#AA4499"
+    marker = "^"
+
     parameters_per_layer = "1024*C once"
     variants = ("base=rope", "offset=20,rows=64,init_std=0.1")
 

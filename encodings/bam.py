@@ -32,6 +32,10 @@ class BAM(Encoding):
         shared: one prior for all layers, as the authors' default, or one for each.
     """
 
+    family = "bias"
+    colour = "#D55E00"
+    marker = "s"
+
     shift_invariant = True
     parameters_per_layer = "2*H once"
     variants = ("location=true,shared=false",)

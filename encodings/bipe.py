@@ -31,6 +31,10 @@ class BiPE(Wrapper):
         train_scale: rows of the table; None is the training length, which the authors' 1024 is.
     """
 
+    family = "structure"
+    colour = "#AA4499"
+    marker = "v"
+
     prefix_consistent = True
     parameters_per_layer = "L*C once"
     variants = ("form=alibi", "train_scale=8")

@@ -18,6 +18,10 @@ class CABLE(FoX):
             but divides by sqrt(C / C) = 1; False does the same.
     """
 
+    family = "content"
+    colour = "#999933"
+    marker = "^"
+
     variants = ("scaled=false",)
 
     def __init__(self, model: ModelConfig, layer: int = 0, *, scaled: bool = True) -> None:

@@ -29,6 +29,10 @@ class DAPE(Encoding):
         hidden: width of the MLP, and of FIRE's own.
     """
 
+    family = "content"
+    colour = "#009E73"
+    marker = "X"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "2*H*32 + 32 + 32*H + H + 2*H"

@@ -32,6 +32,10 @@ class DAPEv2(DAPE):
         kernel: keys that a convolution looks at, odd.
     """
 
+    family = "content"
+    colour = "#009E73"
+    marker = "P"
+
     parameters_per_layer = "3*2*H*32 + 32 + 3*32*H + H + 2*H"
     variants = ("kernel=5,base=alibi,hidden=8", "base=fire")
 

@@ -42,6 +42,10 @@ class FIRE(Encoding):
             the beginning.
     """
 
+    family = "bias"
+    colour = "#E69F00"
+    marker = "v"
+
     shared = False
     tunable = Tunable("threshold", other_thresholds)
     parameters_per_layer = "33*H + 66"

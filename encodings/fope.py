@@ -36,6 +36,10 @@ class FoPE(Encoding):
         outputs: planes that are mixed: "all" K, or "capped" at D/4.
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "D"
+
     shared = False
     tunable = BASE
     variants: ClassVar[tuple[str, ...]] = (

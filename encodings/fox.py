@@ -28,6 +28,10 @@ class FoX(Encoding):
         longest: the last head's memory.
     """
 
+    family = "content"
+    colour = "#999933"
+    marker = "s"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "C*H + H"

@@ -20,6 +20,10 @@ class Gemma(Hybrid):
         proportional: share of the planes that turn in global layers, those of short waves.
     """
 
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "D"
+
     variants = ("every=2,window=8", "proportional=0.25")
 
     def __init__(

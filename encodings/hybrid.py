@@ -34,6 +34,10 @@ class Hybrid(Layers):
         first: first keys that local layers see besides.
     """
 
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "o"
+
     variants: ClassVar[tuple[str, ...]] = (
         "window=8",
         "local=t5,global=alibi,every=2,chunk=7",

@@ -42,6 +42,10 @@ class IRoPE(Layers):
         base: of the rotation in local layers.
     """
 
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "^"
+
     tunable = BASE
     variants = ("every=2,chunk=8,start=8", "scale=0", "base=500")
 

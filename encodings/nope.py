@@ -7,6 +7,10 @@ class NoPE(Encoding):
     """Overrides nothing. Differs from its authors' code, a T5 decoder whose scores are not
     divided by sqrt(D): here it is the same decoder as everybody else's, minus positions."""
 
+    family = "none"
+    colour = "#000000"
+    marker = "o"
+
     shift_invariant = True
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:

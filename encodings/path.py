@@ -39,6 +39,10 @@ class PaTH(Encoding):
         rank: of W_up W_down.
     """
 
+    family = "content"
+    colour = "#332288"
+    marker = "D"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "32*(C + C) + 3*C + C*H + H"

@@ -28,6 +28,10 @@ class PoPE(Encoding):
         start: d at the start, "zero" or "uniform" in [-2 pi, 0].
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "^"
+
     shared = False
     tunable = BASE
     shift_invariant = True

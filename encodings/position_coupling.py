@@ -33,6 +33,10 @@ class PositionCoupling(Encoding):
         operands: whether there is the second table.
     """
 
+    family = "structure"
+    colour = "#AA4499"
+    marker = "s"
+
     parameters_per_layer = "132*C once"
     variants = ("operands=true,rows=40", "rows=8")
 

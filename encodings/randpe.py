@@ -46,6 +46,10 @@ class RandPE(RoPE):
             all layers.
     """
 
+    family = "rotary"
+    colour = "#56B4E9"
+    marker = "X"
+
     version = 2
     shift_invariant = True
     needs_final_length = True

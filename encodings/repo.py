@@ -30,6 +30,10 @@ class RePo(Encoding):
         lower: share of the layers, the lowest, that have RoPE.
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "o"
+
     shared = False
     tunable = BASE
     shift_invariant = True

@@ -33,6 +33,10 @@ class SelectiveRoPE(Encoding):
         init: "torch", or "normal": weights N(0, model.init_std^2) as in the authors' runs.
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "P"
+
     shared = False
     tunable = BASE
     shift_invariant = True

@@ -18,6 +18,10 @@ class Softpick(Wrapper):
         base: spec of the encoding that makes the logits, colons between its options.
     """
 
+    family = "softmax"
+    colour = "#661100"
+    marker = "X"
+
     variants = ("base=alibi",)
 
     def __init__(

@@ -33,6 +33,10 @@ class StickBreaking(Encoding):
         attend_current: the own token takes its share first, as the others do, and what remains.
     """
 
+    family = "content"
+    colour = "#009E73"
+    marker = "^"
+
     shift_invariant = True
     variants = ("attend_current=true",)
 

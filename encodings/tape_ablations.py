@@ -48,6 +48,10 @@ class TAPEAblations(TAPE):
             make the halves of cos and sin differ, so the state is [cos | sin] of D entries each.
     """
 
+    family = "content"
+    colour = "#882255"
+    marker = "X"
+
     variants: ClassVar[tuple[str, ...]] = (
         "position_size=8,post_mix=matrix,gate_input=mlp_in,layers=earlier-half",
         "mlp_mix=false",

@@ -35,6 +35,10 @@ class Wall(Encoding):
         bias_init: b at the start.
     """
 
+    family = "content"
+    colour = "#999933"
+    marker = "D"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "C*C + C"

@@ -259,6 +259,15 @@ class Encoding(nn.Module):
     """Name in tables and pictures; "": that of the file. Shipped encodings are called as their
     files."""
 
+    family: ClassVar[str] = ""
+    """Where positions enter, such as "rotary" or "bias"; for the report."""
+
+    colour: ClassVar[str] = ""
+    """Colour in figures, as "#rrggbb"; "": one that follows from the name."""
+
+    marker: ClassVar[str] = ""
+    """Marker of matplotlib in figures; "": one that follows from the name."""
+
     version: ClassVar[int] = 1
     """Raise it in a shipped encoding when its numbers change. Those that extend it or import from
     it, or wrap it, have other results then too."""

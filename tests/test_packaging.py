@@ -32,7 +32,6 @@ DATA = {
     "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/main_set.csv",
     "pe_bench/reporting/published.csv",
-    "pe_bench/reporting/styles.csv",
     "pe_bench/text/python-v1/LICENSE.txt",
     "pe_bench/text/python-v1/README.md",
     "pe_bench/text/python-v1/test.jsonl.gz",

@@ -101,6 +101,10 @@ class RoPE(Encoding):
             number of tokens (Resonance RoPE, Wang et al. 2024, arXiv 2403.00071).
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "s"
+
     shift_invariant = True
     tunable = BASE
     option_tables = {"scaling": SCALINGS}

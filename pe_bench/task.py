@@ -357,8 +357,8 @@ class Task:
         """Return rows over all subsets, from the rows of those that could be measured."""
         return []
 
-    def references(self) -> Mapping[str, list[Measurement]]:
-        """Return the rows of references by name: guessing, a constant answer, tables of n-grams.
+    def baselines(self) -> Mapping[str, list[Measurement]]:
+        """Return the rows of each baseline, by name: guessing, a constant answer, n-gram tables.
 
         Subsets, lengths, metrics and summary rows are those of a model. `guessing` is chance, or
         the first one where it is lacking. Tables show chance and the strongest, unranked, and

@@ -11,7 +11,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -97,16 +97,16 @@ class Probes(LengthGeneralizationTask):
         self.trained = max_train_symbols
         self.vocabulary = Vocabulary(FIRST_NUMBER + self.trained, separator_ids=(START, ASK))
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         sizes = [int(factor * self.trained) for factor in EVAL_LENGTH_FACTORS]
-        return [Cell(size, split=ID if size <= self.trained else OOD) for size in sizes]
+        return [EvalPoint(size, split=ID if size <= self.trained else OOD) for size in sizes]
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        return 2 * cell.length + 4  # of `halves`, so that the models of all probes are alike
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        return 2 * point.length + 4  # of `halves`, so that the models of all probes are alike
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), cell.length])
-        return self._draw(rng, subset, np.full(self.samples, cell.length))
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), point.length])
+        return self._draw(rng, subset, np.full(self.samples, point.length))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every probe is trained on its own

@@ -1,11 +1,11 @@
-"""Sums of many numbers and products with one digit: rows are right, cells are what they say."""
+"""Sums of many numbers and products with one digit: rows are right, points are what they say."""
 
 from pathlib import Path
 
 import pytest
 from helpers import Oracle, answer_after, make_task, means, measure
 
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, FIRST, Sequences
 from pe_bench.tasks.multi_addition import MultiAddition
 from pe_bench.tasks.multiplication import Multiplication
@@ -37,7 +37,7 @@ def test_sums_of_many_numbers(
     tmp_path: Path, digits: int, operands: int, width: int, scratchpad: bool
 ) -> None:
     task = make_task(MultiAddition, tmp_path, samples=40, scratchpad=scratchpad)
-    rows = task.items("cells", Cell(digits, str(operands)))
+    rows = task.items("cells", EvalPoint(digits, str(operands)))
     largest = 0
     for text in texts(SUMS, rows):
         question, answer = text.split("=")
@@ -55,7 +55,7 @@ def test_sums_of_many_numbers(
 def test_products_with_one_digit(tmp_path: Path, digits: int) -> None:
     task = make_task(Multiplication, tmp_path)
     factors = set()
-    for text in texts(PRODUCTS, task.items("cells", Cell(digits))):
+    for text in texts(PRODUCTS, task.items("cells", EvalPoint(digits))):
         question, product = text.split("=")
         first, factor = question.split("*")
         assert number(first) * number(factor) == number(product)

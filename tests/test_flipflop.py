@@ -8,7 +8,7 @@ import pytest
 from helpers import Oracle, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import Sequences
 from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
 
@@ -42,7 +42,7 @@ def reads(text: str) -> list[int]:
 def test_items_are_texts_of_the_language(
     tmp_path: Path, subset: str, share: float, pairs: int
 ) -> None:
-    items = make(tmp_path, samples=300).items(subset, Cell(2 * pairs))
+    items = make(tmp_path, samples=300).items(subset, EvalPoint(2 * pairs))
     found = texts(items)
     assert len(found) == 300 and {len(text) for text in found} == {2 * pairs}
     for text, scored in zip(found, items.scored, strict=True):
@@ -54,7 +54,7 @@ def test_items_are_texts_of_the_language(
         assert frequencies == pytest.approx([share, (1 - share) / 2, (1 - share) / 2], abs=0.02)
         ignored = [bit for i, bit in zip(middle[::2], middle[1::2], strict=True) if i == "i"]
         assert np.mean([bit == "1" for bit in ignored]) == pytest.approx(0.5, abs=0.03)
-    assert texts(make(tmp_path, samples=300).items(subset, Cell(2 * pairs))) == found
+    assert texts(make(tmp_path, samples=300).items(subset, EvalPoint(2 * pairs))) == found
 
 
 def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def forgetful(span: int) -> Oracle:
 def counted(task: Flipflop, subset: str, pairs: int, span: int) -> tuple[float, float]:
     """Per cent of reads and of texts that `forgetful` gets right, counted by hand."""
     right, whole = [], []
-    for text in texts(task.items(subset, Cell(2 * pairs))):
+    for text in texts(task.items(subset, EvalPoint(2 * pairs))):
         good = [place - 1 - text.rindex("w", 0, place) <= 2 * span for place in reads(text)]
         right += good
         whole.append(all(good))
@@ -101,16 +101,16 @@ def test_reads_and_means(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=4, samples=40, gate=0.0)
     assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == (16, 16, 64)
     rows = measure(task, forgetful(5), tmp_path)
-    cells = {(r.subset, r.length, r.metric): r for r in rows}
+    points = {(r.subset, r.length, r.metric): r for r in rows}
     for subset in IGNORED:
         for pairs in (8, 16, 32):
             accuracy, whole = counted(task, subset, pairs, 5)
-            row = cells[subset, 2 * pairs, "accuracy"]
+            row = points[subset, 2 * pairs, "accuracy"]
             assert row.value == pytest.approx(accuracy)
-            assert row.n == int(task.items(subset, Cell(2 * pairs)).scored.sum())
-            assert cells[subset, 2 * pairs, "exact_match"].value == pytest.approx(whole)
+            assert row.n == int(task.items(subset, EvalPoint(2 * pairs)).scored.sum())
+            assert points[subset, 2 * pairs, "exact_match"].value == pytest.approx(whole)
     assert len(rows) == 3 * 3 * 2
-    value = {key: row.value for key, row in cells.items() if key[2] == "accuracy"}
+    value = {key: row.value for key, row in points.items() if key[2] == "accuracy"}
     usual, sparse, dense = IGNORED
     expected = {
         ID: value[usual, 16, "accuracy"],
@@ -132,7 +132,7 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     rows = measure(task, forgetful(3), tmp_path)
     row = next(r for r in rows if (r.subset, r.length, r.metric) == (ID, 32, "accuracy"))
     reads_, right = [], []
-    for text in texts(task.items(ID, Cell(32))):
+    for text in texts(task.items(ID, EvalPoint(32))):
         places = reads(text)
         reads_.append(len(places))
         right.append(sum(place - 1 - text.rindex("w", 0, place) <= 6 for place in places))

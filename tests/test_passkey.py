@@ -18,7 +18,7 @@ from pe_bench.results.views import Column, Heatmap
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.cells import FAR, ID, OOD
+from pe_bench.sequences.eval_points import FAR, ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")
@@ -45,13 +45,13 @@ def oracle(task: Passkey, fails: Callable[[str, int, float], bool]) -> Oracle:
     """A model that knows all answers, but for the last digit where `fails(kind, length, depth)`."""
     answers: dict[tuple[int, ...], list[int]] = {}
     for kind in task.subsets:
-        for cell in task.cells(kind):
-            items = task.items(kind, cell)
+        for point in task.eval_points(kind):
+            items = task.items(kind, point)
             for ids, scored in zip(items.ids, items.scored, strict=True):
                 prompt = ids[: scored.argmax()]
-                assert cell.length == len(prompt)
+                assert point.length == len(prompt)
                 written = ids[scored].tolist()
-                written[-1] += fails(kind, cell.length, float(cell.second_axis))
+                written[-1] += fails(kind, point.length, float(point.second_axis))
                 answers[tuple(prompt)] = answer_after(len(prompt), written)
 
     def answer(ids: list[int]) -> list[int]:
@@ -101,12 +101,12 @@ def test_kinds_share_a_batch_and_take_turns_with_what_is_left_over(tmp_path: Pat
 @pytest.mark.slow
 def test_items_of_cells_do_not_depend_on_the_order_of_asking(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", samples=2)
-    cells = [(kind, cell) for kind in task.subsets for cell in task.cells(kind)]
-    forward = [task.items(kind, cell).ids for kind, cell in cells]
+    points = [(kind, point) for kind in task.subsets for point in task.eval_points(kind)]
+    forward = [task.items(kind, point).ids for kind, point in points]
     again = make(tmp_path, kinds="all", samples=2)
-    backward = [again.items(kind, cell).ids for kind, cell in cells[::-1]]
+    backward = [again.items(kind, point).ids for kind, point in points[::-1]]
     assert all((a == b).all() for a, b in zip(forward, backward[::-1], strict=True))
-    assert len({ids.tobytes() for ids in forward}) == len(cells)
+    assert len({ids.tobytes() for ids in forward}) == len(points)
 
 
 @pytest.mark.slow
@@ -119,14 +119,14 @@ def test_cells_and_means(tmp_path: Path) -> None:
         return kind == "multikey" and length >= 128
 
     rows = measure(task, oracle(task, fails), tmp_path)
-    cells = {(row.subset, row.length, row.second_axis): row for row in rows}
+    points = {(row.subset, row.length, row.second_axis): row for row in rows}
     lengths = [96, 128, 192, 256, 384, 512, 768, 1024]
     depths = [f"{i / 10:.1f}" for i in range(11)]
     near = {(k, n, depth) for k in KINDS for n in lengths for depth in depths}
     far_depths = depths[1::2]
     far = {(k, n, d) for k in ("passkey", "multikey") for n in (2048, 4096) for d in far_depths}
-    assert set(cells) == near | far
-    for (kind, length, depth), row in cells.items():
+    assert set(points) == near | far
+    for (kind, length, depth), row in points.items():
         wrong = fails(kind, length or 0, float(depth))
         assert (row.value, row.n) == (0 if wrong else 100, 2)
     summary = task.summarize(rows)
@@ -157,11 +157,11 @@ def test_cells_and_means(tmp_path: Path) -> None:
 
 def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:
     task = make(tmp_path, samples=1)
-    cells = [
+    points = [
         Measurement("passkey", "exact_match", 37.5, 2, length=128, second_axis="0.0"),
         Measurement("passkey", "exact_match", 0.0, 2, length=128, second_axis="0.1"),
     ]
-    found = {row.subset: row.value for row in task.summarize(cells)}
+    found = {row.subset: row.value for row in task.summarize(points)}
     assert found[f"passkey-{ID}"] == found["passkey-length"] == 18.75
 
 
@@ -174,7 +174,7 @@ def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: 
     assert (quick.lengths, quick.max_train_axis) == ([1000], 128)
     in_bytes = make(tmp_path, "mid", "paper", vocabulary="tokenizer")
     assert (in_bytes.lengths, in_bytes.max_train_axis) == ([1000, 2000], 273)
-    (longest,) = [in_bytes.items("passkey", c) for c in in_bytes.cells("passkey")[1:]]
+    (longest,) = [in_bytes.items("passkey", c) for c in in_bytes.eval_points("passkey")[1:]]
     assert in_bytes.max_eval_tokens == longest.lengths.max() > 7168 and len(longest) == 20
     keys = (words.batch(None, 0, 0).targets != IGNORE).sum(1)
     assert keys.min() < keys.max() <= 5  # numbers below 10000 too
@@ -247,14 +247,14 @@ def test_preset_paper_says_that_it_is_zero_shot(zero_shot: Callable[..., Resolve
     assert isinstance(task, Passkey)
     assert task.data_label.endswith("bpe:300-zero-shot") and task.gate is None
     assert task.subsets == ("passkey",) and task.lengths[-1] == 1024
-    assert {cell.split for cell in task.cells("passkey")} == {OOD}
+    assert {point.split for point in task.eval_points("passkey")} == {OOD}
     rows = []
-    for cell in task.cells("passkey"):
-        row = Measurement("passkey", "exact_match", 5.0, 20, length=cell.length)
-        rows.append(replace(row, second_axis=cell.second_axis))
+    for point in task.eval_points("passkey"):
+        row = Measurement("passkey", "exact_match", 5.0, 20, length=point.length)
+        rows.append(replace(row, second_axis=point.second_axis))
     found = {row.subset: row for row in task.summarize(rows) if row.length is None}
     assert found[OOD].status == "ranked" and ID not in found
-    assert task.references() == {}
+    assert task.baselines() == {}
     paper = zero_shot(protocol="paper").task
     assert isinstance(paper, Passkey) and paper.lengths == [1000]
 
@@ -299,9 +299,9 @@ def test_views(tmp_path: Path) -> None:
 def test_facts_about_tokens(tmp_path: Path) -> None:
     task = make(tmp_path)
     assert (task.max_eval_tokens, task.max_far_tokens, task.train_length) == (1029, 4101, 133)
-    far = [cell for cell in task.cells("passkey") if cell.split == FAR]
-    assert [len(task.items("passkey", cell)) for cell in far] == [5] * 10
-    tokens = {int(task.items("passkey", cell).lengths.max()) for cell in far}
+    far = [point for point in task.eval_points("passkey") if point.split == FAR]
+    assert [len(task.items("passkey", point)) for point in far] == [5] * 10
+    tokens = {int(task.items("passkey", point).lengths.max()) for point in far}
     assert tokens == {2053, 4101}
     assert make(tmp_path, protocol="paper").far_lengths == []
     assert len(task.vocabulary.digit_ids) == 20

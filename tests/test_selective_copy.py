@@ -9,7 +9,7 @@ import pytest
 from helpers import Oracle, answer_after, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 
@@ -34,14 +34,14 @@ def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols:
 @pytest.mark.parametrize("blanks", [2, 4, 8, 16, 32])
 def test_items_are_what_they_say(tmp_path: Path, blanks: int) -> None:
     task = make(tmp_path, blanks=8, tokens=5, symbols=3, samples=40)
-    items = task.items("by-blanks", Cell(blanks))
+    items = task.items("by-blanks", EvalPoint(blanks))
     assert len(items) == 40
     for row, scored in zip(items.ids.tolist(), items.scored.tolist(), strict=True):
         check(row, scored, blanks, 5, 3)
         assert len(row) <= task.max_eval_tokens
     assert items.ids.max() == FIRST_SYMBOL + 2 < task.vocabulary.vocab_size
     again = make(tmp_path, blanks=8, tokens=5, symbols=3, samples=40)
-    assert (again.items("by-blanks", Cell(blanks)).ids == items.ids).all()
+    assert (again.items("by-blanks", EvalPoint(blanks)).ids == items.ids).all()
 
 
 @pytest.mark.slow
@@ -113,5 +113,5 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     for preset, sizes in expected.items():
         task = make(tmp_path, preset)
         assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == sizes
-    blanks = [cell.length for cell in task.cells("by-blanks")]
+    blanks = [point.length for point in task.eval_points("by-blanks")]
     assert blanks == [32, 64, 96, 128, 160, 192, 256, 512]

@@ -17,7 +17,7 @@ from pe_bench.results.metrics import METRICS
 from pe_bench.results.views import Column, Curve
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.cells import FAR, ID, OOD
+from pe_bench.sequences.eval_points import FAR, ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Task, Vocabulary
 
@@ -136,15 +136,15 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_the_lengths_of_a_synthetic_task_are_those_of_its_rows(name: str, tmp_path: Path) -> None:
     task = synthetic(name, tmp_path, samples=2)
-    cells = [(subset, cell) for subset in task.subsets for cell in task.cells(subset)]
-    tokens = {key: int(task.items(*key).lengths.max()) for key in cells}
-    near = [count for (_, cell), count in tokens.items() if cell.split != FAR]
+    points = [(subset, point) for subset in task.subsets for point in task.eval_points(subset)]
+    tokens = {key: int(task.items(*key).lengths.max()) for key in points}
+    near = [count for (_, point), count in tokens.items() if point.split != FAR]
     assert max(near) <= task.max_eval_tokens
     assert max(tokens.values()) <= task.max_far_tokens
-    trained = [key for key in cells if key[1].split == ID]
+    trained = [key for key in points if key[1].split == ID]
     assert trained and max(tokens[key] for key in trained) <= task.train_length
-    assert max(cell.length for _, cell in trained) == task.max_train_axis
-    assert any(cell.split == OOD for _, cell in cells)
+    assert max(point.length for _, point in trained) == task.max_train_axis
+    assert any(point.split == OOD for _, point in points)
     assert isinstance(task.vocabulary, Vocabulary) or task.vocabulary.vocab_size > 256
 
 

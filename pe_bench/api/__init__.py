@@ -21,8 +21,8 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
-from pe_bench.sequences.curriculum import Lesson, lesson_at
+from pe_bench.sequences.curriculum import Stage, stage_at
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
@@ -78,7 +78,6 @@ __all__ = [
     "Batch",
     "ByteTokenizer",
     "Cache",
-    "Cell",
     "Column",
     "Corpus",
     "Curve",
@@ -86,6 +85,7 @@ __all__ = [
     "Decoder",
     "Encoding",
     "EncodingSpec",
+    "EvalPoint",
     "Evaluation",
     "Gallery",
     "Headline",
@@ -95,7 +95,6 @@ __all__ = [
     "Journal",
     "Layers",
     "LengthGeneralizationTask",
-    "Lesson",
     "MakeEncoding",
     "Mask",
     "Measurement",
@@ -109,6 +108,7 @@ __all__ = [
     "Scores",
     "Segment",
     "Sequences",
+    "Stage",
     "State",
     "StatefulEncoding",
     "Status",
@@ -133,7 +133,6 @@ __all__ = [
     "generate",
     "info",
     "join_ids",
-    "lesson_at",
     "load_tokenizer",
     "log_likelihoods",
     "make_base",
@@ -146,6 +145,7 @@ __all__ = [
     "ratio",
     "split_ids",
     "stack",
+    "stage_at",
     "stdlib_corpus",
     "suggest",
     "teacher_forced",

@@ -17,7 +17,7 @@ class LengthCurve(NamedTuple):
         name: of the curve.
         subset: that it is measured on.
         rows: the score at each length that every encoding is measured at.
-        trained: rows of its cells in distribution.
+        trained: rows of its points in distribution.
         far: the score at each far length, which the effective length does not depend on.
     """
 

@@ -73,13 +73,13 @@ class Perplexity(Task):
     and content, as longer windows have other text.
 
     Key tokens follow LongPPL (Fang et al. 2024), with an evaluator that has no weights: see
-    `key_tokens.py`. References are tables of 1, 2 and 3 tokens, counted in the training text.
+    `key_tokens.py`. Baselines are tables of 1, 2 and 3 tokens, counted in the training text.
 
     Standard errors and intervals are over documents, not over windows. Bits per byte compare across
     tokenizers, perplexities do not.
 
     With `test=pg19+code` each of these corpora is a subset: its rows begin with its name
-    (`pg19-context`), references are of that corpus, and rows without a name are means over corpora.
+    (`pg19-context`), baselines are of that corpus, and rows without a name are means over corpora.
 
     | TAPE's and LongLoRA's evaluation | protocol strict | protocol paper |
     |---|---|---|
@@ -252,7 +252,7 @@ class Perplexity(Task):
         items = self._items(subset, nats)
         return Evaluation([row_of(cell) for cell in items], (self._definitions(subset),), items)
 
-    def references(self) -> dict[str, list[Measurement]]:
+    def baselines(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""
         found = {}
         for name in NAMES:

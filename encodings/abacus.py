@@ -36,7 +36,7 @@ class Abacus(Wrapper):
             1 turns it off.
         rows: length of the table.
         init_std: standard deviation of its initial values; None is that of the token embeddings,
-            as in the authors' training, which initialises all embeddings alike. In their
+            as in the authors' training, which initialises all embeddings the same way. In their
             standalone file it is 1, fifty times a token of 0.02.
     """
 

@@ -18,7 +18,7 @@ class BiPE(Wrapper):
         logit = RoPE at the inter ids, or -96 slope_h (inter_i - inter_j)
 
     A separator belongs to the segment that it ends. Inserting whole segments moves all later inter
-    ids alike, which these do not see, and no intra id.
+    ids by the same number, which these encodings ignore, and no intra id.
 
     | authors' code | here |
     |---|---|

@@ -1,4 +1,4 @@
-"""Every token adds a learned penalty to what is older (Veisi et al. 2025, arXiv 2503.08067)."""
+"""Every token adds a learned penalty to all older ones (Veisi et al. 2025, arXiv 2503.08067)."""
 
 import torch.nn.functional as F
 from torch import Tensor

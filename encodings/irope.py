@@ -23,7 +23,7 @@ class _NormalisedRoPE(RoPE):
 class IRoPE(Layers):
     """Layers l with (l + 1) % 4 == 0: NoPE, all keys, a temperature; the others: RoPE, chunks.
 
-    A local query sees the keys of its own chunk. Queries and keys of local layers are divided by
+    A local query sees the keys of its chunk only. Queries and keys of local layers are divided by
     their root mean square after the rotation. The temperature of n keys is
     1 + scale ln(1 + floor(n / start)).
 

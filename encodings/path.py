@@ -177,10 +177,10 @@ def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
 def _of_last_queries(
     q: Tensor, k: Tensor, w: Tensor, beta: Tensor, prepared: Tensor | None
 ) -> Tensor:
-    """Return the products of the last queries, in falling order, at less cost.
+    """Return the products of the last queries, in descending order, at less cost.
 
-    Each walks through a part of its own chunk, and through chunks before it as wholes: such a
-    chunk is a matrix, beside its keys moved to its end.
+    A query passes through part of its chunk, and through every earlier chunk as a whole: that
+    takes one matrix, and the keys of the chunk moved to its end.
 
     Args:
         prepared: what `prepare_product` returned, if the first query begins a chunk.
@@ -214,7 +214,7 @@ def _of_last_queries(
     products = []
     for number, step in reversed(list(enumerate(whole.unbind(2), -chunks[0]))):
         walked, of_keys = (walked @ step).split([dim, size], dim=-1)
-        if number >= 0:  # it has queries of its own, and others before it
+        if number >= 0:  # the chunk has queries, and chunks before it too
             before = nothing[:, :, : number * size]
             of_keys = torch.cat([of_keys, inside[number], before], dim=2)
             walked = torch.cat([walked, at_start[number]], dim=2)

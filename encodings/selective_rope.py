@@ -65,7 +65,7 @@ class SelectiveRoPE(Encoding):
             )
         if model.kv_heads != model.heads:
             raise InputError(
-                f"every head turns by angles of its own: use as many kv_heads as heads "
+                f"every head has its own rotation angles: use as many kv_heads as heads "
                 f"({model.heads}), not {model.kv_heads}"
             )
         self.base = base

@@ -1,4 +1,4 @@
-"""Shares that may all be zero, in place of the softmax (Zuhri et al. 2025, arXiv 2504.20966)."""
+"""Attention weights that may all be zero, unlike softmax (Zuhri et al. 2025, arXiv 2504.20966)."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Every channel of a key fades by a gate of its own (Tilde Research 2026, Wall attention)."""
+"""Every channel of a key decays by its own gate (Tilde Research 2026, Wall attention)."""
 
 import math
 

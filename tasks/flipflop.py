@@ -48,7 +48,7 @@ class Flipflop(LengthGeneralizationTask):
 
     | Liu et al. | preset paper |
     |---|---|
-    | 1.6 million texts of 512 tokens | as many, drawn anew |
+    | 1.6 million texts of 512 tokens | as many, drawn independently |
     | optimizer settings | ours |
 
     Shortcuts:

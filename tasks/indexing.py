@@ -35,8 +35,8 @@ class Indexing(LengthGeneralizationTask):
     """Indirect Indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534): `^abcdef+2c`: e.
 
     A string of distinct symbols, a signed shift and one of the symbols: the answer is the symbol
-    that many places further right (+) or left (-). So a model has to find a place by what is there,
-    and then what is there by its place. The loss is on the answers alone.
+    that many places further right (+) or left (-). So a model has to find a place by its symbol,
+    and then a symbol by its place. The loss is on the answers alone.
 
     Training draws lengths from `min_symbols` to `max_train_symbols`, shifts of up to `reach` either
     way that fit into the string and the place of the named symbol, each evenly. Evaluation has

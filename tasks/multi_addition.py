@@ -42,7 +42,7 @@ class MultiAddition(LengthGeneralizationTask):
     | mean over points | items |
     |---|---|
     | `in-distribution` | as trained |
-    | `more-operands`, `more-digits`, `more-of-both` | what was not trained about them |
+    | `more-operands`, `more-digits`, `more-of-both` | sums with that difference to training |
     | `out-of-distribution` (headline) | all three |
     | `trained-operands` | a curve over digits, of no more operands than trained |
 

@@ -35,7 +35,7 @@ class Posgen(LengthGeneralizationTask):
 
     In longer texts, tokens tend to be harder to predict, and they stand at new positions. Here the
     model predicts after each number the sum of `near` + `far` numbers of the row, modulo `modulus`,
-    by one rule at every position. So what is lost beyond the trained length is lost to positions.
+    by one rule at every position. A lower score beyond the trained length is then due to positions.
 
     | rule | adds the last `near` numbers and | like |
     |---|---|---|
@@ -50,7 +50,7 @@ class Posgen(LengthGeneralizationTask):
     the sum itself holds for longer rows. Rows are drawn afresh for every step: training has every
     combination of `near` + `far` numbers, and there are no rows to learn by heart.
 
-    Each rule has a model of its own. Training scores every sum. Evaluation has `samples` rows for
+    Each rule has its own model. Training scores every sum. Evaluation has `samples` rows for
     each length, from half to 4 times the trained one and one number more, and scores the last sum.
     Preset quick runs `chain`.
 

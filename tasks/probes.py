@@ -44,12 +44,12 @@ class Probes(LengthGeneralizationTask):
     | `before` | k-th before a marker, k to 4 | `^ab*cd:2` a | relative to content |
     | `halves` | at the place of the second half's marker | `^abcd:xy*z:` c | relative to a start |
 
-    Each has a model of its own, trained on lists of 4 to `max_train_symbols` symbols (of 16), all
-    lengths, places and symbols evenly. All else in the second half is drawn anew, so that no
-    content tells. These are ours.
+    Each has its own model, trained on lists of 4 to `max_train_symbols` symbols (of 16), all
+    lengths, places and symbols evenly. All else in the second half is drawn independently, so its
+    content is no hint. These are ours.
 
     Evaluation has `samples` items for each length up to 8 times the longest trained. Numbers are
-    tokens of their own, so longer lists are asked for no k above `max_train_symbols`, which no
+    single tokens, so longer lists are asked for no k above `max_train_symbols`, which no
     model could know; places relative to the marker are drawn from the whole list. Each probe has
     its own means and gate; the headline is the mean over those that were run. Preset quick runs
     `index` and `after`; for the others, which are seldom learned in minutes, name --subsets.
@@ -102,7 +102,7 @@ class Probes(LengthGeneralizationTask):
         return [EvalPoint(size, split=ID if size <= self.trained else OOD) for size in sizes]
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
-        return 2 * point.length + 4  # of `halves`, so that the models of all probes are alike
+        return 2 * point.length + 4  # of `halves`: the models of all probes have one length
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
         rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), point.length])

@@ -42,12 +42,12 @@ SHARES = {
 
 
 class SelectiveCopy(LengthGeneralizationTask):
-    """`START c _ _ a c _ SEP c a c END`: what is not blank is written in its order.
+    """`START c _ _ a c _ SEP c a c END`: the symbols, without the blanks, in order.
 
     Always `tokens` symbols, drawn with repetition; training has `blanks` blanks scattered evenly
-    among them, so that it knows one length only. What is counted from the start or back from the
-    end is somewhere else where there are more blanks or fewer, the order of the symbols is not.
-    The loss is on what follows SEP.
+    among them, so that it knows one length only. With more or fewer blanks, positions counted from
+    the start or the end change, and the order of the symbols does not. The loss is on the tokens
+    after SEP.
 
     Evaluation has `samples` items for each number of blanks. An item counts if all symbols and the
     end are correct; the token accuracy is teacher-forced, also where answers are generated.

@@ -1,6 +1,6 @@
 """The search for shortcuts: how far the baselines of a task come between chance and ceiling.
 
-A task measures what it says only if no rule that knows neither the question nor any position
+A task measures its subject only if no rule that knows neither the question nor any position
 answers it. Baselines are such rules: they count training batches, as
 `pe_bench.sequences.baselines` describes for sequences. A task explains a shortcut that it has on
 purpose in its docstring:
@@ -34,7 +34,7 @@ class Reach:
     """How far a shortcut comes, from 0, chance, to 1, the ceiling.
 
     Attributes:
-        subset: that is scored apart; empty: the task's headline.
+        subset: with a separate score; empty: the task's headline.
         shortcut: name of the baseline.
         inside, outside: in and out of distribution; nan: not measured.
     """
@@ -103,7 +103,7 @@ def explained(cls: type[Task]) -> dict[str, str]:
 
 
 def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) -> str | None:
-    """Return what is wrong with a task of these shortcuts, in one sentence; None: nothing.
+    """Return the problem of a task with these shortcuts, in one sentence; None: no problem.
 
     Args:
         reaches: of all shortcuts.

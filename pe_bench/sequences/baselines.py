@@ -206,8 +206,8 @@ class Baselines:
         drawn = np.arange(len(scored.row)) - start[scored.row]
         left = (candidates[start[scored.row]] - drawn).clip(min=1)
         exact = _score(scored.row, counts, among * np.minimum(1.0, (wanted - drawn) / left)).exact
-        share = among * np.minimum(1.0, wanted / candidates[start[scored.row]].clip(min=1))
-        found = _score(scored.row, counts, share)
+        probability = among * np.minimum(1.0, wanted / candidates[start[scored.row]].clip(min=1))
+        found = _score(scored.row, counts, probability)
         return Scores(exact, counts, found.leading, found.correct)
 
 

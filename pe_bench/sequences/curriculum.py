@@ -58,8 +58,8 @@ def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Ba
     """Return prompts with several questions each as a batch.
 
     Only the last question is followed by its answer. The others are followed by the answer to
-    another question of the batch, and the loss is on the first token that should be there: a row
-    that shows its answers teaches to look there.
+    another question of the batch, and the loss is on the first token of the right one: a row with
+    its right answers would teach the model to copy those.
 
     Args:
         samples: a context, then questions with their answers.
@@ -78,8 +78,8 @@ def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Ba
         ids = [*context.prompt]
         wanted = [IGNORE] * len(ids)
         for prompt, answer in others:
-            alike = answers[len(answer)]
-            shown = alike[rng.integers(len(alike))]
+            as_long = answers[len(answer)]
+            shown = as_long[rng.integers(len(as_long))]
             ids += [*prompt, *shown]
             wanted += [IGNORE] * len(prompt)
             wanted[-1] = answer[0]  # the question's last token is followed by the answer

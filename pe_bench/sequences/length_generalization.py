@@ -1,4 +1,4 @@
-"""The base of tasks that train on short sequences of their own and measure longer ones."""
+"""Base class of tasks that make their own sequences, train on short and evaluate longer ones."""
 
 import hashlib
 import math
@@ -45,14 +45,14 @@ class LengthGeneralizationTask(Task):
     other proportions, `items` and `batch`. The evaluation points determine the means (one for each
     split and group), the lengths and the views.
 
-    What a model extrapolates from something it has not learned is no property of its encoding:
-    where a mean in distribution is below `gate`, the mean out of distribution has the status
-    "not_learned". It is "partial" where subsets are missing. The effective length, see
+    Extrapolation by a model that has not learned the task says nothing about its encoding: if a
+    mean in distribution is below `gate`, the mean out of distribution has the status
+    "not_learned". It is "partial" if subsets are missing. The effective length, see
     `LengthCurve`, is one number of a run: of its curve with trained lengths, or their mean.
 
-    Points of the split FAR are many times as long as any in training. They cost much and not every
-    encoding has positions there, so they have few items and a mean of their own, `far`, with the
-    same gate; headlines and effective lengths do not depend on them. An encoding whose
+    Points of the split FAR are many times as long as any in training. They are expensive and not
+    every encoding has positions there, so they have few items and a separate mean, `far`, with
+    the same gate; headlines and effective lengths do not depend on them. An encoding whose
     `max_position` is too small for a point is measured without it, and a note says so.
 
     Args:
@@ -65,7 +65,7 @@ class LengthGeneralizationTask(Task):
     """
 
     autoregressive: ClassVar[bool] = True
-    """Whether the model goes on from its own tokens; False: scored tokens lie in a given text."""
+    """Whether the model continues its own tokens; False: scored tokens lie in a given text."""
 
     averages_each_subset: ClassVar[bool] = False
     """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
@@ -100,7 +100,7 @@ class LengthGeneralizationTask(Task):
         raise NotImplementedError
 
     def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
-        """Return one row: what is given and what the model has to write."""
+        """Return one row: the given tokens and the answers of the model."""
         raise NotImplementedError
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
@@ -116,8 +116,9 @@ class LengthGeneralizationTask(Task):
         """Return the number of items of a point."""
         if point.split != FAR:
             return self.samples
-        alike = [c for c in self.eval_points(subset) if c.split == FAR and c.length == point.length]
-        return min(self.samples, math.ceil(self.far_samples / len(alike)))
+        points = [p for p in self.eval_points(subset) if p.split == FAR]
+        same_length = [p for p in points if p.length == point.length]
+        return min(self.samples, math.ceil(self.far_samples / len(same_length)))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         trained: list[tuple[str, EvalPoint]] = []

@@ -157,7 +157,7 @@ class PromptTask(LengthGeneralizationTask):
         Args:
             seed: of the run.
             step: of training.
-            done: share of the steps that came before.
+            done: fraction of the steps that came before.
         """
         rng = np.random.default_rng([seed, step])
         stage = stage_at(done if self.first_subset in self.all_subsets else 1.0)

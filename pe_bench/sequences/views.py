@@ -23,7 +23,7 @@ def make_views(
         axes: titles of `length` and of the second axis.
         metrics: of every point.
         headline: the metric of the headline.
-        each_subset: whether every subset has means of its own.
+        each_subset: whether every subset has separate means.
         max_trained: largest trained length.
     """
     columns = [ID]

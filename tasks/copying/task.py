@@ -35,7 +35,7 @@ FAR_FACTORS = (16, 32)
 
 
 class Copying(LengthGeneralizationTask):
-    """Eight variants (Kazemnejad et al. 2023), each with a model of its own.
+    """Eight variants (Kazemnejad et al. 2023), each with its own model.
 
     A row of `copy` is `COPY c a c SEP c a c END`; `reverse` begins with REVERSE and answers
     backwards. `copy-twice` and `reverse-twice` answer twice, `reverse-then-copy` backwards and then

@@ -1,4 +1,4 @@
-"""The memory that a call needs: measured, predicted from shorter inputs, and what there is."""
+"""Memory of a call: measured, predicted from shorter inputs, and available."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from pe_bench.api.engine import return_freed_memory
 
 GIB = 2**30
 PAIR_BYTES = 64  # for each head, query and key: more than any encoding here keeps for backward
-SPARE = 0.8  # of what is free, that one call may take
+SPARE = 0.8  # fraction of the free memory that one call may use
 
 
 def peak_bytes(call: Callable[[], object], device: str) -> int:
@@ -23,7 +23,7 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
     buffers inside of operations included, of which this is the largest running sum.
 
     Args:
-        call: what is measured.
+        call: the call to measure.
         device: "cpu" or "cuda".
     """
     if device == "cuda":

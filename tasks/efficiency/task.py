@@ -64,17 +64,17 @@ def name_metrics() -> dict[str, Metric]:
 
 
 class Efficiency(Task):
-    """What an encoding costs in time and memory, beside a reference in the same process.
+    """Time and memory cost of an encoding, relative to a reference in the same process.
 
-    | subset | what is measured |
+    | subset | measured |
     |---|---|
     | `operator` | the attention of one layer and one sequence, forward, and forward and backward |
     | `training` | a step of AdamW: time, tokens per second, memory, operations of products |
     | `inference` | reading a prompt, then decoding with the cache, and the cache's bytes |
 
     The headline is the time of a training step over that of `rope`: 1.1 is a tenth slower. The two
-    take turns, so that whatever slows the machine slows both, and the ratio is the median over the
-    repetitions of one time over the other, with its quartiles. A GPU is timed by its own events.
+    alternate, so a slow machine slows both, and the ratio is the median over the repetitions, with
+    its quartiles. A GPU is timed by its own events.
     Absolute times hold for the machine, the threads and the versions that a run records; tables
     never mix two of these.
 
@@ -83,7 +83,7 @@ class Efficiency(Task):
     backend cannot do, and what would not fit into memory or take too long (both predicted from
     shorter inputs), is left out, with the reason among the notes in run.json.
 
-    Memory is the most that a call holds beyond what was there before it: gradients count, weights
+    Memory is the peak during a call minus the memory before it: gradients count, weights
     and the state of the optimizer do not. Queries, keys and values of `operator` are given, the
     products with the layer's matrices count under `projections` only; position tables and biases
     are made in every call, as in a model of one layer. Operations are those of matrix products, a
@@ -274,7 +274,7 @@ class Efficiency(Task):
             dtype=self._dtype(device),
         )
         cells = Cells(journal, self.limits, device)
-        # These make models of their own, with gradients and in the precision that is asked for.
+        # These build their own models, with gradients and in the requested precision.
         with (
             torch.inference_mode(False),
             torch.autocast(device, enabled=False),

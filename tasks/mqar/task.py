@@ -59,7 +59,7 @@ class MQAR(LengthGeneralizationTask):
     `far` is apart from the headline, and an encoding with fewer positions is measured without it.
 
     Subset `gap`: T/8 pairs at the start of 8 T tokens and a single query, that many tokens after
-    the last pair: how far an encoding sees, apart from how much it can tell apart.
+    the last pair: how far an encoding reaches, separately from how many pairs it distinguishes.
 
     | published | here |
     |---|---|

@@ -60,8 +60,8 @@ class Passkey(PromptTask):
     | keys | `samples` for each point | 20 trials below 50000, which repeat across lengths |
 
     Means over points: in and out of distribution, of each subset too; by length and by depth (of
-    what is out of distribution). There is no gate where nothing measured is in distribution, as is
-    usual in protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
+    the points out of distribution). There is no gate if no point is in distribution, as usual in
+    protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
     is apart from all others: 25 prompts of each length and subset, at depths 0.1, 0.3 to 0.9. An
     encoding with fewer positions is measured without it.
 
@@ -124,7 +124,7 @@ class Passkey(PromptTask):
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        # A checkpoint that knows no prompt is asked at lengths of its own.
+        # A checkpoint that knows no prompt is evaluated at its own lengths.
         has_far = self.strict and not self.zero_shot
         self.far_lengths = [factor * self.length for factor in FAR_FACTORS] if has_far else []
         longest = max([self.max_length, *self.far_lengths])

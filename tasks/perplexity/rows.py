@@ -56,7 +56,7 @@ def of_corpus(cell: Items, name: str) -> Items:
 
 
 def rows_of_corpus(measured: Sequence[Measurement], name: str) -> list[Measurement]:
-    """Return the rows of one of several corpora, its name left out of theirs."""
+    """Return the rows of one of several corpora, without its name in their subsets."""
     start = f"{name}-"
     own = [row for row in measured if row.subset.startswith(start)]
     return [replace(row, subset=row.subset.removeprefix(start)) for row in own]

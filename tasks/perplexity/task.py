@@ -105,7 +105,7 @@ class Perplexity(Task):
     fine-tuned pre-trained models; nothing here is trained like that.
 
     Args:
-        corpus: to train on. With --data it names what is there: DIR/NAME or DIR, a folder of
+        corpus: to train on. With --data, a corpus in that folder: DIR/NAME or DIR, a folder of
             text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data
             pg19, proofpile and c4 are downloaded, not for preset quick. None: what --data has,
             else python for preset quick, pg19 for small, c4 for mid and paper. `python` is shipped:
@@ -263,7 +263,7 @@ class Perplexity(Task):
         return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return what the table shows; only what is better than a trigram table is ranked."""
+        """Return the rows of the table; only models better than a trigram table are ranked."""
         if not measured:
             return []
         if not self.by_corpus:

@@ -18,7 +18,7 @@ from pe_bench.api.data import Piece, keep_tables, quiet_library
 Places = npt.NDArray[np.int64]
 
 SUFFIX = ".bin"
-MAX_NARROW = 2**16  # ids that two bytes can tell apart
+MAX_NARROW = 2**16  # ids that fit into two bytes
 TEST_FRACTION = 0.1  # of a single file, from its end
 BUFFER = 1 << 24
 BYTES_AT_ONCE = 16 << 20  # of text in memory; the ids of these documents are one chunk

@@ -52,7 +52,7 @@ class RulerPrompts(Pieces):
     Args:
         tokenizer: encodes all texts.
         max_length: tokens of the longest prompt.
-        names: nonsense words, all different, for keys, variables and values alike.
+        names: nonsense words, all different, for keys, variables and values.
         needles: lines of `niah`; half as many variables has a chain of `vt`, and half as many
             words does `cwe` ask for.
     """

@@ -30,7 +30,7 @@ def open_subsets(
         names: subsets.
         splits: of each subset.
         find_folder: returns the folder that has a subset.
-        cache: folder for what is derived from the data.
+        cache: folder for data derived from the originals.
 
     Raises:
         DataError: no subset can be read.

@@ -28,7 +28,7 @@ from pe_bench.api import (
 from pe_bench.api.engine import load_plugin
 
 from .bench import AUTO, BACKENDS, Bench, name_subset
-from .cells import Cells, Limits
+from .cases import Limits, Meter
 
 ROPE = EncodingSpec("rope")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -249,7 +249,7 @@ class Efficiency(Task):
         return (*columns, *curves)
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Return None: what an encoding cannot do is left out cell by cell."""
+        """Return None: what an encoding cannot do is left out case by case."""
         return None
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
@@ -273,15 +273,15 @@ class Efficiency(Task):
             device=device,
             dtype=self._dtype(device),
         )
-        cells = Cells(journal, self.limits, device)
+        meter = Meter(journal, self.limits, device)
         # These build their own models, with gradients and in the requested precision.
         with (
             torch.inference_mode(False),
             torch.autocast(device, enabled=False),
             torch.enable_grad(),
         ):
-            rows = bench.measure(subset, cells)
-        return Evaluation(rows, cells.notes())
+            rows = bench.measure(subset, meter)
+        return Evaluation(rows, meter.notes())
 
     def _dtype(self, device: str) -> torch.dtype:
         """Return what queries, keys and values are in."""

@@ -151,8 +151,8 @@ class MQAR(LengthGeneralizationTask):
                 pairs *= 2
         for factor in FAR_FACTORS:
             for part in (16, 8, 4):
-                pairs = str(self.tokens // part)
-                points.append(EvalPoint(factor * self.tokens, pairs, FAR, curve="by-length"))
+                density = str(self.tokens // part)
+                points.append(EvalPoint(factor * self.tokens, density, FAR, curve="by-length"))
         return points
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:

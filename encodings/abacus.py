@@ -36,9 +36,13 @@ class Abacus(Wrapper):
             1 turns it off.
         rows: length of the table.
         init_std: standard deviation of its initial values; None is that of the token embeddings,
-            as in the authors' training, which initialises all embeddings alike. In their
+            as in the authors' training, which initialises all embeddings the same way. In their
             standalone file it is 1, fifty times a token of 0.02.
     """
+
+    family = "structure"
+    colour = "#AA4499"
+    marker = "^"
 
     parameters_per_layer = "1024*C once"
     variants = ("base=rope", "offset=20,rows=64,init_std=0.1")

@@ -40,6 +40,10 @@ class ALiBi(Encoding):
         slope_scale: multiplies all slopes; 96 is what BiPE uses on segments instead of tokens.
     """
 
+    family = "bias"
+    colour = "#D55E00"
+    marker = "^"
+
     shift_invariant = True
     tunable = Tunable("slope_scale", other_scales)
     variants = ("slope_scale=96", "train_positions=random,max_train_position=512")

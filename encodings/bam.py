@@ -14,8 +14,8 @@ EPSILON = 1e-5
 class BAM(Encoding):
     """logit_ij -= e^c (|d - mu| + 1e-5)^a, with d = i - j and c, a and mu of each head.
 
-    It starts as ALiBi: a = 1, e^c are ALiBi's slopes, mu = 0. Nothing bounds a, which makes the
-    difference to Kerple's power; below zero a head looks at what is far.
+    It starts as ALiBi: a = 1, e^c are ALiBi's slopes, mu = 0. Nothing bounds a,
+    unlike Kerple's power; with a below zero a head attends to distant tokens.
 
     The published code has no licence, so this is compared with the formula in float64 and not with
     numbers of it. Formula and initial values are those of its last version; earlier ones have e^c
@@ -25,12 +25,16 @@ class BAM(Encoding):
     |---|---|
     | mu = 2 sinh(l), added to d | subtracted: a head with mu > 0 looks mu tokens back |
     | BAM-SSMax: scores and bias times s ln n | not part of this encoding |
-    | the exponent may have a learning rate of its own | one learning rate for all parameters |
+    | the exponent may have a separate learning rate | one learning rate for all parameters |
 
     Args:
         location: mu is learned; the authors keep it at 0.
         shared: one prior for all layers, as the authors' default, or one for each.
     """
+
+    family = "bias"
+    colour = "#D55E00"
+    marker = "s"
 
     shift_invariant = True
     parameters_per_layer = "2*H once"

@@ -18,7 +18,7 @@ class BiPE(Wrapper):
         logit = RoPE at the inter ids, or -96 slope_h (inter_i - inter_j)
 
     A separator belongs to the segment that it ends. Inserting whole segments moves all later inter
-    ids alike, which these do not see, and no intra id.
+    ids by the same number, which these encodings ignore, and no intra id.
 
     | authors' code | here |
     |---|---|
@@ -30,6 +30,10 @@ class BiPE(Wrapper):
         form: what the inter ids go to: "rope", or "alibi" with 96 times its slopes.
         train_scale: rows of the table; None is the training length, which the authors' 1024 is.
     """
+
+    family = "structure"
+    colour = "#AA4499"
+    marker = "v"
 
     prefix_consistent = True
     parameters_per_layer = "L*C once"

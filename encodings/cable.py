@@ -1,4 +1,4 @@
-"""Every token adds a learned penalty to what is older (Veisi et al. 2025, arXiv 2503.08067)."""
+"""Every token adds a learned penalty to all older ones (Veisi et al. 2025, arXiv 2503.08067)."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +17,10 @@ class CABLE(FoX):
         scaled: divide q k^T by sqrt(D), as every other encoding here. The published code means to
             but divides by sqrt(C / C) = 1; False does the same.
     """
+
+    family = "content"
+    colour = "#999933"
+    marker = "^"
 
     variants = ("scaled=false",)
 

@@ -32,6 +32,10 @@ class CARoPE(Encoding):
         start: "rope" or "normal".
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "X"
+
     shared = False
     tunable = BASE
     shift_invariant = True

@@ -28,6 +28,10 @@ class CoPE(Encoding):
             published code's default; "scores" leaves q_i e[p_ij] as it is, as the paper's listing.
     """
 
+    family = "content"
+    colour = "#009E73"
+    marker = "o"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "(L + 1)*D"

@@ -15,8 +15,8 @@ class DAPE(Encoding):
     """logit_ij = s + b + MLP([s; b]), s the scaled scores of all heads, b their biases.
 
     For each pair of tokens apart, the MLP maps the 2H numbers through Linear(2H, hidden), leaky
-    ReLU (0.01) and Linear(hidden, H), with torch's default initial weights. Every layer has an
-    MLP and a base of its own.
+    ReLU (0.01) and Linear(hidden, H), with torch's default initial weights. Every layer has
+    its own MLP and base encoding.
 
     Heads are mixed, so there is no fused kernel: short inputs keep B x T x S x (2H + hidden)
     numbers per layer, long ones are worked on in blocks of queries, which keep none. FIRE as a base
@@ -28,6 +28,10 @@ class DAPE(Encoding):
             comparison of costs) or "fire".
         hidden: width of the MLP, and of FIRE's own.
     """
+
+    family = "content"
+    colour = "#009E73"
+    marker = "X"
 
     shared = False
     shift_invariant = True

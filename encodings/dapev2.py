@@ -14,11 +14,11 @@ class DAPEv2(DAPE):
     """logit_ij = s + b + conv(leaky_relu(conv([s; b]))), both convolutions 1 x `kernel`.
 
     s are the scaled scores of all heads, b their biases; the convolutions run along the keys of
-    each query, over 2H to hidden to H channels, on what is zero beyond the query.
+    each query, over 2H to hidden to H channels, with zeros beyond the query.
 
     | published code | here |
     |---|---|
-    | between the convolutions nothing is masked | what is beyond the query is zero again |
+    | no mask between the convolutions | zeros beyond the query there too |
 
     The first convolution reaches past the query. Unmasked, the newest token's logits change when
     another one follows, though not by what it is, and a cache gives other numbers than a full
@@ -31,6 +31,10 @@ class DAPEv2(DAPE):
         hidden: channels between the convolutions, and width of FIRE's own MLP.
         kernel: keys that a convolution looks at, odd.
     """
+
+    family = "content"
+    colour = "#009E73"
+    marker = "P"
 
     parameters_per_layer = "3*2*H*32 + 32 + 3*32*H + H + 2*H"
     variants = ("kernel=5,base=alibi,hidden=8", "base=fire")

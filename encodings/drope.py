@@ -28,6 +28,10 @@ class DroPE(NoPE):
             gives the same numbers.
     """
 
+    family = "extension"
+    colour = "#000000"
+    marker = "X"
+
     variants = ("temperature=0.103,factor=4",)
 
     def __init__(

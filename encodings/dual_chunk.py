@@ -32,6 +32,10 @@ class DualChunk(Remap):
         local: first queries of a chunk at true distances from the chunk before; None is L0/8.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "^"
+
     shift_invariant = False
     variants = ("chunk=9,local=3",)
 

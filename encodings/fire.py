@@ -1,4 +1,4 @@
-"""An MLP of the distance as a share of the position (Li et al. 2024, arXiv 2310.04418)."""
+"""An MLP of the distance relative to the position (Li et al. 2024, arXiv 2310.04418)."""
 
 import math
 from typing import Any, Literal, cast
@@ -23,7 +23,7 @@ class FIRE(Encoding):
 
     The MLP is Linear(1, width), an activation, Linear(width, H). c and t = |multiplier threshold|
     are learned, the latter through its multiplier, which starts at 1. Queries before t see
-    distances alone, later ones distances as a share of what lies behind them: not invariant to a
+    distances alone, later ones see distances relative to their positions: not invariant to a
     shift. The multiplier learns from queries before t only, so from none if t is 1 or less.
 
     The numbers are those of the paper's listing, which reimplementations share; no code of the
@@ -41,6 +41,10 @@ class FIRE(Encoding):
             N(0, init_std) and no biases, as in TAPE's baseline, where the bias is about 0.001 in
             the beginning.
     """
+
+    family = "bias"
+    colour = "#E69F00"
+    marker = "v"
 
     shared = False
     tunable = Tunable("threshold", other_thresholds)
@@ -94,10 +98,10 @@ class FIRE(Encoding):
         distance = positions.distance.to(self.c.dtype)  # (B or 1, T, S)
         threshold = (self.multiplier * self.threshold).abs()
         furthest = positions.query.to(self.c.dtype).maximum(threshold)  # (B or 1, T)
-        share = self.psi(distance) / (self.psi(furthest)[..., None] + self.eps)
-        by_head = self.lookup(share.flatten())  # (H, B T S)
+        relative = self.psi(distance) / (self.psi(furthest)[..., None] + self.eps)
+        by_head = self.lookup(relative.flatten())  # (H, B T S)
         # Keys go last in memory, which fused attention asks of a bias.
-        bias: Tensor = by_head.unflatten(1, share.shape).transpose(0, 1).contiguous()
+        bias: Tensor = by_head.unflatten(1, relative.shape).transpose(0, 1).contiguous()
         return bias
 
     def psi(self, x: Tensor) -> Tensor:

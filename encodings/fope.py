@@ -15,7 +15,7 @@ class FoPE(Encoding):
     """Plane m of head h is mapped by a mixture of rotations, at the frequencies theta_n of RoPE.
 
         cos'_m(p) = sum_n A_hnm cos(p theta_n),    sin'_m(p) = sum_n B_hnm sin(p theta_n)
-        q -> q cos' + rotate_half(q) sin',         k alike
+        q -> q cos' + rotate_half(q) sin',         the same for k
 
     n goes over the K planes that turn more than once within the training length; the other planes
     have cos' = 1 and sin' = 0. A and B are the identity plus normal noise, for each layer and head,
@@ -35,6 +35,10 @@ class FoPE(Encoding):
         padding: sin' in the planes that do not turn, "zero" or "one".
         outputs: planes that are mixed: "all" K, or "capped" at D/4.
     """
+
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "D"
 
     shared = False
     tunable = BASE

@@ -1,4 +1,4 @@
-"""A forget gate per head and token weakens what is older (Lin et al. 2025, arXiv 2503.02130)."""
+"""A forget gate per head and token weakens older tokens (Lin et al. 2025, arXiv 2503.02130)."""
 
 import math
 from typing import ClassVar, Literal
@@ -20,13 +20,17 @@ class FoX(Encoding):
     Args:
         gate: "full" is the gate above; "bias_only" has no W, so that it does not depend on the
             content; "fixed" does not learn b either.
-        bias_init: b at the start. 0 is the authors', which halves what is seen with every token;
+        bias_init: b at the start. 0, the authors' value, halves the weight with every token;
             x-transformers starts from 5.
         shortest: in place of bias_init, start from f = e^(-1/T) with memories T of the heads in
             tokens, spread geometrically from `shortest`, the first head's, to `longest`. The
             authors do so for "bias_only" and "fixed", and have no default for the ends.
         longest: the last head's memory.
     """
+
+    family = "content"
+    colour = "#999933"
+    marker = "s"
 
     shared = False
     shift_invariant = True

@@ -17,8 +17,12 @@ class Gemma(Hybrid):
     Args:
         every: distance of two global layers.
         window: last keys that local layers see; None is a quarter of the training length.
-        proportional: share of the planes that turn in global layers, those of short waves.
+        proportional: fraction of the planes rotated in global layers, those of short wavelengths.
     """
+
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "D"
 
     variants = ("every=2,window=8", "proportional=0.25")
 
@@ -32,11 +36,11 @@ class Gemma(Hybrid):
         proportional: float = 1.0,
     ) -> None:
         quarter = max(1, model.train_length // 4)
-        share = "" if proportional == 1 else f":proportional={proportional}"
+        option = "" if proportional == 1 else f":proportional={proportional}"
         super().__init__(
             model,
             layer,
-            global_=EncodingSpec(f"rope:base=1e6{share}"),
+            global_=EncodingSpec(f"rope:base=1e6{option}"),
             every=every,
             window=quarter if window is None else window,
         )

@@ -30,6 +30,10 @@ class GrapeA(Encoding):
         gate: what sets the slope: the query and the key, or one of them (the authors' variants).
     """
 
+    family = "content"
+    colour = "#E69F00"
+    marker = "^"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "2*C + H"

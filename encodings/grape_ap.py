@@ -33,6 +33,10 @@ class GrapeAP(Encoding):
         dim: numbers of p per head, even; 8 in the authors' runs.
     """
 
+    family = "content"
+    colour = "#E69F00"
+    marker = "P"
+
     shared = False
     parameters_per_layer = "8*H*C"
     variants = ("dim=4",)

@@ -1,4 +1,4 @@
-"""Local and global layers with encodings of their own (Yang et al. 2025, arXiv 2501.18795)."""
+"""Local and global layers with different encodings (Yang et al. 2025, arXiv 2501.18795)."""
 
 from functools import partial
 from typing import ClassVar
@@ -9,9 +9,9 @@ from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibili
 class Hybrid(Layers):
     """One encoding for most layers, which may see a window or chunks, and one for every n-th.
 
-    It takes the published hybrids apart, of which papers rarely report the parts:
+    It expresses the published hybrids, whose parts papers rarely report:
 
-    | what | spec |
+    | published hybrid | spec |
     |---|---|
     | NoPE in every 4th layer: SmolLM3 | `hybrid` |
     | a window in the other three | `hybrid:global=rope,window=32` |
@@ -33,6 +33,10 @@ class Hybrid(Layers):
         chunk: size of the chunks whose keys local layers see; None: no chunks.
         first: first keys that local layers see besides.
     """
+
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "o"
 
     variants: ClassVar[tuple[str, ...]] = (
         "window=8",

@@ -32,6 +32,10 @@ class Inkling(Encoding):
         strength: of that; 0.1 in the model's code.
     """
 
+    family = "content"
+    colour = "#009E73"
+    marker = "s"
+
     shared = False
     shift_invariant = True
     parameters_per_layer = "16*H*C + 16*(L//4)"

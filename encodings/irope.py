@@ -23,7 +23,7 @@ class _NormalisedRoPE(RoPE):
 class IRoPE(Layers):
     """Layers l with (l + 1) % 4 == 0: NoPE, all keys, a temperature; the others: RoPE, chunks.
 
-    A local query sees the keys of its own chunk. Queries and keys of local layers are divided by
+    A local query sees the keys of its chunk only. Queries and keys of local layers are divided by
     their root mean square after the rotation. The temperature of n keys is
     1 + scale ln(1 + floor(n / start)).
 
@@ -41,6 +41,10 @@ class IRoPE(Layers):
         scale: of the temperature; 0 turns it off.
         base: of the rotation in local layers.
     """
+
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "^"
 
     tunable = BASE
     variants = ("every=2,chunk=8,start=8", "scale=0", "base=500")

@@ -27,6 +27,10 @@ class Kerple(Encoding):
         shared: one set of parameters for all layers, or one for each (as in DAPE).
     """
 
+    family = "bias"
+    colour = "#D55E00"
+    marker = "P"
+
     shift_invariant = True
     parameters_per_layer = "2*H once"
     variants = ("form=power", "form=power-weighted,shared=false")

@@ -20,6 +20,10 @@ class Learned(Encoding):
         past: "error" refuses later positions, "clamp" gives them the last row.
     """
 
+    family = "absolute"
+    colour = "#CC79A7"
+    marker = "D"
+
     max_position: int | None = 2048
     parameters_per_layer = "2048*C once"
     variants = ("rows=64", "rows=64,past=clamp", "train_positions=random")

@@ -26,6 +26,10 @@ class LMInfinite(Remap):
         window: w; None is the training length.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "v"
+
     variants = ("sinks=2,window=6,log_n=true",)
 
     def __init__(

@@ -33,6 +33,10 @@ class LogTemperature(Wrapper):
         bias: the biases of `base` are multiplied too, as in BAM's published code.
     """
 
+    family = "softmax"
+    colour = "#661100"
+    marker = "v"
+
     parameters_per_layer = "H"
     variants = (
         "form=log",

@@ -4,8 +4,14 @@ from pe_bench.api import Encoding, ModelConfig
 
 
 class NoPE(Encoding):
-    """Overrides nothing. Differs from its authors' code, a T5 decoder whose scores are not
-    divided by sqrt(D): here it is the same decoder as everybody else's, minus positions."""
+    """The shared decoder, without positions.
+
+    The authors' code is a T5 decoder whose scores are not divided by sqrt(D); here they are.
+    """
+
+    family = "none"
+    colour = "#000000"
+    marker = "o"
 
     shift_invariant = True
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.positions import ALIGNED
+from pe_bench.api import ALIGNED, Encoding, InputError, ModelConfig, Positions
 
 CHUNK = ALIGNED
 """Tokens whose reflections are multiplied out together; decides speed, not results."""
@@ -39,6 +38,10 @@ class PaTH(Encoding):
             what flash-linear-attention, the authors' code, computes.
         rank: of W_up W_down.
     """
+
+    family = "content"
+    colour = "#332288"
+    marker = "D"
 
     shared = False
     shift_invariant = True
@@ -174,10 +177,10 @@ def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
 def _of_last_queries(
     q: Tensor, k: Tensor, w: Tensor, beta: Tensor, prepared: Tensor | None
 ) -> Tensor:
-    """Return the products of the last queries, in falling order, at less cost.
+    """Return the products of the last queries, in descending order, at less cost.
 
-    Each walks through a part of its own chunk, and through chunks before it as wholes: such a
-    chunk is a matrix, beside its keys moved to its end.
+    A query passes through part of its chunk, and through every earlier chunk as a whole: that
+    takes one matrix, and the keys of the chunk moved to its end.
 
     Args:
         prepared: what `prepare_product` returned, if the first query begins a chunk.
@@ -211,7 +214,7 @@ def _of_last_queries(
     products = []
     for number, step in reversed(list(enumerate(whole.unbind(2), -chunks[0]))):
         walked, of_keys = (walked @ step).split([dim, size], dim=-1)
-        if number >= 0:  # it has queries of its own, and others before it
+        if number >= 0:  # the chunk has queries, and chunks before it too
             before = nothing[:, :, : number * size]
             of_keys = torch.cat([of_keys, inside[number], before], dim=2)
             walked = torch.cat([walked, at_start[number]], dim=2)

@@ -21,12 +21,16 @@ class PoPE(Encoding):
     | published code | here |
     |---|---|
     | authors' code not found | numbers of PoPE-pytorch, an independent implementation (MIT) |
-    | a share of the channels that turn, and axes of pictures | left out |
+    | a fraction of the channels that is rotated, and axes of pictures | left out |
 
     Args:
         base: what the wavelengths grow with; the longest is 2 pi base^(1 - 1/D) tokens.
         start: d at the start, "zero" or "uniform" in [-2 pi, 0].
     """
+
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "^"
 
     shared = False
     tunable = BASE

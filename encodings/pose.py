@@ -23,6 +23,10 @@ class PoSE(Wrapper):
         target: length whose ids occur in training; None is four times the training length.
     """
 
+    family = "ids"
+    colour = "#661100"
+    marker = "o"
+
     variants = ("base=alibi,target=64",)
 
     def __init__(

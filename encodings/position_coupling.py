@@ -10,7 +10,7 @@ class PositionCoupling(Encoding):
     """x = token + table[id]: ids count 1, 2, 3... inside each run of digits and are 0 elsewhere.
 
     Numbers are written with the least significant digit first, so digits of equal significance
-    share an id, in operands and answer alike; a symbol counts as the digit before the first. In
+    share an id in operands and answer; a symbol counts as the digit before the first. In
     training one random number per row is added to all ids, as large as the table has room for.
     Digits past the table share its last row. There are no other positions.
 
@@ -18,7 +18,7 @@ class PositionCoupling(Encoding):
     holds which number it is: x = token + table[id] + second[n]. A symbol belongs to the number that
     follows, and the answer's numbers, those behind a separator, are counted from 0 again.
 
-    `abacus` counts digits alike; there symbols stay at 0, and the random number is one per batch.
+    `abacus` counts digits the same way; there symbols stay at 0, and a batch has one random number.
 
     | authors' code | here |
     |---|---|
@@ -32,6 +32,10 @@ class PositionCoupling(Encoding):
             paper has 40.
         operands: whether there is the second table.
     """
+
+    family = "structure"
+    colour = "#AA4499"
+    marker = "s"
 
     parameters_per_layer = "132*C once"
     variants = ("operands=true,rows=40", "rows=8")

@@ -24,7 +24,7 @@ class RandPE(RoPE):
     They are drawn for the finished sequence, n at least the training length, and the tokens so far
     have the first of them: a token keeps its id while an answer is written, so there is a cache,
     and a short row has the gaps that it had in training among long ones. In training every
-    sequence has a draw of its own, which all layers share. In evaluation all sequences of n tokens
+    sequence has its own draw, shared by all layers. In evaluation all sequences of n tokens
     have the same ids: random ones, of which there are `count` to average over, or the mean of all
     draws, id_i = floor((i + 1)(max + 1)/(n + 1)) - 1. The c-th frozen draw is one ranking of the
     pool: n tokens take its first n ids, n + 1 tokens one more.
@@ -42,9 +42,13 @@ class RandPE(RoPE):
         max: size of the pool, the paper's.
         evaluation: "frozen" draws, or "even"ly spaced ids.
         count: how many frozen draws evaluation is averaged over.
-        per_layer: every layer has a draw of its own. Ids that a caller of the model gives hold for
-            all layers.
+        per_layer: every layer has its own draw. Position ids given by the caller of the model apply
+            to all layers.
     """
+
+    family = "rotary"
+    colour = "#56B4E9"
+    marker = "X"
 
     version = 2
     shift_invariant = True

@@ -21,14 +21,18 @@ class RePo(Encoding):
     | published code | here |
     |---|---|
     | continues from a model trained with RoPE | from the start; `--from rope` does the same |
-    | layers 5 to 15 of 16 | the same share, rounded; `lower` |
+    | layers 5 to 15 of 16 | the same fraction, rounded; `lower` |
     | as many key heads as heads | grouped queries: one p for each key head and its queries |
-    | weights from N(0, 0.02^2), cut at 3 standard deviations | N(0, init_std^2), cut alike |
+    | weights from N(0, 0.02^2), truncated at 3 standard deviations | N(0, init_std^2), the same |
 
     Args:
         base: of the frequencies; 500000 as in the published code.
-        lower: share of the layers, the lowest, that have RoPE.
+        lower: fraction of the layers, from the lowest on, that have RoPE.
     """
+
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "o"
 
     shared = False
     tunable = BASE

@@ -25,6 +25,10 @@ class ReRoPE(Remap):
         leak: growth of f beyond the window; 0 is ReRoPE, above 0 Leaky ReRoPE, 1 RoPE.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "s"
+
     variants = ("window=5,leak=0.0625,log_n=true,train_remapped=true",)
 
     def __init__(

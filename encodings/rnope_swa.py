@@ -21,6 +21,10 @@ class RNoPESWA(Hybrid):
         base: of their rotation.
     """
 
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "s"
+
     tunable = BASE
     variants = ("every=2,window=8", "base=500")
 

@@ -24,6 +24,10 @@ class Sandwich(Encoding):
         dim: d; None is head_dim, as NeMo calls it. 128 is the paper's, as remembered.
     """
 
+    family = "bias"
+    colour = "#D55E00"
+    marker = "D"
+
     shift_invariant = True
     variants = ("first=0,dim=none",)
 

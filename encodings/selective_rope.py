@@ -33,6 +33,10 @@ class SelectiveRoPE(Encoding):
         init: "torch", or "normal": weights N(0, model.init_std^2) as in the authors' runs.
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "P"
+
     shared = False
     tunable = BASE
     shift_invariant = True
@@ -61,7 +65,7 @@ class SelectiveRoPE(Encoding):
             )
         if model.kv_heads != model.heads:
             raise InputError(
-                f"every head turns by angles of its own: use as many kv_heads as heads "
+                f"every head has its own rotation angles: use as many kv_heads as heads "
                 f"({model.heads}), not {model.kv_heads}"
             )
         self.base = base

@@ -26,6 +26,10 @@ class SelfExtend(Remap):
         group: G, tokens that share a position id.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "o"
+
     shift_invariant = False
     variants = ("window=5,group=3",)
 

@@ -21,6 +21,10 @@ class Sinks(Wrapper):
         initial: s at the start.
     """
 
+    family = "softmax"
+    colour = "#661100"
+    marker = "P"
+
     shared = False
     parameters_per_layer = "H"
     variants = ("base=alibi,initial=1", "base=t5")

@@ -23,6 +23,10 @@ class Sinusoidal(Encoding):
             several published baselines do.
     """
 
+    family = "absolute"
+    colour = "#CC79A7"
+    marker = "s"
+
     variants = ("layout=concat,scale=one", "layout=t2t", "train_positions=offset")
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Shares that may all be zero, in place of the softmax (Zuhri et al. 2025, arXiv 2504.20966)."""
+"""Attention weights that may all be zero, unlike softmax (Zuhri et al. 2025, arXiv 2504.20966)."""
 
 import torch
 from torch import Tensor
@@ -17,6 +17,10 @@ class Softpick(Wrapper):
     Args:
         base: spec of the encoding that makes the logits, colons between its options.
     """
+
+    family = "softmax"
+    colour = "#661100"
+    marker = "X"
 
     variants = ("base=alibi",)
 

@@ -13,13 +13,13 @@ def sums_from(x: Tensor) -> Tensor:
 
 
 class StickBreaking(Encoding):
-    """A_ij = sigmoid(s_ij) prod_{j<k<i} (1 - sigmoid(s_ik)), and A_ii is what remains.
+    """A_ij = sigmoid(s_ij) prod_{j<k<i} (1 - sigmoid(s_ik)), and A_ii is the remainder.
 
-    s_ij = q_i k_j / sqrt(D). Walking back from its own token, a query gives each key a share of
-    what is left, so that of equal keys the nearest gets most; there are no other positions and no
-    parameters. The remainder prod_{k<i} (1 - sigmoid(s_ik)) goes to the value of the own token, as
-    in the authors' trained models. Rows of A then sum to one, so softmax(ln A) = A, with the same
-    gradient, and ln A is what the logits become.
+    s_ij = q_i k_j / sqrt(D). From its own token backwards, a query gives each key a fraction of
+    the remaining attention weight, so of equal keys the nearest has the largest weight. There are
+    no other positions and no parameters. The remainder prod_{k<i} (1 - sigmoid(s_ik)) goes to the
+    value of the own token, as in the authors' trained models. Rows of A then sum to one, so
+    softmax(ln A) = A, with the same gradient, and ln A replaces the logits.
 
     | authors | here |
     |---|---|
@@ -30,8 +30,12 @@ class StickBreaking(Encoding):
     Compared with the formula in the authors' repository (sb_ref.py, Apache 2.0).
 
     Args:
-        attend_current: the own token takes its share first, as the others do, and what remains.
+        attend_current: the own token also has its fraction, like the others, before the remainder.
     """
+
+    family = "content"
+    colour = "#009E73"
+    marker = "^"
 
     shift_invariant = True
     variants = ("attend_current=true",)
@@ -46,6 +50,6 @@ class StickBreaking(Encoding):
         taking = positions.causal if self.attend_current else positions.causal & ~own
         left = sums_from(F.logsigmoid(-scores).masked_fill(~taking, 0))  # (B, H, T, S)
         remainder = left[..., :1]  # (B, H, T, 1)
-        shares = F.logsigmoid(scores) + F.pad(left[..., 1:], (0, 1))  # (B, H, T, S)
-        of_own = torch.logaddexp(shares, remainder) if self.attend_current else remainder
-        return torch.where(own, of_own, shares)
+        log_weights = F.logsigmoid(scores) + F.pad(left[..., 1:], (0, 1))  # (B, H, T, S)
+        of_own = torch.logaddexp(log_weights, remainder) if self.attend_current else remainder
+        return torch.where(own, of_own, log_weights)

@@ -26,6 +26,10 @@ class StreamingLLM(LMInfinite):
         window: w, with the query itself; None: with the sinks the training length L0.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "P"
+
     variants = ("sinks=2,window=6",)
 
     def __init__(

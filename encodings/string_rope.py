@@ -26,6 +26,10 @@ class STRING(Remap):
         gain: factor of cos and sin, so logits are multiplied by its square.
     """
 
+    family = "extension"
+    colour = "#56B4E9"
+    marker = "D"
+
     variants = ("offset=5,local=2,gain=1.07",)
 
     def __init__(

@@ -53,6 +53,10 @@ class T5(Encoding):
         scaled: scores are divided by sqrt(D); false is the original.
     """
 
+    family = "bias"
+    colour = "#009E73"
+    marker = "D"
+
     shift_invariant = True
     parameters_per_layer = "32*H once"
     tunable = Tunable("max_distance", other_distances)

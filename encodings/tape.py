@@ -43,6 +43,10 @@ class TAPE(StatefulEncoding, RoPE):
         position_size: K, rows of W_gate and W_up; None is the paper's four per head.
     """
 
+    family = "content"
+    colour = "#882255"
+    marker = "P"
+
     shared = False
     rotation_equivariant = True
     parameters_per_layer = "4*H*C + 8*H*H + H*H"  # in each layer but the last

@@ -16,8 +16,8 @@ AXES = {
     "channels": ("", "e", "hp"),
     "all": ("", "he", "p"),
 }
-"""Axes of a state, bhtpe = (B, G, T, 2, E) with p its cos and its sin part: those that have
-weights of their own, those that are mixed, those that go through the same weights."""
+"""Axes of a state, bhtpe = (B, G, T, 2, E), where p indexes its cos and its sin part: axes with
+separate weights, axes that are mixed, axes that share weights."""
 
 
 class TAPEAblations(TAPE):
@@ -34,7 +34,7 @@ class TAPEAblations(TAPE):
     | adayarn | `scaling=yarn,ramp=rotations,trainable=true`, for `tape` too |
 
     Args:
-        post_mix: what becomes of the attended state. "rowsum": sigma_h is the sum of row h of an
+        post_mix: update of the attended state. "rowsum": sigma_h is the sum of row h of an
             H x H matrix, as in the published code; "matrix": that matrix mixes the heads;
             "off": nothing, A z is not computed.
         mlp_mix: whether `mix` takes place.
@@ -42,11 +42,15 @@ class TAPEAblations(TAPE):
         layers: which layers change the state: "all", "earlier-half" (index below layers // 2) or
             "later-half"; the last one never does.
         mixing: what the updates mix. "heads": heads, the same way for cos and sin, equivariant.
-            "heads-apart": heads, cos and sin with W_up, W_down and sigma of their own.
+            "heads-apart": heads, with separate W_up, W_down and sigma for cos and sin.
             "channels": the D entries of cos, and those of sin, of each head; sigma is per entry.
             "all": the H D entries of cos, and those of sin; sigma is per head. The last two
             make the halves of cos and sin differ, so the state is [cos | sin] of D entries each.
     """
+
+    family = "content"
+    colour = "#882255"
+    marker = "X"
 
     variants: ClassVar[tuple[str, ...]] = (
         "position_size=8,post_mix=matrix,gate_input=mlp_in,layers=earlier-half",

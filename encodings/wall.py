@@ -1,4 +1,4 @@
-"""Every channel of a key fades by a gate of its own (Tilde Research 2026, Wall attention)."""
+"""Every channel of a key decays by its own gate (Tilde Research 2026, Wall attention)."""
 
 import math
 
@@ -34,6 +34,10 @@ class Wall(Encoding):
         scalar_gate: FoX's c_i - c_j is added, a gate per head whose bias starts at 8 too.
         bias_init: b at the start.
     """
+
+    family = "content"
+    colour = "#999933"
+    marker = "D"
 
     shared = False
     shift_invariant = True

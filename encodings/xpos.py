@@ -31,6 +31,10 @@ class XPos(RoPE):
         scale_base: b; 512 as in torchscale, 2048 in TAPE's baseline.
     """
 
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "v"
+
     variants = ("scale_base=64",)
 
     def __init__(

@@ -10,10 +10,10 @@ class Mine(Encoding):
     """logit_ij += table[h, min(log2(1 + i - j), buckets - 1)].
 
     Args:
-        buckets: number of distances told apart.
+        buckets: number of distance buckets.
     """
 
-    shared = False  # every layer has a table of its own
+    shared = False  # every layer has its own table
     shift_invariant = True  # only distances matter
 
     def __init__(self, model: ModelConfig, layer: int = 0, *, buckets: int = 16) -> None:

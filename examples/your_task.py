@@ -10,7 +10,7 @@ from pe_bench.api import (
     ID,
     OOD,
     TINY,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -40,10 +40,10 @@ class Sorting(LengthGeneralizationTask):
         self.check_range(digits=(digits, 1, 1000))
         self.digits = digits
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         lengths = range(1, 2 * self.digits + 1)
-        return [Cell(n, split=ID if n <= self.digits else OOD) for n in lengths]
+        return [EvalPoint(n, split=ID if n <= self.digits else OOD) for n in lengths]
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
-        digits = rng.integers(FIRST, EQUALS, cell.length).tolist()
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+        digits = rng.integers(FIRST, EQUALS, point.length).tolist()
         return [Turn([*digits, EQUALS], [*sorted(digits), END])]

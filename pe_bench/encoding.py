@@ -261,6 +261,15 @@ class Encoding(nn.Module):
     name: ClassVar[str] = ""
     """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""
 
+    family: ClassVar[str] = ""
+    """Where positions enter, such as "rotary" or "bias"; for the report."""
+
+    colour: ClassVar[str] = ""
+    """Colour in figures, as "#rrggbb"; "": one that follows from the name."""
+
+    marker: ClassVar[str] = ""
+    """Marker of matplotlib in figures; "": one that follows from the name."""
+
     version: ClassVar[int] = 1
     """Raise it in a shipped encoding when its numbers change. It also counts for encodings that
     extend it, import from it or wrap it."""

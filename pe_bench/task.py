@@ -1,4 +1,4 @@
-"""The interface of a task: what is trained on, what is measured, and what the numbers mean.
+"""The interface of a task: training data, evaluation, and the meaning of the numbers.
 
 A task is one file, or one folder, with one public class. It makes batches and owns its evaluation
 loop; the model offers `forward` (logits), `token_losses` and `generate`. The runner does everything
@@ -95,11 +95,11 @@ class TaskContext:
         train: the training phase; None: the preset's.
         data: folder given by the user, or None.
         tokenizer: spec of the tokenizer.
-        cache: folder for downloads and what is derived from them.
+        cache: folder for downloads and derived data.
         subsets: subsets to run; None: those that the preset runs.
         start: the task that this one starts from, or None.
         extends: the task whose vocabulary this one has, in rows of another length, or None.
-        untrained: a checkpoint of somebody else's is measured as it is.
+        untrained: whether an external checkpoint is measured without training.
         hold_out: whether a task on text keeps documents out of training, for choosing a learning
             rate.
     """
@@ -157,14 +157,14 @@ class Task:
     results too."""
 
     trains_each_subset: bool = False
-    """Whether every subset has a training phase of its own, each from the same start."""
+    """Whether every subset has a separate training phase, each from the same start."""
 
     measures_time: ClassVar[bool] = False
     """Rows are times, which no run repeats digit for digit. Settings then name machine and code,
     intervals are quartiles over repetitions, and nothing is tested for significance."""
 
     gate: float | None = None
-    """Per cent in distribution from which on what was trained counts as learned; None: no gate."""
+    """Per cent in distribution at which a model counts as trained successfully; None: no gate."""
 
     options: Mapping[str, Any] = {}
     """What the constructor was given, the preset's values included."""
@@ -313,7 +313,7 @@ class Task:
         raise NotImplementedError
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        """Return a batch of what is trained on, which neither training nor evaluation has seen.
+        """Return a batch of training data that neither training nor evaluation uses.
 
         Learning rates are chosen by the loss on these. The default is a batch of a seed that no
         run has: a fresh draw, where a task draws its rows. One with a fixed set of documents holds
@@ -328,14 +328,14 @@ class Task:
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         """Measure a trained model on one subset.
 
-        Called in inference mode, under autocast where asked for. What is put into `journal` is
-        there again when an interrupted run is resumed.
+        Called in inference mode, under autocast where asked for. An entry of `journal` is
+        still there when an interrupted run is resumed.
 
         Args:
             model: in evaluation mode.
             subset: one of `subsets`.
             seed: of the run; items do not depend on it.
-            journal: keeps what is measured.
+            journal: stores finished measurements.
         """
         raise NotImplementedError
 
@@ -343,8 +343,8 @@ class Task:
         """Return rows over all subsets, from the rows of those that could be measured."""
         return []
 
-    def references(self) -> Mapping[str, list[Measurement]]:
-        """Return the rows of references by name: guessing, a constant answer, tables of n-grams.
+    def baselines(self) -> Mapping[str, list[Measurement]]:
+        """Return the rows of each baseline, by name: guessing, a constant answer, n-gram tables.
 
         Subsets, lengths, metrics and summary rows are those of a model. `guessing` is chance, or
         the first one where it is lacking. Tables show chance and the strongest, unranked, and

@@ -12,12 +12,12 @@ from pe_bench.api import (
     OOD,
     TINY,
     ZERO_SHOT,
-    Cell,
+    EvalPoint,
     Headline,
-    Lesson,
     Preset,
     PromptTask,
     Scores,
+    Stage,
     TaskContext,
     TrainConfig,
     Turn,
@@ -47,12 +47,12 @@ class ChainedFacts(PromptTask):
 
     The last place counts. A prompt has `stories` stories, of different people, things and places,
     whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
-    all subsets in equal parts, on prompts of every length up to `train.length`, after first lessons
+    all subsets in equal parts, on prompts of every length up to `train.length`, after first stages
     on two stories of one hop; its rows have two stories or more and ask for all ends. Preset quick
     has one hop alone, so it looks up a fact and chains nothing: `rope` does not learn the second
     hop within 2400 steps (37 %, guessing 33).
 
-    References: "guessing in context" names one of the places in the prompt, "last place" the last.
+    Baselines: "guessing in context" names one of the places in the prompt, "last place" the last.
 
     | BABILong (Kuratov et al. 2024) | here |
     |---|---|
@@ -141,15 +141,15 @@ class ChainedFacts(PromptTask):
         rng: np.random.Generator,
         subset: str,
         length: int,
-        lesson: Lesson | None = None,
+        stage: Stage | None = None,
     ) -> list[Turn]:
         stories = self.stories
-        if lesson is not None:
+        if stage is not None:
             fits = [n for n in range(2, stories + 1) if self._needed(subset, n) <= length]
-            stories = lesson.facts or int(rng.choice(fits))
-        people = self._draw(rng, PEOPLE, 2 * stories, lesson)
-        things = self._draw(rng, THINGS, stories, lesson)
-        places = self._draw(rng, PLACES, self.moves * stories, lesson)
+            stories = stage.facts or int(rng.choice(fits))
+        people = self._draw(rng, PEOPLE, 2 * stories, stage)
+        things = self._draw(rng, THINGS, stories, stage)
+        places = self._draw(rng, PLACES, self.moves * stories, stage)
         left: list[list[list[int]]] = []
         turns = []
         for story, thing in enumerate(things):
@@ -162,12 +162,12 @@ class ChainedFacts(PromptTask):
         mixed = [left[story].pop() for story in order]
         cuts = np.sort(rng.random(len(mixed))).tolist()
         asked = turns[:1]
-        if lesson is not None:
+        if stage is not None:
             asked = [turns[i] for i in rng.permutation(stories)]
         return self.pieces.compose(self.pieces.begin(HEAD), mixed, asked, cuts, length)
 
-    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
-        items = self.items(subset, cell)
+    def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
+        items = self.items(subset, point)
         counts = items.scored.sum(1)
         guess = np.full(len(items), 1 / (self.stories * self.moves))
         last = np.zeros(len(items))
@@ -188,10 +188,10 @@ class ChainedFacts(PromptTask):
         return len(self.pieces.begin(HEAD)) + longest + MIN_FILLER
 
     def _draw(
-        self, rng: np.random.Generator, words: str, count: int, lesson: Lesson | None
+        self, rng: np.random.Generator, words: str, count: int, stage: Stage | None
     ) -> list[list[int]]:
         """Return different words in use as ids, each with the space before it."""
-        in_use = (lesson or Lesson()).in_use(words.split(), count)
+        in_use = (stage or Stage()).in_use(words.split(), count)
         drawn = rng.permutation(in_use)[:count]
         return [self.pieces.encode(f" {word}") for word in drawn]
 

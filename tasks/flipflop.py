@@ -12,7 +12,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     InputError,
     LengthGeneralizationTask,
@@ -48,7 +48,7 @@ class Flipflop(LengthGeneralizationTask):
 
     | Liu et al. | preset paper |
     |---|---|
-    | 1.6 million texts of 512 tokens | as many, drawn anew |
+    | 1.6 million texts of 512 tokens | as many, drawn independently |
     | optimizer settings | ours |
 
     Shortcuts:
@@ -63,7 +63,7 @@ class Flipflop(LengthGeneralizationTask):
 
     headline = Headline("accuracy", OOD)
     all_subsets = tuple(IGNORED)
-    cell_metrics = ("accuracy", "exact_match")
+    point_metrics = ("accuracy", "exact_match")
     autoregressive = False
     vocabulary = Vocabulary(ONE + 1, digit_ids=(ZERO, ONE))
     presets = {
@@ -99,16 +99,19 @@ class Flipflop(LengthGeneralizationTask):
         self.pairs = pairs
         self.times = times
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         trained = 2 * self.pairs
-        cells = [Cell(trained, split=ID) if subset == ID else Cell(trained, "", OOD, (subset,))]
+        first = EvalPoint(trained, split=ID)
+        if subset != ID:
+            first = EvalPoint(trained, split=OOD, groups=(subset,))
+        points = [first]
         for doublings in range(1, self.times.bit_length()):
             groups = ("longer",) if subset == ID else (f"longer-{subset}",)
-            cells.append(Cell(trained << doublings, "", OOD, groups))
-        return cells
+            points.append(EvalPoint(trained << doublings, "", OOD, groups))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        pairs = cell.length // 2
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        pairs = point.length // 2
         rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), pairs])
         return _texts(rng, self.samples, pairs, IGNORED[subset])
 

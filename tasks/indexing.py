@@ -14,7 +14,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -35,8 +35,8 @@ class Indexing(LengthGeneralizationTask):
     """Indirect Indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534): `^abcdef+2c`: e.
 
     A string of distinct symbols, a signed shift and one of the symbols: the answer is the symbol
-    that many places further right (+) or left (-). So a model has to find a place by what is there,
-    and then what is there by its place. The loss is on the answers alone.
+    that many places further right (+) or left (-). So a model has to find a place by its symbol,
+    and then a symbol by its place. The loss is on the answers alone.
 
     Training draws lengths from `min_symbols` to `max_train_symbols`, shifts of up to `reach` either
     way that fit into the string and the place of the named symbol, each evenly. Evaluation has
@@ -64,7 +64,7 @@ class Indexing(LengthGeneralizationTask):
 
     headline = Headline("accuracy", OOD)
     version = 2
-    cell_metrics = ("accuracy",)
+    point_metrics = ("accuracy",)
     autoregressive = False
     all_subsets = ("grid",)
     axes = {"length": "symbols of the string", "second": "shift"}
@@ -116,20 +116,20 @@ class Indexing(LengthGeneralizationTask):
         self.first_shift = FIRST_SYMBOL + self.symbols + reach  # its token, plus the shift
         self.vocabulary = Vocabulary(self.first_shift + reach + 1, separator_ids=(START,))
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         longest = self.sizes[-1]
         sizes = {longest + 1, *(int(factor * longest) for factor in EVAL_LENGTH_FACTORS)}
-        cells = []
+        points = []
         for size in sorted(sizes):
             for shift in self.shifts:
                 groups = () if size <= longest else ("left" if shift < 0 else "right",)
                 split = ID if size <= longest else OOD
-                cells.append(Cell(size, f"{shift:+}", split, groups, "by-length"))
-        return cells
+                points.append(EvalPoint(size, f"{shift:+}", split, groups, "by-length"))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, cell.length, *cell.second_axis.encode()])
-        return self._rows(rng, np.full(self.samples, cell.length), int(cell.second_axis))
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, point.length, *point.second_axis.encode()])
+        return self._rows(rng, np.full(self.samples, point.length), int(point.second_axis))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])

@@ -14,7 +14,7 @@ from pe_bench.api import (
     OOD,
     SMALL,
     TINY,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -39,10 +39,10 @@ class MultiAddition(LengthGeneralizationTask):
     each pair of both up to twice as many. `exact_match` counts the items of which all digits and
     the end are correct, `token_accuracy` digits and ends after correct ones.
 
-    | mean over cells | items |
+    | mean over points | items |
     |---|---|
     | `in-distribution` | as trained |
-    | `more-operands`, `more-digits`, `more-of-both` | what was not trained about them |
+    | `more-operands`, `more-digits`, `more-of-both` | sums with that difference to training |
     | `out-of-distribution` (headline) | all three |
     | `trained-operands` | a curve over digits, of no more operands than trained |
 
@@ -62,7 +62,7 @@ class MultiAddition(LengthGeneralizationTask):
     """
 
     headline = Headline("token_accuracy", OOD)
-    cell_metrics = ("exact_match", "token_accuracy")
+    point_metrics = ("exact_match", "token_accuracy")
     axes = {"length": "digits", "second": "operands"}
     vocabulary = Vocabulary(NEXT + 1, tuple(range(FIRST, PLUS)), separator_ids=(EQUALS,))
     presets = {
@@ -105,9 +105,9 @@ class MultiAddition(LengthGeneralizationTask):
         self.operands = operands
         self.scratchpad = scratchpad
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         groups = {(True, False): "more-digits", (False, True): "more-operands"}
-        cells = []
+        points = []
         for digits, operands in product(
             range(1, 2 * self.digits + 1), range(2, 2 * self.operands + 1)
         ):
@@ -116,14 +116,14 @@ class MultiAddition(LengthGeneralizationTask):
             curve = "" if more[1] else "trained-operands"
             split = OOD if any(more) else ID
             found = (group,) if any(more) else ()
-            cells.append(Cell(digits, str(operands), split, found, curve))
-        return cells
+            points.append(EvalPoint(digits, str(operands), split, found, curve))
+        return points
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
-        operands = int(cell.second_axis)
-        width = len(str((10**cell.length - 1) * operands))
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+        operands = int(point.second_axis)
+        width = len(str((10**point.length - 1) * operands))
         numbers = np.zeros((operands, width), dtype=np.int64)  # the last digit first
-        numbers[:, : cell.length] = rng.integers(0, 10, (operands, cell.length))
+        numbers[:, : point.length] = rng.integers(0, 10, (operands, point.length))
         totals = numbers.cumsum(axis=0)  # (operands, width)
         for place in range(width - 1):
             totals[:, place + 1] += totals[:, place] // 10

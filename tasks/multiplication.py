@@ -12,7 +12,7 @@ from pe_bench.api import (
     OOD,
     SMALL,
     TINY,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -52,7 +52,7 @@ class Multiplication(LengthGeneralizationTask):
     """
 
     headline = Headline("token_accuracy", OOD)
-    cell_metrics = ("exact_match", "token_accuracy")
+    point_metrics = ("exact_match", "token_accuracy")
     axes = {"length": "digits", "second": ""}
     vocabulary = Vocabulary(EQUALS + 1, tuple(range(FIRST, TIMES)), separator_ids=(EQUALS,))
     presets = {
@@ -83,16 +83,16 @@ class Multiplication(LengthGeneralizationTask):
         self.check_range(digits=(digits, 1, 200))
         self.digits = digits
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         lengths = range(1, 2 * self.digits + 1)
-        return [Cell(n, split=ID if n <= self.digits else OOD) for n in lengths]
+        return [EvalPoint(n, split=ID if n <= self.digits else OOD) for n in lengths]
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
-        number = rng.integers(0, 10, cell.length)  # the last digit first
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+        number = rng.integers(0, 10, point.length)  # the last digit first
         number[-1] = rng.integers(1, 10)
         factor = int(rng.integers(0, 10))
         product = np.append(number * factor, 0)
-        for place in range(cell.length):
+        for place in range(point.length):
             product[place + 1] += product[place] // 10
             product[place] %= 10
         prompt = [*(number + FIRST).tolist(), TIMES, factor + FIRST, EQUALS]

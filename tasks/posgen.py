@@ -13,7 +13,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -35,7 +35,7 @@ class Posgen(LengthGeneralizationTask):
 
     In longer texts, tokens tend to be harder to predict, and they stand at new positions. Here the
     model predicts after each number the sum of `near` + `far` numbers of the row, modulo `modulus`,
-    by one rule at every position. So what is lost beyond the trained length is lost to positions.
+    by one rule at every position. A lower score beyond the trained length is then due to positions.
 
     | rule | adds the last `near` numbers and | like |
     |---|---|---|
@@ -50,7 +50,7 @@ class Posgen(LengthGeneralizationTask):
     the sum itself holds for longer rows. Rows are drawn afresh for every step: training has every
     combination of `near` + `far` numbers, and there are no rows to learn by heart.
 
-    Each rule has a model of its own. Training scores every sum. Evaluation has `samples` rows for
+    Each rule has its own model. Training scores every sum. Evaluation has `samples` rows for
     each length, from half to 4 times the trained one and one number more, and scores the last sum.
     Preset quick runs `chain`.
 
@@ -122,16 +122,16 @@ class Posgen(LengthGeneralizationTask):
         self.far = far
         self.vocabulary = Vocabulary(FIRST_NUMBER + modulus)
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         sizes = {self.trained + 1, *(int(factor * self.trained) for factor in EVAL_LENGTH_FACTORS)}
-        return [Cell(size, split=ID if size <= self.trained else OOD) for size in sorted(sizes)]
+        return [EvalPoint(n, split=ID if n <= self.trained else OOD) for n in sorted(sizes)]
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        return cell.length + 1
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        return point.length + 1
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, RULES.index(subset), cell.length])
-        return self._rows(rng, subset, self.samples, cell.length, cell.length - 1)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, RULES.index(subset), point.length])
+        return self._rows(rng, subset, self.samples, point.length, point.length - 1)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every rule is trained on its own

@@ -11,7 +11,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -44,12 +44,12 @@ class Probes(LengthGeneralizationTask):
     | `before` | k-th before a marker, k to 4 | `^ab*cd:2` a | relative to content |
     | `halves` | at the place of the second half's marker | `^abcd:xy*z:` c | relative to a start |
 
-    Each has a model of its own, trained on lists of 4 to `max_train_symbols` symbols (of 16), all
-    lengths, places and symbols evenly. All else in the second half is drawn anew, so that no
-    content tells. These are ours.
+    Each has its own model, trained on lists of 4 to `max_train_symbols` symbols (of 16), all
+    lengths, places and symbols evenly. All else in the second half is drawn independently, so its
+    content is no hint. These are ours.
 
     Evaluation has `samples` items for each length up to 8 times the longest trained. Numbers are
-    tokens of their own, so longer lists are asked for no k above `max_train_symbols`, which no
+    single tokens, so longer lists are asked for no k above `max_train_symbols`, which no
     model could know; places relative to the marker are drawn from the whole list. Each probe has
     its own means and gate; the headline is the mean over those that were run. Preset quick runs
     `index` and `after`; for the others, which are seldom learned in minutes, name --subsets.
@@ -97,16 +97,16 @@ class Probes(LengthGeneralizationTask):
         self.trained = max_train_symbols
         self.vocabulary = Vocabulary(FIRST_NUMBER + self.trained, separator_ids=(START, ASK))
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         sizes = [int(factor * self.trained) for factor in EVAL_LENGTH_FACTORS]
-        return [Cell(size, split=ID if size <= self.trained else OOD) for size in sizes]
+        return [EvalPoint(size, split=ID if size <= self.trained else OOD) for size in sizes]
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        return 2 * cell.length + 4  # of `halves`, so that the models of all probes are alike
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        return 2 * point.length + 4  # of `halves`: the models of all probes have one length
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), cell.length])
-        return self._draw(rng, subset, np.full(self.samples, cell.length))
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), point.length])
+        return self._draw(rng, subset, np.full(self.samples, point.length))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every probe is trained on its own

@@ -23,9 +23,7 @@ from pe_bench.api import (
     TrainConfig,
     Vocabulary,
 )
-from pe_bench.checks.costs import measure_costs
-from pe_bench.checks.encodings import examine
-from pe_bench.checks.subject import Subject
+from pe_bench.api.engine import Subject, examine, measure_costs
 
 EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8
@@ -45,7 +43,7 @@ class Properties(Task):
     | `logit` | mean attention logit of the first layer, by distance between query and key |
 
     For `logit` the keys are made by the queries' projection and every sequence is one token
-    repeated, so that content matches everywhere alike and only the encoding makes a difference. A
+    repeated, so that content matches everywhere and only the encoding makes a difference. A
     separator after every 15 tokens lets encodings that count segments do so; half of the sequences
     are digits. Averages run over heads, sequences and all pairs of one distance that can be seen.
     """

@@ -16,20 +16,21 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     InputError,
     LengthGeneralizationTask,
     Preset,
     Scores,
     Sequences,
+    Stage,
     TaskContext,
     TokenIds,
     TrainConfig,
     Vocabulary,
+    stack,
+    stage_at,
 )
-from pe_bench.sequences.curriculum import Lesson, lesson_at
-from pe_bench.sequences.rows import stack
 
 EVAL_SEED = 20_251_125
 
@@ -48,7 +49,7 @@ ORDERS = ("latest", "first", "nth")
 """Kinds whose keys are one token that comes several times."""
 
 FIRST_WORD = NTH + max(TRAINED_VALUES)
-LESSON_WORDS = 4  # in use at least: two keys of two tokens
+STAGE_WORDS = 4  # in use at least: two keys of two tokens
 
 
 class Facts(NamedTuple):
@@ -88,8 +89,8 @@ class Recall(LengthGeneralizationTask):
     `exact_match` that of rows in which all are.
 
     One model is trained on all kinds in equal parts: on `records` records with 2 and with 4 values
-    of a key, and on half as many records with 2. The first 40 % of the steps are lessons on two
-    records of different keys, at first with few words: without them no kind is learned within the
+    of a key, and on half as many records with 2. In the first 40 % of the steps, the curriculum has
+    two records of different keys, at first with few words: without it no kind is learned within the
     steps of preset quick. There `latest`, `first` and `nth` are one question and have one part
     together. Of the other steps two fifths have a quarter of `records`, with one value or two of a
     key.
@@ -97,16 +98,16 @@ class Recall(LengthGeneralizationTask):
     Preset quick has `latest`, `first` and `reverse`: in trials with one seed `t5` learned all three
     within its steps, and no encoding learned the others. `recall:kinds=all` adds them.
 
-    | mean over cells | rows |
+    | mean over points | rows |
     |---|---|
     | `in-distribution` | the three trained sizes |
     | `longer` | 2 and 4 times `records`, 2 and 4 values of a key |
     | `more-values` | 8 values of a key, as many records or more |
     | `out-of-distribution` (headline) | both |
 
-    Each kind has its own means and its own gate. Reference `a record of the key` names one of the w
+    Each kind has its own means and its own gate. Baseline `a record of the key` names one of the w
     records of the key at random (of `two-token`: of the first token; of `reverse`: any record),
-    which is what can be known without order, second token and value. Reference `the last record`
+    which is what can be known without order, second token and value. Baseline `the last record`
     answers with the record at the end.
 
     No publication has these rows, so preset paper repeats none. Single kinds have relatives:
@@ -122,7 +123,7 @@ class Recall(LengthGeneralizationTask):
 
     headline = Headline("accuracy", OOD)
     all_subsets = KINDS
-    cell_metrics = ("accuracy", "exact_match")
+    point_metrics = ("accuracy", "exact_match")
     autoregressive = False
     averages_each_subset = True
     axes = {"length": "records", "second": "values of a key"}
@@ -175,8 +176,8 @@ class Recall(LengthGeneralizationTask):
         self.words = words
         self.vocabulary = Vocabulary(FIRST_WORD + 2 * words)
 
-    def cells(self, subset: str) -> list[Cell]:
-        cells = []
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        points = []
         curve = f"{subset}-length"
         for length in (self.records // 2, self.records, 2 * self.records, 4 * self.records):
             for values in (*TRAINED_VALUES, MORE_VALUES):
@@ -186,30 +187,30 @@ class Recall(LengthGeneralizationTask):
                     continue
                 if values == MORE_VALUES:
                     if length >= self.records:
-                        cells.append(Cell(length, str(values), OOD, ("more-values",)))
+                        points.append(EvalPoint(length, str(values), OOD, ("more-values",)))
                 elif length > self.records:
-                    cells.append(Cell(length, str(values), OOD, ("longer",), curve))
+                    points.append(EvalPoint(length, str(values), OOD, ("longer",), curve))
                 elif length == self.records or values == 2:
-                    cells.append(Cell(length, str(values), ID, curve=curve))
-        return cells
+                    points.append(EvalPoint(length, str(values), ID, curve=curve))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        return _lay_out(self._evaluated(subset, cell), subset)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        return _lay_out(self._evaluated(subset, point), subset)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         steps = self.train.steps
-        return self._mixed(seed, step, lesson_at(step / steps if steps else 1.0))
+        return self._mixed(seed, step, stage_at(step / steps if steps else 1.0))
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        return self._mixed(HELD_OUT_SEED, step, Lesson())
+        return self._mixed(HELD_OUT_SEED, step, Stage())
 
-    def reference_batch(self, subset: str | None, step: int) -> Batch:
-        return self._mixed(0, step, Lesson())
+    def baseline_batch(self, subset: str | None, step: int) -> Batch:
+        return self._mixed(0, step, Stage())
 
-    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
-        facts = self._evaluated(subset, cell)
-        values = int(cell.second_axis)
-        among = cell.length // values if subset == "reverse" else values
+    def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
+        facts = self._evaluated(subset, point)
+        values = int(point.second_axis)
+        among = point.length // values if subset == "reverse" else values
         counts = np.full(self.samples, facts.places.shape[1])
         by_chance = np.full(facts.places.shape, 1 / among)
         row = np.arange(self.samples)[:, None]
@@ -220,12 +221,12 @@ class Recall(LengthGeneralizationTask):
             "the last record": _expected(is_last.astype(np.float64), counts),
         }
 
-    def _evaluated(self, subset: str, cell: Cell) -> Facts:
-        values = int(cell.second_axis)
-        rng = np.random.default_rng([EVAL_SEED, KINDS.index(subset), cell.length, values])
-        return _draw(rng, subset, self.samples, (cell.length, values), self.words)
+    def _evaluated(self, subset: str, point: EvalPoint) -> Facts:
+        values = int(point.second_axis)
+        rng = np.random.default_rng([EVAL_SEED, KINDS.index(subset), point.length, values])
+        return _draw(rng, subset, self.samples, (point.length, values), self.words)
 
-    def _mixed(self, seed: int, step: int, lesson: Lesson) -> Batch:
+    def _mixed(self, seed: int, step: int, stage: Stage) -> Batch:
         """Return rows of one size, of all kinds in equal parts."""
         rng = np.random.default_rng([seed, step])
         whole = self.records
@@ -237,12 +238,12 @@ class Recall(LengthGeneralizationTask):
         ]
         size = sizes[rng.integers(len(sizes))]
         in_use = None
-        if lesson.facts is not None:
-            size = (lesson.facts, 1)
-            in_use = len(lesson.in_use(range(self.words), LESSON_WORDS))
+        if stage.facts is not None:
+            size = (stage.facts, 1)
+            in_use = len(stage.in_use(range(self.words), STAGE_WORDS))
         kinds = [kind for kind in self.all_subsets if kind not in ORDERS]
         orders = [kind for kind in self.all_subsets if kind in ORDERS]
-        if lesson.facts is None:
+        if stage.facts is None:
             kinds += orders
         elif orders:  # the same answers, if every key has one value
             kinds.append(orders[step % len(orders)])

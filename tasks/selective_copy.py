@@ -13,7 +13,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -42,12 +42,12 @@ SHARES = {
 
 
 class SelectiveCopy(LengthGeneralizationTask):
-    """`START c _ _ a c _ SEP c a c END`: what is not blank is written in its order.
+    """`START c _ _ a c _ SEP c a c END`: the symbols, without the blanks, in order.
 
     Always `tokens` symbols, drawn with repetition; training has `blanks` blanks scattered evenly
-    among them, so that it knows one length only. What is counted from the start or back from the
-    end is somewhere else where there are more blanks or fewer, the order of the symbols is not.
-    The loss is on what follows SEP.
+    among them, so that it knows one length only. With more or fewer blanks, positions counted from
+    the start or the end change, and the order of the symbols does not. The loss is on the tokens
+    after SEP.
 
     Evaluation has `samples` items for each number of blanks. An item counts if all symbols and the
     end are correct; the token accuracy is teacher-forced, also where answers are generated.
@@ -73,7 +73,7 @@ class SelectiveCopy(LengthGeneralizationTask):
     """
 
     headline = Headline("token_accuracy", OOD)
-    cell_metrics = ("exact_match", "token_accuracy")
+    point_metrics = ("exact_match", "token_accuracy")
     version = 2
     all_subsets = ("by-blanks",)
     axes = {"length": "blanks", "second": ""}
@@ -120,16 +120,16 @@ class SelectiveCopy(LengthGeneralizationTask):
         self.symbols = symbols
         self.vocabulary = Vocabulary(FIRST_SYMBOL + symbols, separator_ids=(SEP,))
 
-    def cells(self, subset: str) -> list[Cell]:
-        cells = []
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        points = []
         for share, name in SHARES.items():
             groups = (name,) if name not in ("", ID) else ()
-            cells.append(Cell(int(share * self.blanks), "", OOD if groups else name, groups))
-        return cells
+            points.append(EvalPoint(int(share * self.blanks), "", OOD if groups else name, groups))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, self.tokens, cell.length])
-        return self._draw(rng, self.samples, cell.length)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, self.tokens, point.length])
+        return self._draw(rng, self.samples, point.length)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])

@@ -15,7 +15,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -129,16 +129,16 @@ class StateTracking(LengthGeneralizationTask):
         self.symbols = {"majority": 2, "parity": 2, "sum": modulus, "group": len(elements)}
         self.vocabulary = Vocabulary(FIRST_SYMBOL + max(self.symbols.values()))
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         sizes = {self.trained + 1, *(int(factor * self.trained) for factor in EVAL_LENGTH_FACTORS)}
-        return [Cell(size, split=ID if size <= self.trained else OOD) for size in sorted(sizes)]
+        return [EvalPoint(n, split=ID if n <= self.trained else OOD) for n in sorted(sizes)]
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        return cell.length + 1
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        return point.length + 1
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([EVAL_SEED, STATES.index(subset), cell.length])
-        return self._draw(rng, subset, np.full(self.samples, cell.length), dense=False)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([EVAL_SEED, STATES.index(subset), point.length])
+        return self._draw(rng, subset, np.full(self.samples, point.length), dense=False)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         assert subset is not None  # every kind is trained on its own

@@ -175,7 +175,7 @@ def cells_by_mean(
 ) -> dict[str, list[tuple[int, str]]]:
     """Return length and second axis of the cells of each mean of a subset."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for cell in task.cells(subset):
+    for cell in task.eval_points(subset):
         for name in task.group_names(subset, cell):
             found.setdefault(name, []).append((cell.length, cell.second_axis))
     return found

@@ -8,7 +8,7 @@ import pytest
 from helpers import cells_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, PAD, Sequences
 from pe_bench.sequences.scoring import decoding_tokens
 from pe_bench.tasks.addition.equations import EQUALS, PLUS, SYMBOLS, ZERO
@@ -22,7 +22,7 @@ def make(
 
 
 def items(task: Addition, first: int, second: int) -> Sequences:
-    return task.items("cells", Cell(first, str(second)))
+    return task.items("cells", EvalPoint(first, str(second)))
 
 
 def texts(sequences: Sequences) -> list[str]:
@@ -87,8 +87,8 @@ def test_training_draws_lengths_evenly_and_scores_what_follows_the_equals_sign(
             assert all(t == IGNORE for t in target[:equals])
             answer = [t for t in target[equals:] if t != IGNORE]
             assert answer[-1] == END and min(answer[:-1]) >= ZERO
-    cells = seen[1:, 1:] / seen.sum()
-    assert seen[0].sum() == 0 and abs(cells - 1 / 25).max() < 0.02
+    points = seen[1:, 1:] / seen.sum()
+    assert seen[0].sum() == 0 and abs(points - 1 / 25).max() < 0.02
 
 
 def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
         "both-longer": both_longer,
         "one-digit-more": {(1, 3), (2, 3), (3, 3), (3, 2), (3, 1)},
     }
-    diagonal = [cell[:2] for cell in task.cells("cells") if cell.curve == "diagonal"]
+    diagonal = [cell[:2] for cell in task.eval_points("cells") if cell.curve == "diagonal"]
     assert diagonal == [(1, "1"), (2, "2"), (3, "3"), (4, "4")]
 
 
@@ -115,6 +115,6 @@ def test_means_of_pairs_of_lengths(tmp_path: Path) -> None:
 def test_the_grid_of_the_paper_costs_a_fortieth(tmp_path: Path) -> None:
     task = make(tmp_path, preset="paper", samples=2)
     assert (task.digits, task.max_eval_tokens, task.train_length) == (40, 244, 124)
-    cells = [items(task, i, j) for i in range(1, 81, 7) for j in range(1, 81, 7)]
-    forward = sum(int((cell.lengths - 1).sum()) for cell in cells)
-    assert sum(map(decoding_tokens, cells)) > 40 * 1.2 * forward
+    points = [items(task, i, j) for i in range(1, 81, 7) for j in range(1, 81, 7)]
+    forward = sum(int((point.lengths - 1).sum()) for point in points)
+    assert sum(map(decoding_tokens, points)) > 40 * 1.2 * forward

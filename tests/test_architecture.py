@@ -80,6 +80,28 @@ def test_arrows_run_one_way(path: Path) -> None:
     assert not wrong, f"{own} may not import {', '.join(sorted(wrong))}"
 
 
+def plugin_files() -> list[Path]:
+    """Every file of a shipped plugin and of the examples."""
+    folders = [ROOT / folder for folder in (*PLUGINS, "examples")]
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", plugin_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_plugins_import_the_public_interface_only(path: Path) -> None:
+    used = units(path.read_text(encoding="utf-8"))
+    kind = path.relative_to(ROOT).parts[0]
+    wrong = used - {"api", kind}
+    assert not wrong, f"import from pe_bench.api, not from pe_bench.{', '.join(sorted(wrong))}"
+
+
+@pytest.mark.parametrize(
+    "path", [*engine(), *plugin_files()], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_shipped_code_patches_nothing(path: Path) -> None:
+    modules = {name.partition(".")[0] for name in imported(path.read_text(encoding="utf-8"))}
+    assert "unittest" not in modules
+
+
 def test_no_circle_within_a_package() -> None:
     packages = {path.parent for path in engine()} - {PACKAGE}
     for package in packages:

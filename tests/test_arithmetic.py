@@ -1,11 +1,11 @@
-"""Sums of many numbers and products with one digit: rows are right, cells are what they say."""
+"""Sums of many numbers and products with one digit: rows are right, points are what they say."""
 
 from pathlib import Path
 
 import pytest
 from helpers import cells_by_mean, make_task
 
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, FIRST, Sequences
 from pe_bench.tasks.multi_addition import MultiAddition
 from pe_bench.tasks.multiplication import Multiplication
@@ -37,7 +37,7 @@ def test_sums_of_many_numbers(
     tmp_path: Path, digits: int, operands: int, width: int, scratchpad: bool
 ) -> None:
     task = make_task(MultiAddition, tmp_path, samples=40, scratchpad=scratchpad)
-    rows = task.items("cells", Cell(digits, str(operands)))
+    rows = task.items("cells", EvalPoint(digits, str(operands)))
     largest = 0
     for text in texts(SUMS, rows):
         question, answer = text.split("=")
@@ -55,7 +55,7 @@ def test_sums_of_many_numbers(
 def test_products_with_one_digit(tmp_path: Path, digits: int) -> None:
     task = make_task(Multiplication, tmp_path)
     factors = set()
-    for text in texts(PRODUCTS, task.items("cells", Cell(digits))):
+    for text in texts(PRODUCTS, task.items("cells", EvalPoint(digits))):
         question, product = text.split("=")
         first, factor = question.split("*")
         assert number(first) * number(factor) == number(product)
@@ -74,5 +74,5 @@ def test_means_over_what_is_more_than_trained(tmp_path: Path) -> None:
     assert {*cells[ID]} == {(1, "2"), (1, "3"), (2, "2"), (2, "3")}
     assert {*cells["more-digits"]} == {(3, "2"), (3, "3"), (4, "2"), (4, "3")}
     assert {second for _, second in cells["more-operands"]} == {"4", "5", "6"}
-    curve = [cell for cell in task.cells("cells") if cell.curve == "trained-operands"]
+    curve = [cell for cell in task.eval_points("cells") if cell.curve == "trained-operands"]
     assert [cell[:2] for cell in curve] == [(n, m) for n in range(1, 5) for m in ("2", "3")]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from torch.nn.attention import flex_attention as torch_flex
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention, blocked
-from pe_bench.decoder.attention import BACKENDS, Backend, attend, fastest
+from pe_bench.decoder.attention import BACKENDS, Backend, attend, record_backends
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms, reversed_toeplitz
 from pe_bench.decoder.model import Decoder
@@ -179,24 +179,28 @@ def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("spec", ["alibi", "tape", "sinks", "rope"])
 @torch.no_grad()
-def test_auto_makes_no_copy_of_the_cache(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_makes_no_copy_of_the_cache(spec: str) -> None:
     """Queries and keys as wide as values are all that torch's fused kernel takes as they are."""
-    taken: list[str] = []
-
-    def noting(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
-        taken.append(fastest(q, v, terms))
-        return cast(Backend, taken[-1])
-
-    monkeypatch.setattr(attention, "fastest", noting)
     model = decoder(spec, 16)
     tokens = torch.zeros(1, 60, dtype=torch.long)
     for new, backend in ((20, "sdpa"), (1, "sdpa" if spec == "rope" else "eager")):
-        taken.clear()
         cache = Cache(1, 60)
         model(tokens[:, :40], cache=cache)
-        taken.clear()
-        model(tokens[:, 40 : 40 + new], cache=cache)
-        assert taken[0] == backend, new  # nobody reads what the last layer of TAPE would hand on
+        with record_backends() as used:
+            model(tokens[:, 40 : 40 + new], cache=cache)
+        assert used[0] == backend, new  # nobody reads what the last layer of TAPE would hand on
+
+
+@torch.no_grad()
+def test_backends_are_recorded_inside_the_context_only() -> None:
+    model = decoder("rope", 16)
+    tokens = torch.zeros(1, 8, dtype=torch.long)
+    with record_backends() as used:
+        model.hidden(tokens, backend="eager")
+        model.hidden(tokens, backend="blocked")
+    model.hidden(tokens, backend="sdpa")
+    layers = model.config.layers
+    assert used == ["eager"] * layers + ["blocked"] * layers
 
 
 @pytest.mark.parametrize("spec", some_slow(SPECS))

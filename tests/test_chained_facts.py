@@ -9,8 +9,8 @@ import pytest
 from helpers import make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID
-from pe_bench.sequences.curriculum import Lesson
+from pe_bench.sequences.curriculum import Stage
+from pe_bench.sequences.eval_points import ID
 from pe_bench.tasks.chained_facts import HOPS, PLACES, TEXTS, ChainedFacts
 
 
@@ -64,8 +64,8 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
     rng = np.random.default_rng(0)
     least = task.min_length(subset)
     for length in (least, least + 1, least + 9, 1000):
-        for lesson in (None, Lesson()):
-            context, *turns = task.write(rng, subset, length, lesson)
+        for stage in (None, Stage()):
+            context, *turns = task.write(rng, subset, length, stage)
             ids = [*context.prompt]
             for turn in turns:
                 ids += [*turn.prompt, *turn.answer]
@@ -76,7 +76,7 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
                 place, facts = solve(tokenizer.decode(context.prompt), question)
                 assert tokenizer.decode(turn.answer) == f" {place}" and facts == HOPS[subset]
                 assert len(turn.answer) <= task.max_answer(subset)
-    rows = [task.write(rng, subset, 1000, Lesson()) for _ in range(40)]
+    rows = [task.write(rng, subset, 1000, Stage()) for _ in range(40)]
     assert {len(row) for row in rows} == {3, 4}  # a context, and a question for each story
 
 
@@ -85,16 +85,16 @@ def test_rows_of_training_ask_for_several_stories_and_items_for_one(tmp_path: Pa
     scored = (task.batch(None, 0, 0).targets != IGNORE).sum(1)
     assert 1 <= int(scored.min()) < int(scored.max()) <= 8
     for subset in task.subsets:
-        for cell in task.cells(subset):
-            items = task.items(subset, cell)
-            assert (items.scored.sum(1) == 1).all() and (items.lengths == cell.length + 1).all()
-            assert (cell.split == ID) == (cell.length <= 64)
+        for point in task.eval_points(subset):
+            items = task.items(subset, point)
+            assert (items.scored.sum(1) == 1).all() and (items.lengths == point.length + 1).all()
+            assert (point.split == ID) == (point.length <= 64)
 
 
 @pytest.mark.slow
 def test_references_know_the_places_of_a_prompt(tmp_path: Path) -> None:
     task = make(tmp_path, hops=3, stories=2, moves=2, samples=200, train={"length": 96})
-    found = task.references()
+    found = task.baselines()
     guess = {row.value for row in found["guessing in context"] if row.metric == "exact_match"}
     assert guess == {25}
     last = [row.value for row in found["last place"] if row.length == 96]

@@ -8,7 +8,7 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Batch
 from pe_bench.tasks.copying.task import Copying
@@ -113,7 +113,7 @@ def test_where_there_are_few_items_each_counts_once(
 
 
 def items_of(task: Copying, name: str, size: int) -> Sequences:
-    return task.items(name, Cell(size))
+    return task.items(name, EvalPoint(size))
 
 
 def rows_of(batch: Batch) -> list[tuple[list[str], list[bool]]]:
@@ -173,8 +173,8 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     assert quick.subsets == ("copy", "reverse")
     paper = make(tmp_path, None, preset="paper")
     assert paper.subsets == ALL and paper.vocabulary.vocab_size == 109
-    assert [cell.length for cell in paper.cells("copy")] == [*range(4, 41), 320, 640]
+    assert [point.length for point in paper.eval_points("copy")] == [*range(4, 41), 320, 640]
     published = make(tmp_path, None, preset="paper", protocol="paper")
-    assert [cell.length for cell in published.cells("copy")] == [*range(4, 41)]
+    assert [point.length for point in published.eval_points("copy")] == [*range(4, 41)]
     assert (paper.train_length, paper.max_eval_tokens) == (64, 124)
     assert make(tmp_path, ("replace",), preset="paper").train_length == 47

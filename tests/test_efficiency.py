@@ -42,7 +42,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.system import environment
 from pe_bench.tasks.efficiency import bench, timing
 from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
-from pe_bench.tasks.efficiency.cells import Cell, Cells, Limits, Pass, make_rows
+from pe_bench.tasks.efficiency.cases import Case, Limits, Meter, Pass, make_rows
 from pe_bench.tasks.efficiency.memory import GIB, peak_bytes, predict
 from pe_bench.tasks.efficiency.models import Decoding, Prefill, Setting, TrainingStep
 from pe_bench.tasks.efficiency.task import Efficiency
@@ -174,9 +174,9 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
         "kept": 64,
         "chosen": "sdpa",
     }
-    cell = Cell("a", "training", "auto", 16, 0, lambda _: {})
+    case = Case("a", "training", "auto", 16, 0, lambda _: {})
     rows = {
-        row.metric: row for row in make_rows(cell, {"decoding": found, "prefill": {"reason": "x"}})
+        row.metric: row for row in make_rows(case, {"decoding": found, "prefill": {"reason": "x"}})
     }
     assert rows["decoding_ms"].value == 3000  # of one step
     assert rows["decoding_tokens_per_second"].value == 2
@@ -215,8 +215,8 @@ def test_flex_attention_is_timed_and_not_counted(
     monkeypatch.setattr(attention, "FLEX_DEVICES", ["cpu"])
     for name in "ab":  # an attempt to count would spoil the second one
         passes = {"forward": Pass(layer(encoding("rope"), "flex").forward, idle)}
-        cell = Cell(name, "operator", "auto", 16, 16, {16: passes}.__getitem__)
-        rows = make_rows(cell, cells(tmp_path).measure(cell, {}))
+        case = Case(name, "operator", "auto", 16, 16, {16: passes}.__getitem__)
+        rows = make_rows(case, make_meter(tmp_path).measure(case, {}))
         assert {row.metric for row in rows} >= {"forward_ms", "forward_time_ratio"}
         assert not [row for row in rows if row.metric == "forward_gflops"]
 
@@ -262,8 +262,8 @@ def test_bytes_of_a_cache_follow_the_type() -> None:
     assert cache.bytes_per_token == 2 * 16 + 4 * 2
 
 
-def cells(folder: Path, **limits: Any) -> Cells:
-    return Cells(Journal(folder / "j.jsonl"), replace(LIMITS, **limits), "cpu")
+def make_meter(folder: Path, **limits: Any) -> Meter:
+    return Meter(Journal(folder / "j.jsonl"), replace(LIMITS, **limits), "cpu")
 
 
 def known(seconds: float, size: float) -> dict[str, Any]:
@@ -276,15 +276,15 @@ def test_what_does_not_fit_is_left_out_with_a_reason(tmp_path: Path) -> None:
     def passes(length: int) -> dict[str, Pass]:
         return {"forward": Pass(partial(calls.append, length), idle)}
 
-    subject = cells(tmp_path)
-    cell = Cell("a", "operator", "auto", 32, 32, passes)
-    large = subject.measure(cell, {16: known(0.1, GIB / 2)})["forward"]["reason"]
+    subject = make_meter(tmp_path)
+    case = Case("a", "operator", "auto", 32, 32, passes)
+    large = subject.measure(case, {16: known(0.1, GIB / 2)})["forward"]["reason"]
     assert large == "it would need about 2 GiB, and 1 are allowed"
-    slow = subject.measure(replace(cell, key="b"), {8: {"": {"reason": "x"}}, 16: known(30.0, 9.0)})
+    slow = subject.measure(replace(case, key="b"), {8: {"": {"reason": "x"}}, 16: known(30.0, 9.0)})
     assert slow["forward"]["reason"] == "a call would take about 120 s, and 60 are allowed"
     assert not calls
-    assert subject.measure(cell, {}) == subject.journal.items["a"]  # not measured again
-    assert "seconds" in subject.measure(replace(cell, key="c"), {16: known(0.1, 9.0)})["forward"]
+    assert subject.measure(case, {}) == subject.journal.items["a"]  # not measured again
+    assert "seconds" in subject.measure(replace(case, key="c"), {16: known(0.1, 9.0)})["forward"]
     assert set(calls) == {32}
     assert [note.partition(":")[0] for note in subject.notes()] == ["a", "b"]
 
@@ -294,9 +294,9 @@ def test_notes_name_a_pass_where_others_are_measured(tmp_path: Path) -> None:
         raise InputError("no gradient here")
 
     passes = {"forward": Pass(idle, idle), "forward_backward": Pass(refuse, idle)}
-    subject = cells(tmp_path)
+    subject = make_meter(tmp_path)
     for key in ("eager", "sdpa"):
-        subject.measure(Cell(key, "operator", "auto", 8, 8, lambda _: passes), {})
+        subject.measure(Case(key, "operator", "auto", 8, 8, lambda _: passes), {})
     assert subject.notes() == (
         "eager (forward backward), sdpa (forward backward): no gradient here",
     )
@@ -308,8 +308,8 @@ def test_memory_is_looked_at_where_nothing_shorter_is_known(tmp_path: Path) -> N
         kept = partial(torch.empty, length, length)
         return {"forward": Pass(kept, kept)}
 
-    cell = Cell("a", "training", "auto", 1024, 10**6, passes)
-    entry = cells(tmp_path, memory=2 / 1024).measure(cell, {})
+    case = Case("a", "training", "auto", 1024, 10**6, passes)
+    entry = make_meter(tmp_path, memory=2 / 1024).measure(case, {})
     assert entry[""]["reason"].startswith("it would need about 0.0039 GiB")
 
 
@@ -328,12 +328,12 @@ def test_errors_become_reasons_and_bugs_do_not(
     def passes(_: int) -> dict[str, Pass]:
         raise error
 
-    cell = Cell("a", "operator", "auto", 8, 8, passes)
+    case = Case("a", "operator", "auto", 8, 8, passes)
     if reason is None:
         with pytest.raises(RuntimeError, match="a bug"):
-            cells(tmp_path).measure(cell, {})
+            make_meter(tmp_path).measure(case, {})
     else:
-        assert cells(tmp_path).measure(cell, {}) == {"": {"reason": reason}}
+        assert make_meter(tmp_path).measure(case, {}) == {"": {"reason": reason}}
 
 
 def small(folder: Path, **options: Any) -> Efficiency:

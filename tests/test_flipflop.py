@@ -8,7 +8,7 @@ import pytest
 from helpers import Oracle, lengths_by_mean, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import Sequences
 from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
 
@@ -42,7 +42,7 @@ def reads(text: str) -> list[int]:
 def test_items_are_texts_of_the_language(
     tmp_path: Path, subset: str, share: float, pairs: int
 ) -> None:
-    items = make(tmp_path, samples=300).items(subset, Cell(2 * pairs))
+    items = make(tmp_path, samples=300).items(subset, EvalPoint(2 * pairs))
     found = texts(items)
     assert len(found) == 300 and {len(text) for text in found} == {2 * pairs}
     for text, scored in zip(found, items.scored, strict=True):
@@ -102,7 +102,7 @@ def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
     rows = measure(task, forgetful(3), tmp_path)
     row = next(r for r in rows if (r.subset, r.length, r.metric) == (ID, 32, "accuracy"))
     reads_, right = [], []
-    for text in texts(task.items(ID, Cell(32))):
+    for text in texts(task.items(ID, EvalPoint(32))):
         places = reads(text)
         reads_.append(len(places))
         right.append(sum(place - 1 - text.rindex("w", 0, place) <= 6 for place in places))

@@ -28,7 +28,7 @@ from pe_bench.runs.adaptation import go_on
 from pe_bench.runs.initial_weights import load_origin, options_from
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
-from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import miniature
@@ -136,8 +136,8 @@ def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
         options = RunOptions(train={"length": 640}, cache=tmp_path, adapt=adapt, origin="x")
         task = resolve(options_from(options, opened), spec, shape=opened.model).task
         assert isinstance(task, LengthGeneralizationTask)
-        splits = {cell.split for cell in task.cells("passkey")} & {ID, OOD}
-        found.append((task.gate, splits, bool(task.references())))
+        splits = {point.split for point in task.eval_points("passkey")} & {ID, OOD}
+        found.append((task.gate, splits, bool(task.baselines())))
     assert found == [(None, {OOD}, False), (95.0, {ID, OOD}, True)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import cells_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.tasks.indexing import FIRST_SYMBOL, START, Indexing
 
 
@@ -39,7 +39,7 @@ def asked(targets: list[int]) -> dict[int, int]:
 @pytest.mark.parametrize(("size", "shift"), [(4, "+1"), (8, "-2"), (9, "+2"), (32, "-1")])
 def test_items_have_the_right_answers(tmp_path: Path, size: int, shift: str) -> None:
     task = make(tmp_path, samples=100)
-    tokens, targets = task.items("grid", Cell(size, shift)).batch()
+    tokens, targets = task.items("grid", EvalPoint(size, shift)).batch()
     places: Counter[int] = Counter()
     for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
         solved = solve(task, row)
@@ -74,8 +74,8 @@ def test_training_draws_lengths_and_shifts_evenly(tmp_path: Path, options: dict[
     assert shares == pytest.approx([1] * len(task.sizes), abs=0.35)
     shares = [shifts[shift] * len(task.shifts) / shifts.total() for shift in task.shifts]
     assert shares == pytest.approx([1] * len(task.shifts), abs=0.35)
-    for cell in task.cells("grid"):
-        rows = task.items("grid", cell).ids[:, : cell.length + 3].tolist()
+    for point in task.eval_points("grid"):
+        rows = task.items("grid", point).ids[:, : point.length + 3].tolist()
         assert not trained & {*map(tuple, rows)}
 
 
@@ -87,11 +87,11 @@ def test_means_of_sides_and_lengths(tmp_path: Path) -> None:
     assert cells[OOD] == [(n, shift) for n in (9, 12, 16, 32) for shift in shifts]
     assert cells["left"] == [cell for cell in cells[OOD] if cell[1].startswith("-")]
     assert cells["right"] == [cell for cell in cells[OOD] if cell[1].startswith("+")]
-    assert {cell.curve for cell in task.cells("grid")} == {"by-length"}
+    assert {cell.curve for cell in task.eval_points("grid")} == {"by-length"}
 
 
 def test_no_table_of_neighbours_knows_the_answers(tmp_path: Path) -> None:
-    for name, rows in make(tmp_path).references().items():
+    for name, rows in make(tmp_path).baselines().items():
         if name.endswith("table"):  # strings of four symbols are rows that recur
             assert all(row.value < 20 for row in rows), name
 

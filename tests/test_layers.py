@@ -159,7 +159,7 @@ class Everywhere(NoPE):
     [
         (Leaks, "out_of_sight", "tokens out of sight change the output of layer 0"),
         (Cold, "temperature", "layer 0 has a temperature below 0"),
-        (Everywhere, "normalise", "layer 0 gives a share to keys that no query may look at"),
+        (Everywhere, "normalise", "layer 0 gives attention weight to keys that are masked"),
     ],
 )
 def test_checks_catch(cls: type[Encoding], check: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""The base of synthetic tasks: means over cells, the gate, what is derived, resuming."""
+"""The base of synthetic tasks: means over points, the gate, what is derived, resuming."""
 
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from pe_bench.api import (
     OOD,
     TINY,
     Batch,
-    Cell,
     Column,
     Curve,
+    EvalPoint,
     Headline,
     Heatmap,
     InputError,
@@ -41,16 +41,19 @@ class Echo(LengthGeneralizationTask):
     vocabulary = Vocabulary(FIRST + 4)
     all_subsets: tuple[str, ...] = ("one", "two")
 
-    def cells(self, subset: str) -> list[Cell]:
-        cells = [Cell(n, "", ID if n <= 2 else OOD, ("odd",) if n % 2 else ()) for n in (1, 2, 3)]
-        return [*cells, Cell(4)] if subset == "one" else cells
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        points = []
+        for n in (1, 2, 3):
+            groups = ("odd",) if n % 2 else ()
+            points.append(EvalPoint(n, "", ID if n <= 2 else OOD, groups))
+        return [*points, EvalPoint(4)] if subset == "one" else points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        text = [FIRST + self.all_subsets.index(subset)] * cell.length
-        return collate([[Turn([*text, FIRST + 3], [*text, END])]] * self.count(subset, cell))
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        text = [FIRST + self.all_subsets.index(subset)] * point.length
+        return collate([[Turn([*text, FIRST + 3], [*text, END])]] * self.count(subset, point))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        return self.items("one", Cell(2)).batch()
+        return self.items("one", EvalPoint(2)).batch()
 
 
 class EchoEach(Echo):
@@ -68,14 +71,14 @@ class EchoForced(Echo):
 class EchoGrid(Echo):
     all_subsets: tuple[str, ...] = ("one",)
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         lengths = [(n, second) for n in (1, 2, 3) for second in (10, 20)]
-        return [Cell(n, str(m), ID if n <= 2 and m == 10 else OOD) for n, m in lengths]
+        return [EvalPoint(n, str(m), ID if n <= 2 and m == 10 else OOD) for n, m in lengths]
 
 
 class EchoFar(Echo):
-    def cells(self, subset: str) -> list[Cell]:
-        return [*super().cells(subset)[:3], Cell(8, split=FAR), Cell(16, split=FAR)]
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        return [*super().eval_points(subset)[:3], EvalPoint(8, split=FAR), EvalPoint(16, split=FAR)]
 
 
 class EchoEachFar(EchoFar):
@@ -83,8 +86,8 @@ class EchoEachFar(EchoFar):
 
 
 class EchoNowhere(Echo):
-    def cells(self, subset: str) -> list[Cell]:
-        return [Cell(1, split=OOD)]
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        return [EvalPoint(1, split=OOD)]
 
 
 def echo(limits: dict[int, int], consistent: bool = True) -> Oracle:
@@ -150,7 +153,7 @@ def test_where_subsets_are_trained_one_by_one_those_of_the_run_are_all(tmp_path:
 def test_far_lengths_have_a_mean_of_their_own(tmp_path: Path) -> None:
     task = make_task(EchoFar, tmp_path, samples=60)
     assert (task.max_eval_tokens, task.max_far_tokens) == (8, 34)
-    assert task.items("one", Cell(8, split=FAR)).ids.shape == (50, 18)
+    assert task.items("one", EvalPoint(8, split=FAR)).ids.shape == (50, 18)
     rows = measure(task, echo({0: 8, 1: 16}), tmp_path)
     found = means(task, rows)
     kept = means(task, [row for row in rows if (row.length or 0) < 8])
@@ -208,7 +211,7 @@ def test_views_follow_from_cells(tmp_path: Path) -> None:
 
 def test_a_task_that_trains_on_none_of_its_cells(tmp_path: Path) -> None:
     task = make_task(EchoNowhere, tmp_path)
-    with pytest.raises(InputError, match="echo-nowhere has no cell in distribution"):
+    with pytest.raises(InputError, match="echo-nowhere has no evaluation point in distribution"):
         task.train_length  # noqa: B018
 
 

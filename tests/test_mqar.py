@@ -1,4 +1,4 @@
-"""MQAR: rows obey the definition, draws have the right law, cells and means are what they say."""
+"""MQAR: rows obey the definition, draws have the right law, points and means are what they say."""
 
 from collections import Counter
 from itertools import permutations
@@ -11,7 +11,7 @@ from helpers import cells_by_mean, make_task
 from torch import Tensor
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.rows import FIRST, Sequences
 from pe_bench.tasks.mqar.rows import _distinct, _places
 from pe_bench.tasks.mqar.task import MQAR
@@ -43,7 +43,7 @@ def check(task: MQAR, rows: Sequences, pairs: int, queries: int) -> None:
 @pytest.mark.parametrize(("length", "pairs"), [(8, 2), (32, 2), (32, 8), (256, 64)])
 def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) -> None:
     task = make(tmp_path)
-    rows = task.items("grid", Cell(length, str(pairs)))
+    rows = task.items("grid", EvalPoint(length, str(pairs)))
     assert rows.ids.shape == (100, length)
     check(task, rows, pairs, pairs)
     # The value is not given away by what follows its query.
@@ -54,7 +54,7 @@ def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) ->
 def test_one_query_at_a_gap(tmp_path: Path) -> None:
     task = make(tmp_path, samples=400)
     for gap in (2, 64):
-        rows = task.items("gap", Cell(gap))
+        rows = task.items("gap", EvalPoint(gap))
         check(task, rows, 4, 1)
         assert rows.ids.shape == (400, 256) and rows.scored[:, 8 + gap].all()
         which = (rows.ids[:, :8:2] == rows.ids[:, 8 + gap, None]).argmax(1)
@@ -81,28 +81,28 @@ def test_training_mixes_five_kinds(tmp_path: Path) -> None:
 def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper", samples=2)
     assert Counter(task.mix) == {(64, 4): 5, (128, 8): 1, (256, 16): 1, (256, 32): 1, (256, 64): 1}
-    cells = task.cells("grid")
-    grid = {(cell.length, int(cell.second_axis)) for cell in cells if cell.split != FAR}
+    points = task.eval_points("grid")
+    grid = {(point.length, int(point.second_axis)) for point in points if point.split != FAR}
     assert len(grid) == 3 + 4 + 5 + 6 + 7 + 8
-    trained = {(c.length, int(c.second_axis)) for c in task.cells("grid") if c.split == ID}
+    trained = {(c.length, int(c.second_axis)) for c in task.eval_points("grid") if c.split == ID}
     assert trained == set(task.mix)
-    assert all(c.length > 256 for c in task.cells("grid") if c.split == OOD)
+    assert all(c.length > 256 for c in task.eval_points("grid") if c.split == OOD)
     tested = {(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)}
     assert grid >= {*tested, (2048, 512)}
     assert (task.max_eval_tokens, task.max_far_tokens) == (2048, 8192)
     assert (task.keys, task.train_length) == (4096, 256)
-    assert [cell.length for cell in task.cells("gap")] == [2**i for i in range(1, 11)]
-    check(task, task.items("grid", Cell(2048, "512")), 512, 512)
+    assert [point.length for point in task.eval_points("gap")] == [2**i for i in range(1, 11)]
+    check(task, task.items("grid", EvalPoint(2048, "512")), 512, 512)
 
 
 def test_far_rows_are_few_and_as_many_pairs_as_in_training(tmp_path: Path) -> None:
     task = make(tmp_path)
-    far = [cell for cell in task.cells("grid") if cell.split == FAR]
-    assert [cell[:2] for cell in far] == [(n, p) for n in (512, 1024) for p in ("2", "4", "8")]
-    for cell in far:
-        rows = task.items("grid", cell)
-        assert rows.ids.shape == (17, cell.length)
-        check(task, rows, int(cell.second_axis), int(cell.second_axis))
+    far = [point for point in task.eval_points("grid") if point.split == FAR]
+    assert [point[:2] for point in far] == [(n, p) for n in (512, 1024) for p in ("2", "4", "8")]
+    for point in far:
+        rows = task.items("grid", point)
+        assert rows.ids.shape == (17, point.length)
+        check(task, rows, int(point.second_axis), int(point.second_axis))
 
 
 @pytest.mark.parametrize(("count", "below"), [(2, 5), (3, 4)])  # each way of drawing
@@ -141,5 +141,5 @@ def test_means_of_lengths_and_pairs(tmp_path: Path) -> None:
     assert cells[FAR] == {(length, pairs) for length in (512, 1024) for pairs in (2, 4, 8)}
     sizes = {name: len(group) for name, group in cells.items()}
     assert sizes == {ID: 5, "longer": 9, "more-pairs": 6, OOD: 15, FAR: 6}
-    assert [cell.length for cell in task.cells("gap")] == [2, 4, 8, 16, 32, 64, 128]
+    assert [cell.length for cell in task.eval_points("gap")] == [2, 4, 8, 16, 32, 64, 128]
     assert cells_by_mean(task, "gap") == {}

@@ -43,7 +43,7 @@ from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.cells import FAR
+from pe_bench.sequences.eval_points import FAR
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 from pe_bench.train.loop import train
@@ -159,16 +159,16 @@ def scores(resolved: ResolvedTask, corpus: Path) -> Record:
 def far_lengths(task: Task) -> set[int]:
     if not isinstance(task, LengthGeneralizationTask):
         return set()
-    cells = [cell for subset in task.subsets for cell in task.cells(subset)]
-    return {cell.length for cell in cells if cell.split == FAR}
+    points = [point for subset in task.subsets for point in task.eval_points(subset)]
+    return {point.length for point in points if point.split == FAR}
 
 
 def recall(task: LengthGeneralizationTask) -> Any:
     """Return an oracle's answers: the rows of a task's items, every third with a wrong end."""
     known: dict[tuple[int, ...], list[int]] = {}
     for subset in task.subsets:
-        for cell in task.cells(subset):
-            items = task.items(subset, cell)
+        for point in task.eval_points(subset):
+            items = task.items(subset, point)
             for number, (ids, scored, length) in enumerate(
                 zip(items.ids.tolist(), items.scored, items.lengths, strict=True)
             ):

@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pe_bench.cli import main
 from pe_bench.registry import plugins
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,6 @@ DATA = {
     "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/main_set.csv",
     "pe_bench/reporting/published.csv",
-    "pe_bench/reporting/styles.csv",
     "pe_bench/text/python-v1/LICENSE.txt",
     "pe_bench/text/python-v1/README.md",
     "pe_bench/text/python-v1/test.jsonl.gz",
@@ -145,6 +145,25 @@ def test_the_folders_are_linked_into_the_package(name: str) -> None:
     command = ["git", "ls-files", "--stage", f"pe_bench/{name}"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert listed.stdout.startswith("120000 ")  # git's mode of a link
+
+
+@pytest.mark.parametrize("kind", ["encoding", "task"])
+def test_a_checkout_without_links_says_what_to_do(
+    kind: plugins.Kind,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("encodings", "tasks"):
+        if name != f"{kind}s":
+            (tmp_path / name).mkdir()
+    broken = tmp_path / f"{kind}s"
+    broken.write_text(f"../{kind}s")  # what git writes where there are no links
+    monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
+    assert main(["list"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{broken} must be a symbolic link to ../{kind}s" in said
+    assert "git clone -c core.symlinks=true" in said
 
 
 @pytest.mark.slow

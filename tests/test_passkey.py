@@ -17,7 +17,7 @@ from pe_bench.results.views import Column, Heatmap
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.cells import FAR, ID, OOD
+from pe_bench.sequences.eval_points import FAR, ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")
@@ -79,13 +79,13 @@ def test_cells_and_means(tmp_path: Path) -> None:
         assert cells[OOD] == [(n, depth) for n in longer for depth in depths]
         far = [(n, depth) for n in (2048, 4096) for depth in depths[1::2]]
         assert cells.get(FAR, []) == ([] if kind == "keyvalue" else far)
-        assert {cell.curve for cell in task.cells(kind)} == {f"{kind}-length"}
+        assert {cell.curve for cell in task.eval_points(kind)} == {f"{kind}-length"}
 
 
 def test_means_by_depth_are_of_lengths_beyond_training(tmp_path: Path) -> None:
     task = make(tmp_path)
     rows = []
-    for cell in task.cells("passkey"):
+    for cell in task.eval_points("passkey"):
         value = 100.0 * (cell.length <= 256)
         row = Measurement("passkey", "exact_match", value, 2, length=cell.length)
         rows.append(replace(row, second_axis=cell.second_axis))
@@ -95,11 +95,11 @@ def test_means_by_depth_are_of_lengths_beyond_training(tmp_path: Path) -> None:
 
 def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path) -> None:
     task = make(tmp_path, samples=1)
-    cells = [
+    points = [
         Measurement("passkey", "exact_match", 37.5, 2, length=128, second_axis="0.0"),
         Measurement("passkey", "exact_match", 0.0, 2, length=128, second_axis="0.1"),
     ]
-    found = {row.subset: row.value for row in task.summarize(cells)}
+    found = {row.subset: row.value for row in task.summarize(points)}
     assert found[f"passkey-{ID}"] == found["passkey-length"] == 18.75
 
 
@@ -112,7 +112,7 @@ def test_lengths_of_the_published_protocol_follow_the_training_length(tmp_path: 
     assert (quick.lengths, quick.max_train_axis) == ([1000], 128)
     in_bytes = make(tmp_path, "mid", "paper", vocabulary="tokenizer")
     assert (in_bytes.lengths, in_bytes.max_train_axis) == ([1000, 2000], 273)
-    (longest,) = [in_bytes.items("passkey", c) for c in in_bytes.cells("passkey")[1:]]
+    (longest,) = [in_bytes.items("passkey", c) for c in in_bytes.eval_points("passkey")[1:]]
     assert in_bytes.max_eval_tokens == longest.lengths.max() > 7168 and len(longest) == 20
     keys = (words.batch(None, 0, 0).targets != IGNORE).sum(1)
     assert keys.min() < keys.max() <= 5  # numbers below 10000 too
@@ -185,14 +185,14 @@ def test_preset_paper_says_that_it_is_zero_shot(zero_shot: Callable[..., Resolve
     assert isinstance(task, Passkey)
     assert task.data_label.endswith("bpe:300-zero-shot") and task.gate is None
     assert task.subsets == ("passkey",) and task.lengths[-1] == 1024
-    assert {cell.split for cell in task.cells("passkey")} == {OOD}
+    assert {point.split for point in task.eval_points("passkey")} == {OOD}
     rows = []
-    for cell in task.cells("passkey"):
-        row = Measurement("passkey", "exact_match", 5.0, 20, length=cell.length)
-        rows.append(replace(row, second_axis=cell.second_axis))
+    for point in task.eval_points("passkey"):
+        row = Measurement("passkey", "exact_match", 5.0, 20, length=point.length)
+        rows.append(replace(row, second_axis=point.second_axis))
     found = {row.subset: row for row in task.summarize(rows) if row.length is None}
     assert found[OOD].status == "ranked" and ID not in found
-    assert task.references() == {}
+    assert task.baselines() == {}
     paper = zero_shot(protocol="paper").task
     assert isinstance(paper, Passkey) and paper.lengths == [1000]
 
@@ -237,9 +237,9 @@ def test_views(tmp_path: Path) -> None:
 def test_facts_about_tokens(tmp_path: Path) -> None:
     task = make(tmp_path)
     assert (task.max_eval_tokens, task.max_far_tokens, task.train_length) == (1029, 4101, 133)
-    far = [cell for cell in task.cells("passkey") if cell.split == FAR]
-    assert [len(task.items("passkey", cell)) for cell in far] == [5] * 10
-    tokens = {int(task.items("passkey", cell).lengths.max()) for cell in far}
+    far = [point for point in task.eval_points("passkey") if point.split == FAR]
+    assert [len(task.items("passkey", point)) for point in far] == [5] * 10
+    tokens = {int(task.items("passkey", point).lengths.max()) for point in far}
     assert tokens == {2053, 4101}
     assert make(tmp_path, protocol="paper").far_lengths == []
     assert len(task.vocabulary.digit_ids) == 20

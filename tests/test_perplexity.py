@@ -368,7 +368,7 @@ def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_p
     task = Perplexity(context)
     rows = evaluate(task, decoder(task), tmp_path / "journal")
     expected = [(r.subset, r.metric, r.length, r.n) for r in [*rows, *task.summarize(rows)]]
-    found = task.references()
+    found = task.baselines()
     assert list(found) == ["unigram table", "bigram table", "trigram table"]
     means = []
     for reference in found.values():

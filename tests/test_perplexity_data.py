@@ -153,10 +153,10 @@ def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_p
     assert found_rows[*HEADLINE, None][1] == pytest.approx(np.mean(headline))
     shown = {(view.subset, view.metric) for view in task.views}
     assert shown < {(row.subset, row.metric) for row in [*rows, *summary]}
-    references = task.references()["trigram table"]
+    references = task.baselines()["trigram table"]
     assert {row.subset for row in references} >= {f"{name}-context" for name in task.subsets}
     assert numbers(references)["code-context", *key[1:]][1] != pytest.approx(
-        numbers(alone.references()["trigram table"])[key][1]
+        numbers(alone.baselines()["trigram table"])[key][1]
     )
     partial = task.summarize([row for row in rows if not row.subset.startswith("code-")])
     (mean,) = [row for row in partial if (row.subset, row.metric) == HEADLINE]

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pe_bench.registry import plugins
+from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import panels, pictures
 from pe_bench.reporting.charts import trained_lengths
 from pe_bench.reporting.curves import draw_curves
@@ -24,7 +25,7 @@ from pe_bench.reporting.heatmap import save_heatmaps
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.report import MANY_TABLES, write_report
-from pe_bench.reporting.styles import TABLE, styles
+from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.views import Curve, Gallery, Heatmap, View
@@ -364,10 +365,19 @@ def test_an_encoding_looks_the_same_in_every_picture() -> None:
 
 
 def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
-    names = set(plugins.names("encoding"))
-    rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
-    assert {row[0] for row in rows} == names
-    assert len({tuple(row[1:]) for row in rows}) == len(rows)
+    names = plugins.names("encoding")
+    declared = [literal_attributes("encoding", name) for name in names]
+    assert all({"family", "colour", "marker"} <= set(attributes) for attributes in declared)
+    looks = {(attributes["colour"], attributes["marker"]) for attributes in declared}
+    assert len(looks) == len(names)
+
+
+def test_attributes_read_from_source_are_those_of_the_class() -> None:
+    for name in ("rope", "tape", "nope"):
+        cls = plugins.load("encoding", name).cls
+        read = literal_attributes("encoding", name)
+        keys = ("family", "colour", "marker")
+        assert [read[key] for key in keys] == [getattr(cls, key) for key in keys]
 
 
 @pytest.mark.slow

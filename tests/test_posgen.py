@@ -8,7 +8,7 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.tasks.posgen import FIRST_NUMBER, RULES, START, Posgen
 
 FAR_RULES = ("chain", "semi-recurrent")
@@ -54,7 +54,7 @@ def test_a_row_by_hand(tmp_path: Path) -> None:
 def test_sums_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]) -> None:
     task = make(tmp_path, samples=40, **options)
     given = task.near + task.far
-    rows = task.items(rule, Cell(65))
+    rows = task.items(rule, EvalPoint(65))
     assert rows.ids.shape == (40, 66) and rows.targets is not None
     for row, wanted in zip(rows.ids.tolist(), rows.targets.tolist(), strict=True):
         assert wanted[:-1] == [IGNORE] * 65
@@ -67,8 +67,8 @@ def test_sums_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]
             assert wanted[place] - FIRST_NUMBER == answer(task, rule, numbers[:place])
 
 
-def table_score(task: Posgen, rule: str, context: int, cell: Cell) -> float:
-    """The share of a cell that a table of the last tokens knows, of 200 batches of training."""
+def table_score(task: Posgen, rule: str, context: int, point: EvalPoint) -> float:
+    """The share of a point that a table of the last tokens knows, of 200 batches of training."""
     table: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for step in range(200):
         tokens, targets = task.batch(rule, 0, step)
@@ -76,7 +76,7 @@ def table_score(task: Posgen, rule: str, context: int, cell: Cell) -> float:
             for end, target in enumerate(wanted, start=1):
                 if target != IGNORE and end >= context:
                     table[tuple(row[end - context : end])][target] += 1
-    items = task.items(rule, cell)
+    items = task.items(rule, point)
     assert items.targets is not None
     right = 0
     for row, target in zip(items.ids.tolist(), items.targets[:, -1].tolist(), strict=True):
@@ -89,16 +89,17 @@ def table_score(task: Posgen, rule: str, context: int, cell: Cell) -> float:
 def test_tables_of_tokens_know_the_local_rule_alone(tmp_path: Path) -> None:
     # Of a small modulus, so that every context of six tokens is trained often.
     task = make(tmp_path, modulus=3, samples=600)
-    assert table_score(task, "recurrent", 3, Cell(24)) == 1
+    assert table_score(task, "recurrent", 3, EvalPoint(24)) == 1
     for rule in FAR_RULES:
         for context in (3, 6):
-            assert table_score(task, rule, context, Cell(24)) < 0.42  # guessing: 0.33, 4.5 sigma
+            score = table_score(task, rule, context, EvalPoint(24))
+            assert score < 0.42  # guessing: 0.33, 4.5 sigma
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_sum_without_one_of_its_numbers_is_uniform(tmp_path: Path, rule: str) -> None:
     task = make(tmp_path, modulus=3, samples=6000)
-    items = task.items(rule, Cell(16))
+    items = task.items(rule, EvalPoint(16))
     assert items.targets is not None
     table: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for row, target in zip(items.ids.tolist(), items.targets[:, -1].tolist(), strict=True):
@@ -123,9 +124,9 @@ def test_every_sum_is_trained_and_no_row_of_the_evaluation(tmp_path: Path) -> No
                 rows.add(tuple(row))
                 sums.add(summands(task, rule, numbers_of(row)))
         assert len(sums) == task.modulus ** (task.near + task.far)
-        for cell in task.cells(rule):
-            if cell.length >= task.trained:
-                measured = task.items(rule, cell).ids[:, : task.trained + 1].tolist()
+        for point in task.eval_points(rule):
+            if point.length >= task.trained:
+                measured = task.items(rule, point).ids[:, : task.trained + 1].tolist()
                 assert not rows.intersection(map(tuple, measured))
 
 
@@ -142,4 +143,4 @@ def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper")
     assert (task.near, task.far, task.modulus, task.train_length) == (3, 1, 17, 65)
     assert task.train.steps * task.train.batch_size >= 150 * 10_000
-    assert 256 in [cell.length for cell in task.cells("chain")]
+    assert 256 in [point.length for point in task.eval_points("chain")]

@@ -9,7 +9,7 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.tasks.probes import ASK, FIRST_SYMBOL, MARK, N_SYMBOLS, PROBES, REACH, START, Probes
 
@@ -71,7 +71,7 @@ def test_the_examples_of_the_docstring() -> None:
 @pytest.mark.parametrize("size", [4, 7, 16, 128])
 def test_items_have_the_right_answer(tmp_path: Path, probe: str, size: int) -> None:
     task = make(tmp_path, samples=800)
-    items = task.items(probe, Cell(size))
+    items = task.items(probe, EvalPoint(size))
     seen = check(probe, items)
     assert {length for length, _ in seen} == {size}
     most = REACH if probe in ("after", "before") else min(size, 16 if probe == "index" else 999)
@@ -84,7 +84,7 @@ def test_items_have_the_right_answer(tmp_path: Path, probe: str, size: int) -> N
 
 @pytest.mark.parametrize("probe", ["after", "before"])
 def test_the_marker_is_anywhere(tmp_path: Path, probe: str) -> None:
-    items = make(tmp_path, samples=4000).items(probe, Cell(8))
+    items = make(tmp_path, samples=4000).items(probe, EvalPoint(8))
     numbers = items.ids[:, -2] - FIRST_SYMBOL - N_SYMBOLS + 1
     places = (items.ids == MARK).argmax(1) - 1  # how many symbols are before it
     for k in range(1, REACH + 1):
@@ -125,5 +125,5 @@ def test_models_of_all_probes_are_alike(tmp_path: Path) -> None:
     one = make(tmp_path, subsets=("index",))
     task = make(tmp_path)
     assert one.train_length == task.train_length == 36
-    longest = max(task.items(probe, Cell(128)).ids.shape[1] for probe in PROBES)
+    longest = max(task.items(probe, EvalPoint(128)).ids.shape[1] for probe in PROBES)
     assert longest == one.max_eval_tokens == task.max_eval_tokens

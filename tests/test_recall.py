@@ -1,4 +1,4 @@
-"""Recall: rows ask what they say, answers by walking through a row, means, references, lessons."""
+"""Recall: rows ask what they say, answers by walking through a row, means, baselines, stages."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from helpers import make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import PAD
 from pe_bench.tasks.recall import FIRST_WORD, MARKERS, NTH, Recall
 
@@ -60,28 +60,28 @@ def answers(task: Recall, row: list[int]) -> dict[int, int]:
 @pytest.mark.parametrize("kind", Recall.all_subsets)
 def test_targets_are_what_the_row_says(tmp_path: Path, kind: str) -> None:
     task = make(tmp_path, samples=20)
-    for cell in task.cells(kind):
-        items = task.items(kind, cell)
-        values = int(cell.second_axis)
+    for point in task.eval_points(kind):
+        items = task.items(kind, point)
+        values = int(point.second_axis)
         for tokens, targets in zip(*items.batch(), strict=True):
             wanted = {i: t for i, t in enumerate(targets.tolist()) if t != IGNORE}
             assert wanted == answers(task, tokens.tolist())
             records, questions = split(task, tokens.tolist())
-            assert len(records) == cell.length and len(questions) == cell.length // values
-            assert len({record[-1] for record in records}) == cell.length
+            assert len(records) == point.length and len(questions) == point.length // values
+            assert len({record[-1] for record in records}) == point.length
             assert len({tuple(question) for question in questions}) == len(questions)
             for place in range(len(records[0]) - 1):
                 counts = Counter(record[place] for record in records)
                 assert set(counts.values()) == {values}
             if kind == "two-token":
-                assert len({tuple(record[:2]) for record in records}) == cell.length
+                assert len({tuple(record[:2]) for record in records}) == point.length
 
 
 def test_every_record_is_asked_for(tmp_path: Path) -> None:
     task = make(tmp_path, samples=400)
     seen = {}
     for kind in task.all_subsets:
-        items = task.items(kind, Cell(16, "4", ID))
+        items = task.items(kind, EvalPoint(16, "4", ID))
         places = []
         for row in items.ids.tolist():
             records, questions = split(task, row)
@@ -97,23 +97,25 @@ def test_every_record_is_asked_for(tmp_path: Path) -> None:
 
 def test_cells(tmp_path: Path) -> None:
     task = make(tmp_path)
-    sizes = {(cell.length, cell.second_axis): cell.split for cell in task.cells("latest")}
+    sizes = {(point.length, point.second_axis): point.split for point in task.eval_points("latest")}
     assert sizes == {
         (8, "2"): ID, (16, "2"): ID, (16, "4"): ID,
         **{(n, str(w)): OOD for n in (32, 64) for w in (2, 4, 8)},
     }  # fmt: skip
-    pairs = {(cell.length, cell.second_axis) for cell in task.cells("two-token")}
+    pairs = {(point.length, point.second_axis) for point in task.eval_points("two-token")}
     assert pairs == sizes.keys() - {(32, "8")}  # whose first tokens need eight second ones
-    groups = {(cell.second_axis, cell.groups) for cell in task.cells("nth") if cell.split == OOD}
+    groups = {
+        (point.second_axis, point.groups) for point in task.eval_points("nth") if point.split == OOD
+    }
     assert groups == {("2", ("longer",)), ("4", ("longer",)), ("8", ("more-values",))}
     large = make(tmp_path, "small", samples=1)
-    assert Cell(64, "8", OOD, ("more-values",)) in large.cells("first")
+    assert EvalPoint(64, "8", OOD, ("more-values",)) in large.eval_points("first")
     assert large.max_eval_tokens == 3 * 256 + 3 * 128
 
 
 def test_nth_asks_for_trained_numbers_alone(tmp_path: Path) -> None:
     task = make(tmp_path)
-    items = task.items("nth", Cell(64, "8", OOD))
+    items = task.items("nth", EvalPoint(64, "8", OOD))
     markers = items.ids[(items.ids < FIRST_WORD)]
     assert set(np.unique(markers)) == set(range(NTH, NTH + 4))
 
@@ -123,16 +125,16 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
     steps = task.train.steps
     sizes = Counter[tuple[int, int]]()
     kinds = Counter[tuple[bool, str]]()
-    lessons = 2 * steps // 5
-    for step in [*range(0, lessons, 64), *range(lessons, steps, 16)]:
+    stages = 2 * steps // 5
+    for step in [*range(0, stages, 64), *range(stages, steps, 16)]:
         tokens, targets = task.batch(None, 1, step)
         assert len(tokens) == 64
         for row, wanted in zip(tokens.tolist()[::3], targets.tolist()[::3], strict=True):
             found = {i: t for i, t in enumerate(wanted) if t != IGNORE}
             assert found == answers(task, row)
             records, questions = split(task, row)
-            kinds[step < lessons, KINDS.get(questions[0][0], "nth")] += 1
-            if step < lessons:
+            kinds[step < stages, KINDS.get(questions[0][0], "nth")] += 1
+            if step < stages:
                 assert len(records) == len(questions) == 2
             else:
                 sizes[len(records), len(records) // len(questions)] += 1
@@ -143,7 +145,7 @@ def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> Non
     assert first[2:4] / first.sum() == pytest.approx([1 / 3] * 2, abs=0.03)
     few = task.batch(None, 1, 3).tokens
     assert len(few[few >= FIRST_WORD].unique()) <= 8  # four keys and four values
-    least = 8 + 4  # tokens of a lesson's longest rows: two records and two questions
+    least = 8 + 4  # tokens of a stage's longest rows: two records and two questions
     assert few.shape[1] == least < task.held_out_batch(None, 3).tokens.shape[1]
 
 
@@ -151,26 +153,26 @@ def test_some_kinds_alone(tmp_path: Path) -> None:
     assert make_task(Recall, tmp_path).subsets == ("latest", "first", "reverse")
     task = make(tmp_path, kinds="reverse+latest")
     assert task.subsets == ("reverse", "latest") and task.train_length == 48
-    for cell in task.cells("latest"):
-        everything = make(tmp_path).items("latest", cell)
-        assert (task.items("latest", cell).ids == everything.ids).all()
+    for point in task.eval_points("latest"):
+        everything = make(tmp_path).items("latest", point)
+        assert (task.items("latest", point).ids == everything.ids).all()
 
 
 @pytest.mark.slow
 def test_no_reference_gets_halfway(tmp_path: Path) -> None:
     task = make(tmp_path, samples=30)
-    references = task.references()
-    assert {"a record of the key", "the last record"} <= references.keys()
-    for rows in references.values():
+    baselines = task.baselines()
+    assert {"a record of the key", "the last record"} <= baselines.keys()
+    for rows in baselines.values():
         means = {row.subset: row.value for row in rows if row.metric == "accuracy"}
         for kind in task.all_subsets:
             for end in (ID, OOD):
                 assert means[f"{kind}-{end}"] < 45
-    key = {r.subset: r.value for r in references["a record of the key"] if r.metric == "accuracy"}
+    key = {r.subset: r.value for r in baselines["a record of the key"] if r.metric == "accuracy"}
     assert key[f"latest-{ID}"] == pytest.approx(100 * (0.5 + 0.5 + 0.25) / 3)
     assert key[f"nth-{OOD}"] == pytest.approx(100 * (0.5 + 0.25 + 0.125) / 3)
     assert key[f"reverse-{ID}"] == pytest.approx(100 * (1 / 4 + 1 / 8 + 1 / 4) / 3)
-    last = {r.subset: r.value for r in references["the last record"] if r.metric == "accuracy"}
+    last = {r.subset: r.value for r in baselines["the last record"] if r.metric == "accuracy"}
     # The last record is the latest of its key, one of the keys that are asked for.
     assert last[f"latest-{ID}"] == pytest.approx(key[f"reverse-{ID}"])
     assert last[f"first-{ID}"] == 0

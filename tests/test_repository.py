@@ -1,5 +1,8 @@
 """Files for visitors of the repository: they parse, and agree with the package."""
 
+import io
+import re
+import tokenize
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -76,3 +79,56 @@ def test_local_hooks_are_the_checks_of_ci() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert [hook["name"] for hook in hooks] == ["ruff check", "ruff format", "mypy"]
     assert all(f'"{hook["name"]}' in script for hook in hooks)
+
+
+# Folders and files in plain English; the aim is the whole package.
+PLAIN = (
+    "encodings",
+    "tasks",
+    "examples",
+    "pe_bench/api",
+    "pe_bench/checks",
+    "pe_bench/registry",
+    "pe_bench/sequences",
+    "pe_bench/text",
+    "pe_bench/task.py",
+)
+BANNED = re.compile(
+    r"\bwhat (?:is|are|was|were)\b"  # a definition by relative clause
+    r"|\bof (?:theirs|his|hers|ours|yours|somebody(?: else)?'s)\b"
+    r"|\banew\b|\balike\b|\bof (?:its|their) own\b"
+    r"|\b(?:tell|tells|told|telling)\b(?: \w+){0,3} \bapart\b"
+    r"|\bshares? of (?:the )?(?:values?|attention|weight)\b",  # attention weights
+    re.IGNORECASE,
+)
+PROMPTS = {"tasks/passkey/prompts.py"}  # texts for models, worded by the papers
+
+
+def plain_files() -> list[Path]:
+    files: list[Path] = []
+    for name in PLAIN:
+        path = ROOT / name
+        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return files
+
+
+def banned_phrases(source: str) -> list[str]:
+    """Return the banned phrases in the comments, docstrings and messages of a file."""
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            text = re.sub(r"\s+(?:#\s*)?", " ", token.string)
+            found += [f"line {token.start[0]}: {m[0]}" for m in BANNED.finditer(text)]
+    return found
+
+
+@pytest.mark.parametrize("path", plain_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_texts_are_plain_english(path: Path) -> None:
+    if str(path.relative_to(ROOT)) not in PROMPTS:
+        assert banned_phrases(path.read_text(encoding="utf-8")) == []
+
+
+def test_banned_phrases_are_found() -> None:
+    source = 'x = 1  # a table of its own\n"""What is\nscored, told well apart."""\nalike = 2\n'
+    found = ["line 1: of its own", "line 2: What is", "line 2: told well apart"]
+    assert banned_phrases(source) == found

@@ -16,8 +16,8 @@ from pe_bench.registry import plugins
 from pe_bench.results.views import Column
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
-from pe_bench.sequences.cells import ID, OOD, Cell
-from pe_bench.sequences.curriculum import Lesson
+from pe_bench.sequences.curriculum import Stage
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import Sequences
 from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names
@@ -81,8 +81,8 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
     least = prompts.min_length(kind)
     rng = np.random.default_rng(0)
     for length in (least, least + 1, least + 2, least + 7, MAX_LENGTH):
-        for lesson in (None, Lesson()):
-            context, *turns = prompts.write(kind, rng, length, lesson)
+        for stage in (None, Stage()):
+            context, *turns = prompts.write(kind, rng, length, stage)
             ids = [*context.prompt]
             for turn in turns:
                 ids += [*turn.prompt, *turn.answer]
@@ -90,12 +90,12 @@ def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
             assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids[1:]
             assert len(ids) - len(turns[-1].answer) == length
             assert len(turns[0].answer) <= prompts.max_name * prompts.n_answers(kind)
-            assert lesson or len(turns) == 1
+            assert stage or len(turns) == 1
             for turn in turns:
                 question = tokenizer.decode(turn.prompt).strip()
                 answers = tokenizer.decode(turn.answer).split()
                 assert len({*answers}) == len(answers) <= prompts.n_answers(kind)
-                assert lesson or len(answers) == prompts.n_answers(kind)
+                assert stage or len(answers) == prompts.n_answers(kind)
                 assert set(answers) == set(solve(tokenizer.decode(context.prompt), question))
 
 
@@ -139,8 +139,8 @@ def oracle(task: Ruler, change: Any, **options: Any) -> Oracle:
     """A model that writes what `change` makes of the right answer."""
     known: dict[tuple[int, ...], list[int]] = {}
     for subset in task.subsets:
-        for cell in task.cells(subset):
-            for prompt, answer in rows_of(task.items(subset, cell)):
+        for point in task.eval_points(subset):
+            for prompt, answer in rows_of(task.items(subset, point)):
                 known[tuple(prompt)] = [*prompt[1:], *change(answer), 0, 0, 0, 0, 0]
 
     def write(given: list[int]) -> list[int]:
@@ -178,7 +178,7 @@ def test_recall_asks_for_no_order(tmp_path: Path, change: Any, recall: float, ex
 
 def test_recall_ignores_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make(tmp_path, kinds=NEEDLES, samples=3)
-    items = task.items("niah-multivalue", Cell(72))
+    items = task.items("niah-multivalue", EvalPoint(72))
     decode = task.tokenizer.decode
 
     def shout(model: Any, prompts: list[list[int]], **options: Any) -> list[list[int]]:
@@ -201,13 +201,17 @@ def test_a_model_that_never_saw_a_prompt_may_write_words_between(tmp_path: Path)
 @pytest.mark.slow
 def test_cells(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", needles=4, train={"length": 96})
-    lengths = {kind: [cell.length for cell in task.cells(kind)] for kind in task.subsets}
+    lengths = {kind: [point.length for point in task.eval_points(kind)] for kind in task.subsets}
     assert tuple(lengths) == KINDS
     for kind, found in lengths.items():
         assert found == [n for n in (48, 72, 96, 144, 192, 288, 384) if n >= task.min_length(kind)]
-        assert {cell.length for cell in task.cells(kind) if cell.split == ID} <= {48, 72, 96}
-        for cell in task.cells(kind)[:2]:
-            assert {len(prompt) for prompt, _ in rows_of(task.items(kind, cell))} == {cell.length}
+        assert {point.length for point in task.eval_points(kind) if point.split == ID} <= {
+            48,
+            72,
+            96,
+        }
+        for point in task.eval_points(kind)[:2]:
+            assert {len(prompt) for prompt, _ in rows_of(task.items(kind, point))} == {point.length}
 
 
 @pytest.mark.slow
@@ -217,7 +221,7 @@ def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
     for step in range(100):
         for row in task.batch(None, 0, step).tokens.tolist():
             seen.add(tuple(row[:40]))
-    items = [task.items(kind, task.cells(kind)[0]) for kind in KINDS]
+    items = [task.items(kind, task.eval_points(kind)[0]) for kind in KINDS]
     rows = [tuple(prompt[:40]) for each in items for prompt, _ in rows_of(each)]
     # Filler alone may begin a prompt with one needle; all others differ.
     shared = [row for row in rows if row in seen]
@@ -227,7 +231,7 @@ def test_no_item_is_a_row_of_training(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_guessing_in_context(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="all", needles=4, samples=20, train={"length": 96})
-    rows = task.references()["guessing in context"]
+    rows = task.baselines()["guessing in context"]
     found = {}
     for row in rows:
         if row.length == 96:
@@ -244,11 +248,11 @@ def test_words_that_ignore_the_question_are_far_from_the_answer(tmp_path: Path) 
     task = make(tmp_path, kinds="+".join(NIAH), samples=20)
     rng = np.random.default_rng(0)
     for kind in task.subsets:
-        for cell in task.cells(kind):
-            floor = task.own_references(kind, cell)["guessing in context"]
+        for point in task.eval_points(kind):
+            floor = task.own_baselines(kind, point)["guessing in context"]
             assert np.mean(floor.leading / floor.counts) < 0.34  # halfway is 0.5
             named = []
-            for prompt, answer in rows_of(task.items(kind, cell)):
+            for prompt, answer in rows_of(task.items(kind, point)):
                 words = re.findall(r"\w+", task.tokenizer.decode(prompt))
                 asked = words[-1]
                 there = sorted({*task.names}.intersection(words) - {asked})
@@ -304,9 +308,9 @@ def test_preset_paper_asks_a_language_model(tmp_path: Path) -> None:
     )
     made = resolve(options, "ruler:needles=4,samples=2")
     task = made.task
-    assert isinstance(task, Ruler) and task.gate is None and task.references() == {}
+    assert isinstance(task, Ruler) and task.gate is None and task.baselines() == {}
     assert task.data_label.endswith("bpe:300-zero-shot")
-    assert {cell.split for kind in KINDS for cell in task.cells(kind)} == {OOD}
+    assert {point.split for kind in KINDS for point in task.eval_points(kind)} == {OOD}
     assert "We call" not in task.tokenizer.decode(task.batch(None, 0, 0).tokens[0])
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     rows = measure(task, model, tmp_path)

@@ -24,15 +24,15 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.sources import find_sources
-from pe_bench.sequences.cells import ID, OOD
+from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, splits
+from pe_bench.tasks.scrolls.baselines import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
 from pe_bench.tasks.scrolls.documents import Record, write_split
 from pe_bench.tasks.scrolls.fine_tuning import shuffle
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
-from pe_bench.tasks.scrolls.references import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.task import Scrolls
 from pe_bench.text.tokenizer import ByteTokenizer
@@ -437,7 +437,7 @@ def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage
 def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) -> None:
     task = stage().task
     rows: dict[str, dict[Any, Measurement]] = {}
-    for name, found in task.references().items():
+    for name, found in task.baselines().items():
         main = [row for row in found if row.metric in ("em", "f1", "rgm", "score")]
         rows[name] = {(row.subset, row.length): row for row in main}
     assert list(rows) == ["constant answer", "guessing", "random candidate"]
@@ -471,7 +471,7 @@ def test_candidates_are_what_the_words_of_a_document_can_answer() -> None:
 
 @pytest.mark.slow
 def test_real_data_have_references_too(stage: Stage, given: Path) -> None:
-    references = stage(data={"": given}).task.references()
+    references = stage(data={"": given}).task.baselines()
     for rows in references.values():
         assert [row.subset for row in rows if row.metric == "score"] == ["all"]
         assert {row.subset for row in rows} == {*SUBSETS, "all"}

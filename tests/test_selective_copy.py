@@ -9,7 +9,7 @@ import pytest
 from helpers import Oracle, answer_after, lengths_by_mean, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 
@@ -34,7 +34,7 @@ def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols:
 @pytest.mark.parametrize("blanks", [2, 4, 8, 16, 32])
 def test_items_are_what_they_say(tmp_path: Path, blanks: int) -> None:
     task = make(tmp_path, blanks=8, tokens=5, symbols=3, samples=40)
-    items = task.items("by-blanks", Cell(blanks))
+    items = task.items("by-blanks", EvalPoint(blanks))
     assert len(items) == 40
     for row, scored in zip(items.ids.tolist(), items.scored.tolist(), strict=True):
         check(row, scored, blanks, 5, 3)
@@ -63,7 +63,7 @@ def test_means_over_numbers_of_blanks(tmp_path: Path) -> None:
     expected = {name: [blanks] for name, blanks in names.items()}
     task = make(tmp_path, blanks=8)
     assert lengths_by_mean(task, "by-blanks") == expected | {ID: [8], OOD: [*names.values()]}
-    assert [cell.length for cell in task.cells("by-blanks")] == [*BLANKS]
+    assert [cell.length for cell in task.eval_points("by-blanks")] == [*BLANKS]
 
 
 def copier() -> Oracle:
@@ -99,5 +99,5 @@ def test_sizes_of_the_presets(tmp_path: Path) -> None:
     for preset, sizes in expected.items():
         task = make(tmp_path, preset)
         assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == sizes
-    blanks = [cell.length for cell in task.cells("by-blanks")]
+    blanks = [point.length for point in task.eval_points("by-blanks")]
     assert blanks == [32, 64, 96, 128, 160, 192, 256, 512]

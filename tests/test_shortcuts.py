@@ -15,7 +15,7 @@ from pe_bench.api import (
     OOD,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -40,7 +40,7 @@ from pe_bench.sequences.baselines import (
     LAST,
     POSITION,
     TABLES,
-    References,
+    Baselines,
 )
 
 Answer = Callable[[np.random.Generator, TokenIds], TokenIds]
@@ -59,7 +59,7 @@ class Rows(LengthGeneralizationTask):
     headline = Headline("accuracy", OOD)
     axes = {"length": "tokens", "second": ""}
     autoregressive = False
-    cell_metrics = ("accuracy",)
+    point_metrics = ("accuracy",)
     presets = {"quick": Preset(TrainConfig(steps=1, batch_size=512), TINY)}
     symbols = SYMBOLS
     everywhere = False
@@ -69,15 +69,15 @@ class Rows(LengthGeneralizationTask):
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]
         return Vocabulary(FIRST + self.symbols + SYMBOLS)
 
-    def cells(self, subset: str) -> list[Cell]:
-        return [Cell(n, split=ID if n <= 20 else OOD) for n in (12, 16, 20, 40)]
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        return [EvalPoint(n, split=ID if n <= 20 else OOD) for n in (12, 16, 20, 40)]
 
     def row(self, rng: np.random.Generator, size: int) -> TokenIds:
         return rng.integers(0, self.symbols, size)
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rng = np.random.default_rng([1, cell.length])
-        return self._draw(rng, np.full(self.samples, cell.length))
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rng = np.random.default_rng([1, point.length])
+        return self._draw(rng, np.full(self.samples, point.length))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([2, seed, step])
@@ -218,11 +218,11 @@ class Sums(LengthGeneralizationTask):
     vocabulary = Vocabulary(FIRST + 11)
     presets = {"quick": Preset(TrainConfig(steps=1, batch_size=512), TINY)}
 
-    def cells(self, subset: str) -> list[Cell]:
-        return [Cell(n, split=ID if n <= 16 else OOD) for n in (8, 16, 32)]
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        return [EvalPoint(n, split=ID if n <= 16 else OOD) for n in (8, 16, 32)]
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        rows = self._rows(np.random.default_rng([1, cell.length]), subset, 100, cell.length)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        rows = self._rows(np.random.default_rng([1, point.length]), subset, 100, point.length)
         rows.scored[:, :-1] = False
         return rows
 
@@ -245,25 +245,25 @@ class Needles(LengthGeneralizationTask):
     """Keys with values, of which one is asked for; no key is ever a value."""
 
     headline = Headline("string_match_all", OOD)
-    cell_metrics = ("string_match_all", "exact_match")
+    point_metrics = ("string_match_all", "exact_match")
     all_subsets = ("single", "multikey", "multivalue")
     averages_each_subset = True
     axes = {"length": "tokens", "second": ""}
     vocabulary = Vocabulary(FIRST + 48)
     presets = {"quick": Preset(TrainConfig(steps=1, batch_size=512), TINY)}
 
-    def cells(self, subset: str) -> list[Cell]:
-        return [Cell(n, split=ID if n <= 32 else OOD) for n in (24, 32, 64)]
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        return [EvalPoint(n, split=ID if n <= 32 else OOD) for n in (24, 32, 64)]
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
         keys = FIRST + rng.permutation(16)[:4]
         values = FIRST + 16 + rng.permutation(16)[:4]
         needles = {"single": 1, "multikey": 4, "multivalue": 4}[subset]
         if subset == "multivalue":
             keys[:2] = keys[0]
             keys[2:] = keys[2]
-        prompt = rng.integers(FIRST + 32, FIRST + 48, cell.length)
-        places = np.sort(rng.permutation(cell.length // 2 - 1)[:needles]) * 2
+        prompt = rng.integers(FIRST + 32, FIRST + 48, point.length)
+        places = np.sort(rng.permutation(point.length // 2 - 1)[:needles]) * 2
         prompt[places] = keys[:needles]
         prompt[places + 1] = values[:needles]
         key = rng.choice(keys[:needles])
@@ -345,7 +345,7 @@ class Losses(Task):
     metrics = {"bits": Metric("bits", higher_is_better=False)}
     all_subsets = ("far",)
 
-    def references(self) -> dict[str, list[Measurement]]:
+    def baselines(self) -> dict[str, list[Measurement]]:
         values = {"unigram table": 4.0, "bigram table": 3.0}
         return {name: [Measurement("far", "bits", value, 1)] for name, value in values.items()}
 
@@ -363,7 +363,7 @@ def test_what_has_no_ceiling_is_not_searched(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("efficiency", "it measures time"), ("properties", "it has no references")]
+    ("name", "why"), [("efficiency", "it measures time"), ("properties", "it has no baselines")]
 )
 def test_where_nothing_is_trained_there_is_no_search(name: str, why: str, tmp_path: Path) -> None:
     cls: Any = plugins.load("task", name).cls
@@ -378,9 +378,9 @@ def batch_of(rows: list[list[Turn]]) -> Batch:
 def test_candidates_are_of_their_place_and_of_the_row() -> None:
     """Of two places of an answer, the first has 11 and 12 in training, the second 21 and 22."""
     train = [[Turn([5], [11, 21])], [Turn([5], [12, 22])]]
-    references = References([batch_of(train)], 30, places=True)
+    baselines = Baselines([batch_of(train)], 30, places=True)
     test = batch_of([[Turn([11, 12, 21, 5, 11], [12, 21])], [Turn([22, 12, 5], [11, 22])]])
-    found = references.scores(test)[CANDIDATE]
+    found = baselines.scores(test)[CANDIDATE]
     assert found.correct is not None
     assert list(found.correct) == [0.5 + 1, 0 + 1]  # 21 alone; 11 is not in the second row yet
     assert list(found.exact) == [0.5, 0] and list(found.leading) == [1, 0]
@@ -388,9 +388,9 @@ def test_candidates_are_of_their_place_and_of_the_row() -> None:
 
 def test_answers_in_any_order_are_drawn_without_repetition() -> None:
     train = [[Turn([5], [value])] for value in (11, 12, 13, 14)]
-    references = References([batch_of(train)], 30, places=True, ordered=False)
+    baselines = Baselines([batch_of(train)], 30, places=True, ordered=False)
     test = batch_of([[Turn([11, 5, 12, 13, 14, 11], [13, 11])]])
-    found = references.scores(test)
+    found = baselines.scores(test)
     for name in ("guessing", CANDIDATE):  # four of each
         assert found[name].correct == pytest.approx([2 * 2 / 4])
         assert found[name].exact == pytest.approx([1 / 6])
@@ -398,7 +398,7 @@ def test_answers_in_any_order_are_drawn_without_repetition() -> None:
 
 def test_answers_of_several_questions_begin_anew() -> None:
     train = [[Turn([5], [11, 21]), Turn([6], [11, 21])]]
-    references = References([batch_of(train)], 30, places=True)
+    baselines = Baselines([batch_of(train)], 30, places=True)
     test = batch_of([[Turn([7, 8], [11, 21]), Turn([9], [11])]])
-    (exact,) = references.scores(test)[CONSTANT].exact
+    (exact,) = baselines.scores(test)[CONSTANT].exact
     assert exact == 1

@@ -10,7 +10,7 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.cells import ID, OOD, Cell
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.tasks.state_tracking import FIRST_SYMBOL, START, STATES, StateTracking
 
 
@@ -36,7 +36,7 @@ def state(task: StateTracking, kind: str, symbols: list[int], points: int = 3) -
 @pytest.mark.parametrize("kind", STATES)
 def test_items_ask_for_the_last_state(tmp_path: Path, kind: str) -> None:
     task = make(tmp_path, samples=300)
-    rows = task.items(kind, Cell(33))
+    rows = task.items(kind, EvalPoint(33))
     tokens, targets = rows.batch()
     states: Counter[int] = Counter()
     for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
@@ -66,7 +66,7 @@ def test_training_asks_for_every_state_or_the_last(tmp_path: Path, kind: str) ->
 
 def test_any_number_of_ones_is_as_likely(tmp_path: Path) -> None:
     task = make(tmp_path, samples=9000)
-    ones = (task.items("parity", Cell(8)).ids[:, 1:] - FIRST_SYMBOL).sum(1)
+    ones = (task.items("parity", EvalPoint(8)).ids[:, 1:] - FIRST_SYMBOL).sum(1)
     assert np.bincount(ones) / 1000 == pytest.approx(np.ones(9), abs=0.12)
 
 
@@ -94,7 +94,7 @@ def test_means_of_each_kind(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_last_bit_tells_much_of_a_majority_and_nothing_of_a_parity(tmp_path: Path) -> None:
-    rows = make(tmp_path, samples=500).references()["bigram table"]
+    rows = make(tmp_path, samples=500).baselines()["bigram table"]
     floors = {row.subset: row.value for row in rows if row.metric == "exact_match"}
     assert floors[f"majority-{OOD}"] == pytest.approx(75, abs=4)
     assert floors[f"parity-{OOD}"] == pytest.approx(50, abs=4)
@@ -102,5 +102,5 @@ def test_the_last_bit_tells_much_of_a_majority_and_nothing_of_a_parity(tmp_path:
 
 def test_sizes_of_the_paper(tmp_path: Path) -> None:
     task = make(tmp_path, "paper")
-    assert {50, 51, 100, 150} <= {cell.length for cell in task.cells("parity")}
+    assert {50, 51, 100, 150} <= {point.length for point in task.eval_points("parity")}
     assert not task.dense

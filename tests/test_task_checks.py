@@ -27,12 +27,12 @@ class Sorting(LengthGeneralizationTask):
     vocabulary = Vocabulary(FIRST + 11)
     presets = {"quick": Preset(TrainConfig(steps=10, batch_size=64), TINY)}
 
-    def cells(self, subset):
-        return [Cell(n, split=ID if n <= 8 else OOD) for n in (4, 8, 16)]
+    def eval_points(self, subset):
+        return [EvalPoint(n, split=ID if n <= 8 else OOD) for n in (4, 8, 16)]
 
-    def items(self, subset, cell):
-        rng = np.random.default_rng([99, cell.length])
-        return self.draw(rng, [cell.length] * self.samples)
+    def items(self, subset, point):
+        rng = np.random.default_rng([99, point.length])
+        return self.draw(rng, [point.length] * self.samples)
 
     def batch(self, subset, seed, step):
         rng = np.random.default_rng([seed, step])
@@ -70,20 +70,20 @@ BROKEN = {
         {"batch": "steps 0 and 1 of seed 0 give the same batch"},
     ),
     "draws items from no seed": (
-        "default_rng([99, cell.length])",
+        "default_rng([99, point.length])",
         "default_rng()",
         {"items": "cells gives another model, of another seed, other items"},
     ),
     "draws items from the global state": (
-        "rng = np.random.default_rng([99, cell.length])",
+        "rng = np.random.default_rng([99, point.length])",
         "rng = np.random.default_rng(np.random.randint(99))",
         {"items": "cells gives another model, of another seed, other items"},
     ),
     "is evaluated on what it trains on": (
-        "        return self.draw(rng, [cell.length] * self.samples)",
+        "        return self.draw(rng, [point.length] * self.samples)",
         "        rng = np.random.default_rng([0, 3])\n"
         "        return self.draw(rng, rng.integers(4, 9, self.train.batch_size))",
-        {"apart": "rows that cells is evaluated on are in the first 10 training batches"},
+        {"apart": "rows that points is evaluated on are in the first 10 training batches"},
     ),
     "has a mean that is none": (
         "    def draw(self",
@@ -94,8 +94,8 @@ BROKEN = {
     ),
     "keeps items of a row that is none": (
         "    def draw(self",
-        "    def measure(self, subset, cell, scores):\n"
-        "        found = super().measure(subset, cell, scores)\n"
+        "    def measure(self, subset, point, scores):\n"
+        "        found = super().measure(subset, point, scores)\n"
         "        return [replace(each, groups=(Place('far'),)) for each in found]\n\n"
         "    def draw(self",
         {"scores": "items name exact_match of far, which is not among the rows"},
@@ -126,7 +126,7 @@ BROKEN = {
         "        return Batch(tokens, tokens * 0 + IGNORE)",
         {
             "ids": "step 0 has no target that counts",
-            "shortcuts": "no target counts in the training batches that references know",
+            "shortcuts": "no target counts in the training batches of the baselines",
         },
     ),
     "has targets of another shape": (
@@ -195,12 +195,12 @@ def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
 
 SHORTCUT = """
 
-    def sample(self, rng, subset, cell):
-        digits = rng.integers(FIRST, FIRST + 10, cell.length)
+    def sample(self, rng, subset, point):
+        digits = rng.integers(FIRST, FIRST + 10, point.length)
         return [Turn([*digits, ASK], [int(digits[-1]), END])]
 
     def draw(self, rng, sizes):
-        return collate([self.sample(rng, "cells", Cell(size)) for size in sizes])
+        return collate([self.sample(rng, "cells", EvalPoint(size)) for size in sizes])
 """
 
 

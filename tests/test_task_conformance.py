@@ -29,8 +29,8 @@ from pe_bench.results.metrics import METRICS
 from pe_bench.results.views import Column, Curve
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.baselines import REFERENCES
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.baselines import BASELINES
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import PAD
 from pe_bench.sequences.scoring import Scores
@@ -99,8 +99,8 @@ def whole(name: str, tmp_path: Path, **options: Any) -> LengthGeneralizationTask
     return synthetic(name, tmp_path, subsets=subsets, **EVERY_KIND.get(name, {}), **options)
 
 
-def cells_of(task: LengthGeneralizationTask) -> list[tuple[str, Cell]]:
-    return [(subset, cell) for subset in task.subsets for cell in task.cells(subset)]
+def cells_of(task: LengthGeneralizationTask) -> list[tuple[str, EvalPoint]]:
+    return [(subset, cell) for subset in task.subsets for cell in task.eval_points(subset)]
 
 
 def place(row: Measurement) -> tuple[str, str, int | None, str]:
@@ -219,13 +219,15 @@ def test_right_answers_count_and_wrong_ones_do_not(name: str, tmp_path: Path) ->
     silent = Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size)
     wrong = measure(task, silent, tmp_path / "wrong")
     expected = {
-        (s, m, c.length, c.second_axis) for s, c in cells_of(task) for m in task.cell_metrics
+        (s, m, c.length, c.second_axis) for s, c in cells_of(task) for m in task.point_metrics
     }
     for rows, value in ((right, 100), (wrong, 0)):
         assert {(r.subset, r.metric, r.length, r.second_axis) for r in rows} == expected
         assert {row.value for row in rows} == {value}
     for row in right:
-        items = task.items(row.subset, Cell(row.length or 0, row.second_axis, split_of(task, row)))
+        items = task.items(
+            row.subset, EvalPoint(row.length or 0, row.second_axis, split_of(task, row))
+        )
         assert row.n == (items.scored.sum() if row.metric == "accuracy" else len(items))
     learned = {row.status for row in task.summarize(right)}
     missed = {row.status for row in task.summarize(wrong) if row.subset in (OOD, FAR)}
@@ -236,11 +238,11 @@ def test_right_answers_count_and_wrong_ones_do_not(name: str, tmp_path: Path) ->
 
 
 def split_of(task: LengthGeneralizationTask, row: Measurement) -> str:
-    cells = {(cell.length, cell.second_axis): cell.split for cell in task.cells(row.subset)}
+    cells = {(cell.length, cell.second_axis): cell.split for cell in task.eval_points(row.subset)}
     return cells[row.length or 0, row.second_axis]
 
 
-def is_right(subset: str, cell: Cell) -> bool:
+def is_right(subset: str, cell: EvalPoint) -> bool:
     """Tell whether a made-up model solves a cell: half of them, by a checksum of their names."""
     return zlib.crc32(f"{subset} {cell.length} {cell.second_axis}".encode()) % 2 == 0
 
@@ -267,7 +269,7 @@ def test_means_are_those_of_the_cells_that_name_them(name: str, tmp_path: Path) 
         for place in places:
             groups.setdefault(place, []).append(100.0 * is_right(subset, cell))
     rows = [row for row in task.summarize([*scored(task)]) if not row.second_axis]
-    for metric in task.cell_metrics:
+    for metric in task.point_metrics:
         found = {(row.subset, row.length): row.value for row in rows if row.metric == metric}
         assert found == {place: pytest.approx(np.mean(group)) for place, group in groups.items()}
 
@@ -424,8 +426,8 @@ def test_provenance_has_a_digest_of_the_items(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_baselines_have_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
     task = synthetic(name, tmp_path, samples=2)
-    found = task.references()
-    assert tuple(found)[: len(REFERENCES)] == REFERENCES
+    found = task.baselines()
+    assert tuple(found)[: len(BASELINES)] == BASELINES
     rows = measure(task, Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size), tmp_path)
     expected = {place(row) for row in [*rows, *task.summarize(rows)]}
     for baseline, some in found.items():

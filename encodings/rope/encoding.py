@@ -68,7 +68,7 @@ class RoPE(Encoding):
     position 10^5.
 
     A scaling changes theta for sequences s times as long as the original length L0. Each has
-    options of its own, see `SCALINGS` in choice.py:
+    its own options, see `SCALINGS` in choice.py:
 
     | scaling | theta becomes | s |
     |---|---|---|
@@ -84,8 +84,8 @@ class RoPE(Encoding):
     training pads short rows to that of others, which must not change them. YaRN and LongRoPE also
     multiply cos and sin by an attention factor, and so the logits by its square.
 
-    Three more select frequencies, at all lengths alike: "hope" (0 for planes that do not turn once
-    within L0), "clipped" (the slowest fade to 0) and "rope-id" (half of the planes, all fast).
+    Three more select frequencies, the same at all lengths: "hope" (0 for planes that do not turn
+    once within L0), "clipped" (the slowest fade to 0) and "rope-id" (half of the planes, all fast).
 
     With `rotary` below 1 the frequencies are spread over the first planes and the others stand
     still. GPT-NeoX pairs the first channels of a head instead: the same in another order.
@@ -93,13 +93,17 @@ class RoPE(Encoding):
     Args:
         base: what the wavelengths grow with; the longest is 2 pi base^(1 - 2/D) tokens.
         scaling: see above.
-        rotary: share of the channels that turn.
-        proportional: share of the frequencies that are kept, the fastest; the others become 0
+        rotary: fraction of the channels that is rotated.
+        proportional: fraction of the frequencies to keep, the fastest; the others become 0
             (p-RoPE, Barbero et al. 2024, arXiv 2410.06205).
         trainable: theta is learned, starting as above, and scaled as above.
         resonance: the period 2 pi / theta of each plane, scaled as above, is rounded to a whole
             number of tokens (Resonance RoPE, Wang et al. 2024, arXiv 2403.00071).
     """
+
+    family = "rotary"
+    colour = "#0072B2"
+    marker = "s"
 
     shift_invariant = True
     tunable = BASE
@@ -147,7 +151,7 @@ class RoPE(Encoding):
         in_range = 0 < rotary <= 1 and 0 < proportional <= 1
         if not in_range or self.moving < SCALINGS[scaling].min_planes:
             raise InputError(
-                f"rotary={rotary} and proportional={proportional} are shares of 1 and leave too "
+                f"rotary={rotary} and proportional={proportional} are fractions of 1 and leave too "
                 f"few of {model.head_dim // 2} planes that turn: raise them"
             )
         self.scaling = make_scaling(

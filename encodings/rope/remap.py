@@ -56,7 +56,7 @@ class Remap(RoPE):
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         query, key = self.far_ids(positions)
         first = key.shape[1]
-        # Both have been turned to their own ids: what is left is a turn by the rest.
+        # Both are rotated by their own ids already: rotate by the difference.
         q = self._turn(q, query - positions.query)  # (B, H, T, D)
         if key is not positions.key:
             k = self._turn(k[:, :, :first], key - positions.key[:, :first])  # (B, H, n, D)

@@ -244,7 +244,7 @@ class DynamicYaRN(YaRNAtAnyScale):
 
 @dataclass(frozen=True, kw_only=True)
 class LongRoPE(FromLength):
-    """theta_m divided by a factor of its own (Ding et al. 2024, arXiv 2402.13753).
+    """theta_m divided by one factor for each m (Ding et al. 2024, arXiv 2402.13753).
 
     Attributes:
         factor: s, which decides the attention factor.
@@ -288,7 +288,7 @@ class LongRoPE(FromLength):
 
 
 def interpolate(theta: Tensor, factor: float, kept: Tensor | float = 0.0) -> Tensor:
-    """Divide by the factor, except for the share of each frequency that is kept."""
+    """Divide by the factor, except for the kept fraction of each frequency."""
     return theta * (kept + (1 - kept) / factor)
 
 

@@ -20,17 +20,17 @@ TOLERANCE = 1e-9  # relative, in float64
 
 
 class Depths:
-    """Finds encodings that treat layers differently, but in deeper models only.
+    """Finds encodings that treat layers differently in deeper models only.
 
     An encoding of every fourth layer does nothing to a model of three. Models of one width share
-    what was tried: which layers differ depends neither on the vocabulary nor on lengths.
+    a result: which layers differ depends neither on the vocabulary nor on lengths.
     """
 
     def __init__(self) -> None:
         self._unlike: dict[tuple[str, int, int, int], list[int]] = {}
 
     def describe_missing_layers(self, encoding: Plugin, config: ModelConfig) -> str | None:
-        """Return a sentence if layers that differ in a deep model are alike in this one.
+        """Return a sentence if layers differ in a deep model and are equal in this one.
 
         Args:
             encoding: the encoding.
@@ -43,7 +43,7 @@ class Depths:
             return None
         return (
             f"{describe_unlike(deep)}, but this model has {config.layers} and its layers are "
-            f"alike: set --model.layers to {deep[0] + 1} or more"
+            f"equal: set --model.layers to {deep[0] + 1} or more"
         )
 
     def _find_unlike_deep(self, encoding: Plugin, config: ModelConfig) -> list[int]:

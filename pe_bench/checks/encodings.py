@@ -1,7 +1,7 @@
-"""What every encoding must satisfy, written once: `pe-bench check NAME` and the tests run this.
+"""Properties that every encoding must have; `pe-bench check NAME` and the tests check them.
 
 A check takes a `Subject` and returns None if it holds, a sentence if it does not, and raises
-`NotApplicable` where the encoding does not claim what is checked. The first line of its docstring
+`NotApplicable` if the encoding does not claim the property. The first line of its docstring
 is its line in the legend.
 """
 

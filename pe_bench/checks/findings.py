@@ -13,7 +13,7 @@ Subject = TypeVar("Subject")
 
 
 class NotApplicable(Exception):
-    """The plugin does not claim what is checked; the message says what it does not."""
+    """The plugin does not claim the checked property; the message names it."""
 
 
 @dataclass(frozen=True)

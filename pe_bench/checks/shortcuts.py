@@ -1,7 +1,7 @@
-"""The search for shortcuts: how far the references of a task come between chance and ceiling.
+"""The search for shortcuts: how far the baselines of a task come between chance and ceiling.
 
-A task measures what it says only if no rule that knows neither the question nor any position
-answers it. References are such rules: they count training batches, as
+A task measures its subject only if no rule that knows neither the question nor any position
+answers it. Baselines are such rules: they count training batches, as
 `pe_bench.sequences.baselines` describes for sequences. A task explains a shortcut that it has on
 purpose in its docstring:
 
@@ -34,8 +34,8 @@ class Reach:
     """How far a shortcut comes, from 0, chance, to 1, the ceiling.
 
     Attributes:
-        subset: that is scored apart; empty: the task's headline.
-        shortcut: name of the reference.
+        subset: with a separate score; empty: the task's headline.
+        shortcut: name of the baseline.
         inside, outside: in and out of distribution; nan: not measured.
     """
 
@@ -67,16 +67,16 @@ def search(task: Task) -> list[Reach]:
     """
     if task.measures_time:
         raise NotApplicable("it measures time")
-    references = task.references()
-    if not references:
-        raise NotApplicable("it has no references: it trains nothing, or not on what it asks")
+    baselines = task.baselines()
+    if not baselines:
+        raise NotApplicable("it has no baselines: it trains nothing, or not on what it asks")
     metric = task.metrics.get(task.headline.metric, METRICS.get(task.headline.metric))
     percent = metric is not None and metric.unit == "%"
     if not percent and (metric is None or metric.higher_is_better is not False):
         raise NotApplicable(f"what {task.headline.metric} can be at best is not known")
     ceiling = 100.0 if percent else 0.0
-    values = {name: _values(rows, task.headline.metric) for name, rows in references.items()}
-    chance = values.pop(find_chance([*references]))
+    values = {name: _values(rows, task.headline.metric) for name, rows in baselines.items()}
+    chance = values.pop(find_chance([*baselines]))
     found = []
     for subset, (inside, outside) in _ends(task, chance).items():
         for name, own in values.items():
@@ -103,7 +103,7 @@ def explained(cls: type[Task]) -> dict[str, str]:
 
 
 def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) -> str | None:
-    """Return what is wrong with a task of these shortcuts, in one sentence; None: nothing.
+    """Return the problem of a task with these shortcuts, in one sentence; None: no problem.
 
     Args:
         reaches: of all shortcuts.

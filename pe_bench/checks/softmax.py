@@ -64,9 +64,9 @@ def normalise(subject: Subject) -> str | None:
     later = torch.ones(LENGTH, LENGTH).triu(1).bool()
     logits = logits.masked_fill(later, -torch.inf).to(subject.device)
     for index in range(model.config.layers):
-        shares = model.encoding_of(index).normalise(logits)
-        if not shares.isfinite().all():
-            return f"layer {index} has shares that are not finite"
-        if shares[..., later].any():
-            return f"layer {index} gives a share to keys that no query may look at"
+        weights = model.encoding_of(index).normalise(logits)
+        if not weights.isfinite().all():
+            return f"layer {index} has attention weights that are not finite"
+        if weights[..., later].any():
+            return f"layer {index} gives attention weight to keys that are masked"
     return None

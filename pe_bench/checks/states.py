@@ -39,7 +39,7 @@ def permutation(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def rotation(subject: Subject) -> str | None:
-    """Rotating the feature planes of all states alike changes nothing, where so declared."""
+    """Rotating the feature planes of all states equally changes nothing, where so declared."""
     model = subject.model()
     tokens = subject.tokens()
     encoding = model.encoding

@@ -25,7 +25,7 @@ COSTS = {
 }
 COUNTS = {
     "hold": "checks that hold; --wide has a column for each of them, -v a line",
-    "n/a": "checks of what is not claimed, or does not apply",
+    "n/a": "checks of properties that are not claimed, or do not apply",
     "wrong": "checks that fail; the reasons are below",
 }
 COSTS_LEGEND = (
@@ -237,11 +237,11 @@ def _depth_note(subject: Subject) -> list[str]:
         unlike = find_unlike_layers(subject.make_encoding, config)
         if not unlike or unlike[0] < 2:
             return []
-        # A share of the layers, in place of some by number, is there in shallow models too.
+        # A fraction of the layers, unlike a layer index, exists in shallow models too.
         if find_unlike_layers(subject.make_encoding, replace(config, layers=unlike[0])):
             return []
     except Exception:  # a crash is among the findings
         return []
     return [
-        f"note: {describe_unlike(unlike)}; in a model of {unlike[0]} layers or fewer all are alike"
+        f"note: {describe_unlike(unlike)}; in a model of {unlike[0]} layers or fewer all are equal"
     ]

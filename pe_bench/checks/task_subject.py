@@ -50,11 +50,11 @@ class Observed(NamedTuple):
     """One evaluation of a subset.
 
     Attributes:
-        rows: what was measured.
-        items: the scores of single items that the task has kept.
-        again: the same from the journal that the first evaluation has left.
+        rows: the measurements.
+        items: the scores of single items, if the task keeps them.
+        again: the rows of a second evaluation, from the journal of the first.
         inputs: token ids that the model was given, (B, T) each.
-        longest: tokens of the longest sequence, those included that the model wrote.
+        longest: tokens of the longest sequence, generated tokens included.
     """
 
     rows: list[Measurement]
@@ -71,7 +71,7 @@ class TaskSubject:
     Attributes:
         plugin: the task with the options of its spec; where these leave it open, its
             `check_options` make the evaluation small.
-        cache: folder for what is derived from data.
+        cache: folder for derived data.
     """
 
     plugin: Plugin
@@ -102,7 +102,7 @@ class TaskSubject:
 
     @cached_property
     def observed(self) -> dict[str, Observed]:
-        """What is seen of an evaluation, for each subset."""
+        """One evaluation of each subset."""
         return {subset: observe(self.task, subset, seed=0) for subset in self.task.subsets}
 
     @property
@@ -116,7 +116,7 @@ def _make(plugin: Plugin, cache: Path, *, small: bool = True) -> Task:
 
     Args:
         plugin: the task with its options.
-        cache: folder for what is derived from data.
+        cache: folder for derived data.
         small: whether its evaluation is as small as its `check_options` make it.
 
     Raises:

@@ -91,7 +91,7 @@ def lengths(subject: TaskSubject) -> str | None:
 def items(subject: TaskSubject) -> str | None:
     """Every model is evaluated on the same items, whatever its weights and seed."""
     if subject.task.measures_time:
-        raise NotApplicable("it measures time, with models of its own")
+        raise NotApplicable("it measures time, with its own models")
     other = subject.make()
     for subset, observed in subject.observed.items():
         inputs = observe(other, subset, seed=1).inputs

@@ -13,6 +13,9 @@ On a CPU torch's kernel is slow for short rows. Without a bias, training uses `s
 With a bias, "auto" uses plain products, the first of which adds the bias.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, get_args
 
 import torch
@@ -47,6 +50,19 @@ FEW = 16
 FLEX_DEVICES = ["cuda"]
 """Devices on which flex attention is compiled and has a gradient."""
 
+_used: ContextVar[list[Backend] | None] = ContextVar("used", default=None)
+
+
+@contextmanager
+def record_backends() -> Iterator[list[Backend]]:
+    """Record the backend of every call of `attend` inside the context, in order."""
+    used: list[Backend] = []
+    token = _used.set(used)
+    try:
+        yield used
+    finally:
+        _used.reset(token)
+
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms = PLAIN, *, backend: Backend = "auto"
@@ -73,6 +89,9 @@ def attend(
         raise InputError(
             f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
         )
+    used = _used.get()
+    if used is not None:
+        used.append(backend)
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
     if biased:

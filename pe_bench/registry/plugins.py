@@ -92,12 +92,21 @@ class Plugin:
 
 
 def names(kind: Kind) -> list[str]:
-    """Return the names of all shipped plugins of a kind, in alphabetical order."""
+    """Return the names of all shipped plugins of a kind, in alphabetical order.
+
+    Raises:
+        InputError: the folder is missing, as in a checkout without symbolic links.
+    """
     return list(_names(PACKAGE / f"{kind}s", kind))
 
 
 @cache  # a package has the same files while a process runs
 def _names(folder: Path, kind: Kind) -> list[str]:
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} must be a symbolic link to ../{folder.name}, but this copy has no such "
+            "link: clone the repository with `git clone -c core.symlinks=true`, or create the link"
+        )
     files = [path.stem for path in folder.glob("*.py")]
     folders = [path.parent.name for path in folder.glob(f"*/{kind}.py")]
     return sorted(stem.replace("_", "-") for stem in files + folders)

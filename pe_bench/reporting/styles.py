@@ -1,21 +1,24 @@
-"""Colour and marker of each encoding, the same in every picture."""
+"""Colour and marker of each encoding, the same in every picture.
 
-import csv
+Shipped encodings declare theirs as class attributes. Their hues follow Okabe and Ito (2008), with
+some of Tol (2021), so that colour-blind readers can distinguish the usual baselines. Encodings of
+one family share a hue and differ in their markers.
+"""
+
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from matplotlib.markers import MarkerStyle
 
+from pe_bench.registry import plugins
+from pe_bench.registry.attributes import literal_attributes
 from pe_bench.results.labels import split_label
 
-# Name, colour, marker, family. Hues follow Okabe and Ito (2008), with some of Tol (2021), and tell
-# the usual baselines apart for colour-blind readers; relatives share a hue and differ in marker.
-TABLE = Path(__file__).with_name("styles.csv")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+DECLARED = ("family", "colour", "marker")
 SHADES = (0.0, 0.35, -0.35)  # towards white or black
 
 
@@ -46,8 +49,8 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
 def _candidates(label: str) -> list[Style]:
     """Return the styles of a label, the preferred one first.
 
-    A name of the table has one of its own. Its variants have another marker or shade, and unknown
-    names a colour of the table; which one follows from a digest.
+    A shipped encoding has the style that its class declares. Its variants have another marker or
+    shade. Other encodings have a colour of a shipped one, which a digest of the label selects.
     """
     name, more = split_label(label)
     known = _known()
@@ -78,17 +81,28 @@ def outline(marker: str) -> list[tuple[float, float]]:
 
 
 def family_of(label: str) -> str:
-    """Return where an encoding's positions enter, such as "rotary"; "other" for unknown names."""
+    """Return the family of an encoding, such as "rotary"; "other" for encodings not shipped."""
     name, _ = split_label(label)
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        families = {row["name"]: row["family"] for row in csv.DictReader(file)}
-    return families.get(name, "other")
+    return _declared(name).get("family", "other")
 
 
 @cache
 def _known() -> dict[str, Style]:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: Style(row["colour"], row["marker"]) for row in csv.DictReader(file)}
+    """Return the styles of all shipped encodings that declare one."""
+    found = {}
+    for name in plugins.names("encoding"):
+        declared = _declared(name)
+        if "colour" in declared and "marker" in declared:
+            found[name] = Style(declared["colour"], declared["marker"])
+    return found
+
+
+def _declared(name: str) -> dict[str, str]:
+    """Return what a shipped encoding declares of its style."""
+    if name not in plugins.names("encoding"):
+        return {}
+    attributes = literal_attributes("encoding", name)
+    return {key: str(attributes[key]) for key in DECLARED if key in attributes}
 
 
 def _shade(colour: str, amount: float) -> str:

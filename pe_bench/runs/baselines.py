@@ -1,4 +1,7 @@
-"""Rows of references, written once for each combination of settings."""
+"""Rows of baselines, written once for each combination of settings.
+
+Their files are in `results/references/`, the name that stored results have.
+"""
 
 import contextlib
 from dataclasses import asdict
@@ -15,13 +18,13 @@ from pe_bench.system.console import info, warn
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
 VERSION = 2
-"""Raise it when a task's references change and its settings do not: they are measured again."""
+"""Raise it when a task's baselines change and its settings do not: they are measured again."""
 
 
-def write_references(resolved: ResolvedTask, results: Path) -> None:
-    """Write the references of a task under its settings, unless they are there.
+def write_baselines(resolved: ResolvedTask, results: Path) -> None:
+    """Write the baselines of a task under its settings, unless they are there.
 
-    References of an earlier version are written again. Nothing is done where another process is
+    Baselines of an earlier version are written again. Nothing is done where another process is
     writing them. A failure is a warning: the runs themselves lose nothing.
 
     Args:
@@ -38,14 +41,14 @@ def write_references(resolved: ResolvedTask, results: Path) -> None:
         with contextlib.suppress(Timeout), FileLock(path.with_suffix(".lock"), timeout=0):
             _write(resolved, path, record)
     except CRASHES as error:
-        warn(f"no references of {resolved.label}: {describe_error(error)}")
+        warn(f"no baselines of {resolved.label}: {describe_error(error)}")
 
 
 def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
-    references = resolved.task.references()
+    baselines = resolved.task.baselines()
     context = resolved.task.context
     rows: list[dict[str, Any]] = []
-    for name, measured in references.items():
+    for name, measured in baselines.items():
         identity = {
             "task": resolved.label,
             "encoding": name,
@@ -58,6 +61,6 @@ def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
         rows += [identity | asdict(row) for row in measured]
     if rows:
         write_rows(path, rows, CSV_COLUMNS)
-        about = {"references": list(references), "version": VERSION}
+        about = {"references": list(baselines), "version": VERSION}
         write_sealed(record, about, of=path.stem, files=[path])
-        info(f"{resolved.label}: references ({', '.join(references)}) in {path}")
+        info(f"{resolved.label}: baselines ({', '.join(baselines)}) in {path}")

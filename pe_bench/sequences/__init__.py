@@ -1,1 +1,1 @@
-"""What tasks that make their own sequences share."""
+"""Shared code of tasks that make their own sequences."""

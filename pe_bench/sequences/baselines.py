@@ -1,7 +1,7 @@
-"""References: what is scored without a model, from counts of training batches.
+"""Baselines that need no model: counts of the training batches, used as predictors.
 
-They know training batches and nothing else. A task that one of them solves measures no model, and
-what a model scores above all of them comes from tokens further back, and so perhaps from positions.
+A task that a baseline solves says nothing about a model. A score above all baselines requires
+tokens further back in the context, and so perhaps their positions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ TABLES = (
 )
 """Tables of n-grams, by ascending length: one to six tokens of context."""
 
-REFERENCES = (CHANCE, CONSTANT, LAST, POSITION, FROM_END, CANDIDATE, *TABLES)
+BASELINES = (CHANCE, CONSTANT, LAST, POSITION, FROM_END, CANDIDATE, *TABLES)
 """From the simplest on: of equally good ones, the first is called the strongest."""
 
 MULTIPLIER = 6_364_136_223_846_793_005  # odd, of a linear congruential generator (Knuth's MMIX)
@@ -63,10 +63,10 @@ class Scored:
     keys: Mapping[str, TokenIds]
 
 
-class References:
+class Baselines:
     """Counts of training batches, as predictors.
 
-    | reference | predicts |
+    | baseline | predicts |
     |---|---|
     | `guessing` | each token that answers consist of, equally likely: expected scores |
     | `constant answer` | the most frequent token at that place of an answer |
@@ -82,12 +82,12 @@ class References:
     is the constant answer, as each of its tokens is the most frequent at its place.
 
     Args:
-        batches: for training.
-        vocab_size: larger than all ids.
+        batches: training batches to count.
+        vocab_size: number of token ids.
         places: whether consecutive scored tokens form one answer; False: they are scattered over a
             text, and the constant answer is one token.
-        ordered: whether a token has to be written at its own place; False: anywhere in the answer,
-            where guessing and the random candidate name different tokens.
+        ordered: whether each token of an answer must be at its own place; False: any order counts,
+            and guessing and the random candidate name different tokens.
 
     Raises:
         InputError: no target counts.
@@ -102,7 +102,7 @@ class References:
         parts = [self._scored(batch) for batch in batches]
         seen = np.concatenate([part.target for part in parts])
         if not len(seen):
-            raise InputError("no target counts in the training batches that references know")
+            raise InputError("no target counts in the training batches of the baselines")
         place = np.concatenate([part.place for part in parts])
         self.symbols = len(np.unique(seen))
         self.most_frequent = int(np.bincount(seen).argmax())
@@ -116,7 +116,7 @@ class References:
         self.answers[-1, seen] = True
 
     def scores(self, batch: Batch) -> dict[str, Scores]:
-        """Return how each reference does on rows."""
+        """Return the scores of each baseline on the rows of a batch."""
         scored = self._scored(batch)
         counts = np.bincount(scored.row, minlength=len(batch.tokens))
         symbols = np.full(len(scored.row), self.symbols)
@@ -206,8 +206,8 @@ class References:
         drawn = np.arange(len(scored.row)) - start[scored.row]
         left = (candidates[start[scored.row]] - drawn).clip(min=1)
         exact = _score(scored.row, counts, among * np.minimum(1.0, (wanted - drawn) / left)).exact
-        share = among * np.minimum(1.0, wanted / candidates[start[scored.row]].clip(min=1))
-        found = _score(scored.row, counts, share)
+        probability = among * np.minimum(1.0, wanted / candidates[start[scored.row]].clip(min=1))
+        found = _score(scored.row, counts, probability)
         return Scores(exact, counts, found.leading, found.correct)
 
 

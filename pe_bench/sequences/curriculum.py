@@ -1,4 +1,4 @@
-"""Rows of training for a model that learns from nothing to look up what a prompt says."""
+"""Training curriculum for retrieval from the prompt, for models trained from scratch."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ from pe_bench.task import Batch
 Word = TypeVar("Word")
 
 FIRST_SHARE = 0.4
-"""Share of the steps with two facts in a prompt, all of one subset.
+"""Fraction of the steps with two facts in a prompt, all of one subset.
 
-Until a model has found out how to look up, which takes two layers that are of no use without each
-other, its loss stays where it is. It finds out sooner where there is little else to learn: at first
-there are few words, to which the others come little by little.
+Retrieval needs two layers that are useless without each other, so the loss stays constant until
+both work. A model gets there sooner if there is little else to learn: the first stage has few
+words, and the others follow gradually.
 """
 
 FEW_SHARE = 0.1
-"""Share of the steps with few words."""
+"""Fraction of the steps with few words."""
 
 ALL_SHARE = 0.3
-"""Share of the steps after which all words are in use."""
+"""Fraction of the steps after which all words are in use."""
 
 FIRST_FACTS = 2
 FEW_WORDS = 3
 
 
-class Lesson(NamedTuple):
-    """What the prompts of a step of training are about.
+class Stage(NamedTuple):
+    """A stage of the curriculum: the content of the prompts in a training step.
 
     Attributes:
-        facts: number of facts in each; None: two or more, as many as fit.
-        words: share of the words in use, where facts are few.
+        facts: number of facts in each prompt; None: two or more, as many as fit.
+        words: fraction of the words in use, while there are few facts.
     """
 
     facts: int | None = None
@@ -46,20 +46,20 @@ class Lesson(NamedTuple):
         return words[: max(FEW_WORDS, least, round(self.words * len(words)))]
 
 
-def lesson_at(done: float) -> Lesson:
-    """Return the lesson after this share of the steps."""
+def stage_at(done: float) -> Stage:
+    """Return the stage after a fraction of the steps."""
     if done >= FIRST_SHARE:
-        return Lesson()
+        return Stage()
     grown = (done - FEW_SHARE) / (ALL_SHARE - FEW_SHARE)
-    return Lesson(FIRST_FACTS, min(max(grown, 0.0), 1.0))
+    return Stage(FIRST_FACTS, min(max(grown, 0.0), 1.0))
 
 
 def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Batch:
     """Return prompts with several questions each as a batch.
 
     Only the last question is followed by its answer. The others are followed by the answer to
-    another question of the batch, and the loss is on the first token that should be there: a row
-    that shows its answers teaches to look there.
+    another question of the batch, and the loss is on the first token of the right one: a row with
+    its right answers would teach the model to copy those.
 
     Args:
         samples: a context, then questions with their answers.
@@ -78,8 +78,8 @@ def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Ba
         ids = [*context.prompt]
         wanted = [IGNORE] * len(ids)
         for prompt, answer in others:
-            alike = answers[len(answer)]
-            shown = alike[rng.integers(len(alike))]
+            as_long = answers[len(answer)]
+            shown = as_long[rng.integers(len(as_long))]
             ids += [*prompt, *shown]
             wanted += [IGNORE] * len(prompt)
             wanted[-1] = answer[0]  # the question's last token is followed by the answer

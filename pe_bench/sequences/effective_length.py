@@ -17,7 +17,7 @@ class LengthCurve(NamedTuple):
         name: of the curve.
         subset: that it is measured on.
         rows: the score at each length that every encoding is measured at.
-        trained: rows of its cells in distribution.
+        trained: rows of its points in distribution.
         far: the score at each far length, which the effective length does not depend on.
     """
 
@@ -30,8 +30,8 @@ class LengthCurve(NamedTuple):
     def effective_length(self, *, learned: bool) -> Measurement:
         """Return the longest length up to which the score keeps 85 % of that in distribution.
 
-        All measured lengths from the longest trained one on have to keep it. It is 0 where that
-        one does not, and where the model has not learned what is trained: a score of chance is
+        All measured lengths from the longest trained one on have to keep it. It is 0 if that
+        one does not, and if the model has not learned the trained lengths: a score of chance is
         kept at any length. (RULER, Hsieh et al. 2024, arXiv 2404.06654, asks for a fixed score,
         85.6 %, at every length; this is relative to the model's own.)
         """

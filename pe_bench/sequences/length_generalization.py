@@ -1,4 +1,4 @@
-"""The base of tasks that train on short sequences of their own and measure longer ones."""
+"""Base class of tasks that make their own sequences, train on short and evaluate longer ones."""
 
 import hashlib
 import math
@@ -17,8 +17,8 @@ from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import View
-from pe_bench.sequences.baselines import REFERENCES, References
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.baselines import BASELINES, Baselines
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import (
     TEACHER_FORCED,
@@ -35,29 +35,29 @@ from pe_bench.system.console import progress
 from pe_bench.task import Batch, Evaluation, Task, TaskContext
 
 EVAL_SEED = 20_250_107  # of items that `sample` makes
-REFERENCE_ROWS = 4096  # training rows that references know
+BASELINE_ROWS = 4096  # training rows that baselines know
 
 
 class LengthGeneralizationTask(Task):
-    """Base of synthetic tasks: a task says which cells there are, and what is in one.
+    """Base class of synthetic tasks that train on short sequences and evaluate longer ones.
 
-    Subclasses define `cells`, and `sample` for one row; or, to make many rows at once or in other
-    proportions, `items` and `batch`. Means over cells are made for each split and group; lengths
-    and views follow from the cells too.
+    Subclasses define `eval_points`, and `sample` for one row; or, to make many rows at once or with
+    other proportions, `items` and `batch`. The evaluation points determine the means (one for each
+    split and group), the lengths and the views.
 
-    What a model extrapolates from something it has not learned is no property of its encoding:
-    where a mean in distribution is below `gate`, the mean out of distribution has the status
-    "not_learned". It is "partial" where subsets are missing. The effective length, see
+    Extrapolation by a model that has not learned the task says nothing about its encoding: if a
+    mean in distribution is below `gate`, the mean out of distribution has the status
+    "not_learned". It is "partial" if subsets are missing. The effective length, see
     `LengthCurve`, is one number of a run: of its curve with trained lengths, or their mean.
 
-    Cells of the split FAR are many times as long as any in training. They cost much and not every
-    encoding has positions there, so they have few items and a mean of their own, `far`, with the
-    same gate; headlines and effective lengths do not depend on them. An encoding whose
-    `max_position` is too small for a cell is measured without it, and a note says so.
+    Points of the split FAR are many times as long as any in training. They are expensive and not
+    every encoding has positions there, so they have few items and a separate mean, `far`, with
+    the same gate; headlines and effective lengths do not depend on them. An encoding whose
+    `max_position` is too small for a point is measured without it, and a note says so.
 
     Args:
         context: what the run decides.
-        samples: items for each cell; of a far length, no more than about `far_samples` in all.
+        samples: items for each point; of a far length, no more than about `far_samples` in all.
         gate: per cent in distribution from which on the scores out of distribution are ranked.
 
     Raises:
@@ -65,19 +65,19 @@ class LengthGeneralizationTask(Task):
     """
 
     autoregressive: ClassVar[bool] = True
-    """Whether the model goes on from its own tokens; False: scored tokens lie in a given text."""
+    """Whether the model continues its own tokens; False: scored tokens lie in a given text."""
 
     averages_each_subset: ClassVar[bool] = False
     """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
 
-    cell_metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
-    """Metrics of every cell and mean, see `item_scores`; the gate is on the first."""
+    point_metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
+    """Metrics of every point and mean, see `item_scores`; the gate is on the first."""
 
     all_subsets: tuple[str, ...] = ("cells",)
     version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
     far_samples: ClassVar[int] = 50
-    """Most items of a far length, shared out over its cells."""
+    """Most items of a far length, divided between its points."""
 
     takes_data: ClassVar[bool] = False
     """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""
@@ -95,98 +95,99 @@ class LengthGeneralizationTask(Task):
         effective = Metric("effective length", unit, higher_is_better=True)
         self.metrics = {"effective_length": effective, **self.metrics}
 
-    def cells(self, subset: str) -> Sequence[Cell]:
-        """Return the cells of a subset, cells of one length next to each other."""
+    def eval_points(self, subset: str) -> Sequence[EvalPoint]:
+        """Return the points of a subset, points of one length next to each other."""
         raise NotImplementedError
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
-        """Return one row: what is given and what the model has to write."""
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+        """Return one row: the given tokens and the answers of the model."""
         raise NotImplementedError
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        """Return the items of a cell, the same for every encoding and seed."""
-        place = (self.all_subsets.index(subset), cell.length, *cell.second_axis.encode())
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        """Return the items of a point, the same for every encoding and seed."""
+        place = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *place])
         samples = []
-        for _ in range(self.count(subset, cell)):
-            samples.append(self.sample(rng, subset, cell))
+        for _ in range(self.count(subset, point)):
+            samples.append(self.sample(rng, subset, point))
         return collate(samples)
 
-    def count(self, subset: str, cell: Cell) -> int:
-        """Return the number of items of a cell."""
-        if cell.split != FAR:
+    def count(self, subset: str, point: EvalPoint) -> int:
+        """Return the number of items of a point."""
+        if point.split != FAR:
             return self.samples
-        alike = [c for c in self.cells(subset) if c.split == FAR and c.length == cell.length]
-        return min(self.samples, math.ceil(self.far_samples / len(alike)))
+        points = [p for p in self.eval_points(subset) if p.split == FAR]
+        same_length = [p for p in points if p.length == point.length]
+        return min(self.samples, math.ceil(self.far_samples / len(same_length)))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        trained: list[tuple[str, Cell]] = []
+        trained: list[tuple[str, EvalPoint]] = []
         for name in self._needed_subsets if subset is None else (subset,):
-            trained += [(name, cell) for cell in self.cells(name) if cell.split == ID]
+            trained += [(name, point) for point in self.eval_points(name) if point.split == ID]
         rng = np.random.default_rng([seed, step])
         samples = []
         for _ in range(self.train.batch_size):
-            name, cell = trained[rng.integers(len(trained))]
-            samples.append(self.sample(rng, name, cell))
+            name, point = trained[rng.integers(len(trained))]
+            samples.append(self.sample(rng, name, point))
         return collate(samples).batch()
 
     def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
-        """Score the items of cells of one length, each cell by itself."""
+        """Score the items of points of one length, each point by itself."""
         together = stack(items)
         if self.autoregressive:
             scores = exact_match(model, together)
         else:
             scores = teacher_forced(model, together)
-        if scores.correct is None and TEACHER_FORCED.intersection(self.cell_metrics):
+        if scores.correct is None and TEACHER_FORCED.intersection(self.point_metrics):
             scores = replace(scores, correct=teacher_forced(model, together).correct)
         return scores.split([len(each) for each in items])
 
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
-        """Return the scores of a cell's items, for each of `cell_metrics`."""
-        places = [Place(name) for name in self.group_names(subset, cell)]
-        if cell.curve:
-            places.append(Place(cell.curve, length=cell.length))
+    def measure(self, subset: str, point: EvalPoint, scores: Scores) -> list[Items]:
+        """Return the scores of a point's items, for each of `point_metrics`."""
+        places = [Place(name) for name in self.group_names(subset, point)]
+        if point.curve:
+            places.append(Place(point.curve, length=point.length))
         found = []
-        for metric in self.cell_metrics:
+        for metric in self.point_metrics:
             values, weights = item_scores(metric, scores)
             items = Items(
                 subset,
                 metric,
                 100.0 * values,
                 None if (weights == 1).all() else weights.astype(np.float64),
-                cell.length,
-                cell.second_axis,
+                point.length,
+                point.second_axis,
                 groups=tuple(places),
             )
             found.append(items)
         return found
 
-    def group_names(self, subset: str, cell: Cell) -> list[str]:
-        """Return the names of the means that a cell counts in."""
-        names = [*cell.groups]
-        if cell.split:
-            names.append(cell.split)
+    def group_names(self, subset: str, point: EvalPoint) -> list[str]:
+        """Return the names of the means that a point counts in."""
+        names = [*point.groups]
+        if point.split:
+            names.append(point.split)
             if self.averages_each_subset:
-                names.append(f"{subset}-{cell.split}")
+                names.append(f"{subset}-{point.split}")
         return names
 
     def mean(
         self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
     ) -> Measurement:
-        """Return the mean of a group of cells."""
+        """Return the mean of a group of points."""
         return mean_of(name, rows, status)
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        """Return the tokens of the longest row that a cell can have."""
-        return int(self.items(subset, cell).lengths.max())
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        """Return the tokens of the longest row that a point can have."""
+        return int(self.items(subset, point).lengths.max())
 
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Columns for means, curves of subsets with one axis, maps of those with two."""
         return make_views(
-            self._cells,
+            self._points,
             self.axes,
-            self.cell_metrics,
+            self.point_metrics,
             self.headline.metric,
             each_subset=self.averages_each_subset,
             max_trained=self.max_train_axis,
@@ -206,24 +207,24 @@ class LengthGeneralizationTask(Task):
 
     @cached_property
     def max_train_axis(self) -> float:
-        cells = [cell for subset in self.all_subsets for cell in self.cells(subset)]
-        return max((cell.length for cell in cells if cell.split == ID), default=0)
+        points = [point for subset in self.all_subsets for point in self.eval_points(subset)]
+        return max((point.length for point in points if point.split == ID), default=0)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
-        by_length: dict[int, list[Cell]] = {}
+        by_length: dict[int, list[EvalPoint]] = {}
         reachable, notes = self._reachable(model, subset)
-        for cell in reachable:
-            by_length.setdefault(cell.length, []).append(cell)
+        for point in reachable:
+            by_length.setdefault(point.length, []).append(point)
         items: list[Items] = []
         forward = 0
         decoding = 0
         with progress(f"{self.name} · {subset}", len(by_length), unit="length") as bar:
-            for length, cells in by_length.items():
+            for length, points in by_length.items():
                 if str(length) not in journal.items:
-                    journal.add({str(length): self._measured(model, subset, cells)})
+                    journal.add({str(length): self._measured(model, subset, points)})
                 entry = journal.items[str(length)]
-                for cell, scores in zip(cells, entry["scores"], strict=True):
-                    items += self.measure(subset, cell, Scores.from_json(scores))
+                for point, scores in zip(points, entry["scores"], strict=True):
+                    items += self.measure(subset, point, Scores.from_json(scores))
                 forward += entry["forward_tokens"]
                 decoding += entry["decoding_tokens"]
                 bar.update(1)
@@ -238,54 +239,54 @@ class LengthGeneralizationTask(Task):
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         expected: Counter[str] = Counter()
         for subset in self._needed_subsets:
-            for cell in self.cells(subset):
-                expected.update(self.group_names(subset, cell))
+            for point in self.eval_points(subset):
+                expected.update(self.group_names(subset, point))
         summary = Summary(
-            self._cells,
+            self._points,
             self.group_names,
             self.mean,
             self.gate or 0.0,
             self.averages_each_subset,
             expected,
         )
-        return summary.summarize(measured, self.cell_metrics, self.headline.metric)
+        return summary.summarize(measured, self.point_metrics, self.headline.metric)
 
-    def references(self) -> Mapping[str, list[Measurement]]:
-        rows: dict[str, list[Measurement]] = {name: [] for name in REFERENCES}
-        shared = None if self.trains_each_subset else self._references(None)
+    def baselines(self) -> Mapping[str, list[Measurement]]:
+        rows: dict[str, list[Measurement]] = {name: [] for name in BASELINES}
+        shared = None if self.trains_each_subset else self._baselines(None)
         for subset in self.subsets:
-            references = shared or self._references(subset)
-            for cell in self.cells(subset):
-                batch = self.items(subset, cell).batch()
-                found = {**references.scores(batch), **self.own_references(subset, cell)}
+            baselines = shared or self._baselines(subset)
+            for point in self.eval_points(subset):
+                batch = self.items(subset, point).batch()
+                found = {**baselines.scores(batch), **self.own_baselines(subset, point)}
                 for name, scores in found.items():
-                    measured = [items.row() for items in self.measure(subset, cell, scores)]
+                    measured = [items.row() for items in self.measure(subset, point, scores)]
                     rows.setdefault(name, []).extend(measured)
         for some in rows.values():
             some += [replace(row, status="ranked") for row in self.summarize(some)]
         return rows
 
-    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
-        """Return the scores of a cell's items for references that this task alone has, by name.
+    def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
+        """Return the scores of further baselines on the items of a point, by name.
 
-        They are the same names for all cells.
+        All points have the same names.
         """
         return {}
 
-    def reference_batch(self, subset: str | None, step: int) -> Batch:
-        """Return a batch that references know; the default is that of the first seed's training.
+    def baseline_batch(self, subset: str | None, step: int) -> Batch:
+        """Return a training batch for the baselines; by default, that of the first seed.
 
         Another one where training begins with rows that are not like those of evaluation.
         """
         return self.batch(subset, 0, step)
 
-    def _references(self, subset: str | None) -> References:
-        """Return the references that know the training batches of a phase."""
-        steps = range(math.ceil(REFERENCE_ROWS / self.train.batch_size))
-        batches = (self.reference_batch(subset, step) for step in steps)
+    def _baselines(self, subset: str | None) -> Baselines:
+        """Return baselines fitted to the training batches of a phase."""
+        steps = range(math.ceil(BASELINE_ROWS / self.train.batch_size))
+        batches = (self.baseline_batch(subset, step) for step in steps)
         size = self.vocabulary.vocab_size
-        ordered = "string_match_all" not in self.cell_metrics
-        return References(batches, size, places=self.autoregressive, ordered=ordered)
+        ordered = "string_match_all" not in self.point_metrics
+        return Baselines(batches, size, places=self.autoregressive, ordered=ordered)
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), **self._items_digests}
@@ -295,10 +296,10 @@ class LengthGeneralizationTask(Task):
         """Return the digest of the items, and that of far ones, which a run may leave out."""
         digests = {"items_sha256": hashlib.sha256()}
         for subset in self.subsets:
-            for cell in self.cells(subset):
-                name = "far_items_sha256" if cell.split == FAR else "items_sha256"
+            for point in self.eval_points(subset):
+                name = "far_items_sha256" if point.split == FAR else "items_sha256"
                 digest = digests.setdefault(name, hashlib.sha256())
-                for array in self.items(subset, cell).batch():
+                for array in self.items(subset, point).batch():
                     digest.update(str(tuple(array.shape)).encode())
                     digest.update(array.numpy().astype("<i4").tobytes())
         return {name: digest.hexdigest() for name, digest in digests.items()}
@@ -309,24 +310,24 @@ class LengthGeneralizationTask(Task):
         return self.subsets if self.trains_each_subset else self.all_subsets
 
     @property
-    def _cells(self) -> dict[str, Sequence[Cell]]:
-        """The cells of each subset of the run."""
-        return {subset: self.cells(subset) for subset in self.subsets}
+    def _points(self) -> dict[str, Sequence[EvalPoint]]:
+        """The points of each subset of the run."""
+        return {subset: self.eval_points(subset) for subset in self.subsets}
 
-    def _reachable(self, model: Decoder, subset: str) -> tuple[list[Cell], list[str]]:
-        """Return the cells that a model has positions for, and a note where it lacks some."""
+    def _reachable(self, model: Decoder, subset: str) -> tuple[list[EvalPoint], list[str]]:
+        """Return the points that a model has positions for, and a note where it lacks some."""
         limit = model.encoding.max_position
-        cells: list[Cell] = []
+        points: list[EvalPoint] = []
         left_out: list[str] = []
-        for cell in self.cells(subset):
-            if limit is None or cell.split != FAR or self.max_tokens(subset, cell) <= limit:
-                cells.append(cell)
-            elif str(cell.length) not in left_out:
-                left_out.append(str(cell.length))
+        for point in self.eval_points(subset):
+            if limit is None or point.split != FAR or self.max_tokens(subset, point) <= limit:
+                points.append(point)
+            elif str(point.length) not in left_out:
+                left_out.append(str(point.length))
         if not left_out:
-            return cells, []
+            return points, []
         unit = self.axes["length"]
-        return cells, [
+        return points, [
             f"{subset}: left out {' and '.join(left_out)} {unit} (far), which take more than the "
             f"encoding's {limit:,} positions"
         ]
@@ -335,18 +336,20 @@ class LengthGeneralizationTask(Task):
         """Return the tokens of the longest row of some splits."""
         found = 0
         for subset in self._needed_subsets:
-            cells = [cell for cell in self.cells(subset) if cell.split in splits]
-            longest = max((cell.length for cell in cells), default=0)
-            for cell in cells:
-                if cell.length == longest:
-                    found = max(found, self.max_tokens(subset, cell))
+            points = [point for point in self.eval_points(subset) if point.split in splits]
+            longest = max((point.length for point in points), default=0)
+            for point in points:
+                if point.length == longest:
+                    found = max(found, self.max_tokens(subset, point))
         if not found:
-            raise InputError(f"{self.name} has no cell in distribution: give some split=ID")
+            raise InputError(
+                f"{self.name} has no evaluation point in distribution: give one of them split=ID"
+            )
         return found
 
-    def _measured(self, model: Decoder, subset: str, cells: list[Cell]) -> dict[str, Any]:
-        """Return what the journal keeps of cells of one length."""
-        items = [self.items(subset, cell) for cell in cells]
+    def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
+        """Return what the journal keeps of points of one length."""
+        items = [self.items(subset, point) for point in points]
         scores = self.score(model, items)
         return {
             "scores": [each.to_json() for each in scores],

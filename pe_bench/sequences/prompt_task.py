@@ -10,8 +10,8 @@ from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.measurement import Measurement
-from pe_bench.sequences.cells import ID, OOD, Cell
-from pe_bench.sequences.curriculum import Lesson, lesson_at, make_rows
+from pe_bench.sequences.curriculum import Stage, make_rows, stage_at
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import Turn
 from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext
@@ -38,13 +38,13 @@ class PromptTask(LengthGeneralizationTask):
 
     Models learn the prompts of up to `train.length` tokens; or a language model goes on with text,
     in presets that start from one, and is asked without having seen a prompt (zero-shot), as is a
-    checkpoint (`--from DIR`) that is not trained further. Then all cells are out of distribution,
-    and there is neither gate nor reference.
+    checkpoint (`--from DIR`) that is not trained further. Then all points are out of distribution,
+    and there is neither gate nor baseline.
 
-    Subclasses define `texts`, `write`, `min_length` and `max_answer`; or `prompt_batch`, `cells`
-    and `items`, where rows are made many at once. All subsets share a batch in equal parts, and
-    trained lengths are drawn evenly, but for the first lessons (`lessons`), which are short prompts
-    of `first_subset`, of as many tokens together.
+    Subclasses define `texts`, `write`, `min_length` and `max_answer`; or, to make many rows at
+    once, `prompt_batch`, `eval_points` and `items`. All subsets have equal parts of a batch, and
+    trained lengths are drawn uniformly. The first stages of the curriculum are an exception: their
+    batches hold short prompts of `first_subset` with the same total number of tokens.
 
     Args:
         context: what the run decides.
@@ -55,7 +55,7 @@ class PromptTask(LengthGeneralizationTask):
     """
 
     first_subset: str = ""
-    """Of the first lessons, on which a model learns to look up; empty: there are none."""
+    """Subset of the first stages, in which a model learns to retrieve; empty: no such stages."""
 
     takes_data = True
     averages_each_subset = True
@@ -98,7 +98,7 @@ class PromptTask(LengthGeneralizationTask):
         rng: np.random.Generator,
         subset: str,
         length: int,
-        lesson: Lesson | None = None,
+        stage: Stage | None = None,
     ) -> list[Turn]:
         """Return a prompt with its answers.
 
@@ -106,8 +106,8 @@ class PromptTask(LengthGeneralizationTask):
             rng: source of everything that is random.
             subset: one of `all_subsets`.
             length: tokens before the last answer.
-            lesson: what a row of training is about, which asks for all that the text tells, in any
-                order, as far as there is room; None: a single question is asked.
+            stage: of the curriculum, for a training row with a question about every fact in the
+                text, in any order, as far as there is room; None: one question.
         """
         raise NotImplementedError
 
@@ -123,17 +123,17 @@ class PromptTask(LengthGeneralizationTask):
         """Return the most tokens of an answer."""
         raise NotImplementedError
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         lengths = sorted({int(factor * self.length) for factor in self.factors})
-        cells = []
+        points = []
         for length in lengths:
             trained = length <= self.length and not self.zero_shot
             if length >= self.min_length(subset):
-                cells.append(Cell(length, split=ID if trained else OOD))
-        return cells
+                points.append(EvalPoint(length, split=ID if trained else OOD))
+        return points
 
-    def sample(self, rng: np.random.Generator, subset: str, cell: Cell) -> list[Turn]:
-        return self.write(rng, subset, cell.length)
+    def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+        return self.write(rng, subset, point.length)
 
     @cached_property
     def train_length(self) -> int:
@@ -157,13 +157,13 @@ class PromptTask(LengthGeneralizationTask):
         Args:
             seed: of the run.
             step: of training.
-            done: share of the steps that came before.
+            done: fraction of the steps that came before.
         """
         rng = np.random.default_rng([seed, step])
-        lesson = lesson_at(done if self.first_subset in self.all_subsets else 1.0)
-        rows = self._mixed_rows(rng, step) if lesson.facts is None else self._first_rows(rng)
+        stage = stage_at(done if self.first_subset in self.all_subsets else 1.0)
+        rows = self._mixed_rows(rng, step) if stage.facts is None else self._first_rows(rng)
         # Drawn one after the other: writing a prompt draws from the same source.
-        return make_rows([self.write(rng, name, length, lesson) for name, length in rows], rng)
+        return make_rows([self.write(rng, name, length, stage) for name, length in rows], rng)
 
     def _mixed_rows(self, rng: np.random.Generator, step: int) -> Iterator[tuple[str, int]]:
         """Yield subset and length of the rows of a batch, all subsets in turn."""
@@ -195,7 +195,7 @@ class PromptTask(LengthGeneralizationTask):
             return self.text.held_out_batch(None, step)
         return self.prompt_batch(HELD_OUT_SEED, step)
 
-    def reference_batch(self, subset: str | None, step: int) -> Batch:
+    def baseline_batch(self, subset: str | None, step: int) -> Batch:
         return self.prompt_batch(0, step)
 
     @cached_property
@@ -204,9 +204,9 @@ class PromptTask(LengthGeneralizationTask):
         assert self.context.start is not None
         return self.context.start.going_on(self.train)
 
-    def references(self) -> Mapping[str, list[Measurement]]:
+    def baselines(self) -> Mapping[str, list[Measurement]]:
         """Return none where no prompt is trained: they would know more than a model."""
-        return {} if self.zero_shot else super().references()
+        return {} if self.zero_shot else super().baselines()
 
     def provenance(self) -> dict[str, Any]:
         return {

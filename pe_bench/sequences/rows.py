@@ -50,8 +50,8 @@ class Sequences:
         ids: (N, T) token ids.
         scored: (N, T), True where the model has to write the id.
         lengths: (N,) tokens of each row.
-        targets: (N, T) ids that the model has to write after scored ids that rows do not go on
-            with, elsewhere IGNORE; None: rows show what is scored, where it is scored.
+        targets: (N, T) ids that the model has to write where the row continues with another id,
+            elsewhere IGNORE; None: rows contain the ids that the model has to write.
     """
 
     ids: TokenIds

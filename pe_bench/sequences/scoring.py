@@ -76,7 +76,7 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
     | `accuracy` | of the tokens of all items together; after correct tokens |
     | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
-    | `string_match_all` | of an item's answers, mean over items; anywhere in what is written |
+    | `string_match_all` | of an item's answers, mean over items; anywhere in the output |
     """
     ones = np.ones(len(scores.counts), dtype=np.int64)
     if metric == "exact_match":

@@ -1,19 +1,19 @@
-"""Means over cells, the gate on them, and how far a score holds."""
+"""Means over points, the gate on them, and how far a score holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
 from pe_bench.sequences.effective_length import LengthCurve
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 
 Groups = Mapping[str, Sequence[Measurement]]
 """The rows of each mean, by its name."""
 
 
 class Mean(Protocol):
-    """Returns the mean of a group of cells."""
+    """Returns the mean of a group of points."""
 
     def __call__(
         self, name: str, rows: Sequence[Measurement], status: Status = "ranked"
@@ -22,19 +22,19 @@ class Mean(Protocol):
 
 @dataclass(frozen=True)
 class Summary:
-    """Summarises the rows of cells.
+    """Summarises the rows of points.
 
     Attributes:
-        cells: of each subset of the run.
-        group_names: returns the names of the means that a cell of a subset counts in.
+        points: of each subset of the run.
+        group_names: returns the names of the means that a point of a subset counts in.
         mean: returns the mean of a group.
         gate: mean in distribution from which on one out of distribution is ranked.
         each_subset: whether every subset has means and a gate.
-        expected: number of cells of each mean; beyond training, one over fewer is partial.
+        expected: number of points of each mean; beyond training, one over fewer is partial.
     """
 
-    cells: Mapping[str, Sequence[Cell]]
-    group_names: Callable[[str, Cell], Sequence[str]]
+    points: Mapping[str, Sequence[EvalPoint]]
+    group_names: Callable[[str, EvalPoint], Sequence[str]]
     mean: Mean
     gate: float
     each_subset: bool
@@ -46,19 +46,19 @@ class Summary:
         """Return the means of all metrics, and the effective lengths.
 
         Args:
-            measured: rows of cells.
-            metrics: of the cells; the gate is on the first.
+            measured: rows of points.
+            metrics: of the points; the gate is on the first.
             headline: the metric that effective lengths are of.
         """
         rows = []
         learned = self._groups([row for row in measured if row.metric == metrics[0]])
         for metric in metrics:
-            cells = [row for row in measured if row.metric == metric]
-            for name, group in self._groups(cells).items():
+            points = [row for row in measured if row.metric == metric]
+            for name, group in self._groups(points).items():
                 rows.append(self.mean(name, group, self._status(name, learned)))
             curves: list[LengthCurve] = []
-            for subset in self.cells:
-                curves += self._curves(subset, cells)
+            for subset in self.points:
+                curves += self._curves(subset, points)
             for curve in curves:
                 if curve.name != curve.subset:  # else its rows are measured
                     rows += [*curve.rows, *curve.far]
@@ -70,12 +70,12 @@ class Summary:
         """Return the rows of each mean."""
         found = {(row.subset, row.length, row.second_axis): row for row in measured}
         groups: dict[str, list[Measurement]] = {}
-        for subset, cells in self.cells.items():
-            for cell in cells:
-                row = found.get((subset, cell.length, cell.second_axis))
+        for subset, points in self.points.items():
+            for point in points:
+                row = found.get((subset, point.length, point.second_axis))
                 if row is None:
                     continue
-                for name in self.group_names(subset, cell):
+                for name in self.group_names(subset, point):
                     groups.setdefault(name, []).append(row)
         return groups
 
@@ -85,14 +85,14 @@ class Summary:
         points: dict[str, dict[int, list[Measurement]]] = {}
         far: dict[str, dict[int, list[Measurement]]] = {}
         trained: dict[str, list[Measurement]] = {}
-        for cell in self.cells[subset]:
-            row = found.get((cell.length, cell.second_axis))
-            name = cell.curve or ("" if cell.second_axis else subset)
+        for point in self.points[subset]:
+            row = found.get((point.length, point.second_axis))
+            name = point.curve or ("" if point.second_axis else subset)
             if row is None or not name:
                 continue
-            lengths = (far if cell.split == FAR else points).setdefault(name, {})
-            lengths.setdefault(cell.length, []).append(row)
-            if cell.split == ID:
+            lengths = (far if point.split == FAR else points).setdefault(name, {})
+            lengths.setdefault(point.length, []).append(row)
+            if point.split == ID:
                 trained.setdefault(name, []).append(row)
         curves = []
         for name, lengths in points.items():
@@ -131,7 +131,7 @@ class Summary:
         """Return whether what a mean beyond training extrapolates from reaches the gate."""
         trained = [f"{name.removesuffix(OOD).removesuffix(FAR)}{ID}"]
         if name in (OOD, FAR) and self.each_subset:
-            trained = [f"{subset}-{ID}" for subset in self.cells]
+            trained = [f"{subset}-{ID}" for subset in self.points]
         means = [self.mean(group, groups[group]).value for group in trained if group in groups]
         return all(mean >= self.gate for mean in means)
 

@@ -1,14 +1,14 @@
-"""Columns, curves and maps of a report that follow from the cells of a task."""
+"""Columns, curves and maps of a report, from the evaluation points of a task."""
 
 from collections.abc import Mapping, Sequence
 
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.views import Column, Curve, Heatmap, View
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 
 
 def make_views(
-    cells: Mapping[str, Sequence[Cell]],
+    points_of: Mapping[str, Sequence[EvalPoint]],
     axes: Mapping[str, str],
     metrics: Sequence[str],
     headline: str,
@@ -19,28 +19,28 @@ def make_views(
     """Return columns of means, curves of subsets with one axis, maps of those with two.
 
     Args:
-        cells: of each subset.
+        points_of: the evaluation points of each subset.
         axes: titles of `length` and of the second axis.
-        metrics: of every cell.
+        metrics: of every point.
         headline: the metric of the headline.
-        each_subset: whether every subset has means of its own.
+        each_subset: whether every subset has separate means.
         max_trained: largest trained length.
     """
     columns = [ID]
     far: list[str] = []
     curves: list[str] = []
     maps: list[View] = []
-    for subset, points in cells.items():
-        for cell in points:
-            columns += cell.groups
-            curves.append(cell.curve)
-        if each_subset and len(cells) > 1:
+    for subset, points in points_of.items():
+        for point in points:
+            columns += point.groups
+            curves.append(point.curve)
+        if each_subset and len(points_of) > 1:
             columns.append(f"{subset}-{OOD}")
-        if any(cell.split == FAR for cell in points):
+        if any(point.split == FAR for point in points):
             far.append(FAR)
-            if each_subset and len(cells) > 1:
+            if each_subset and len(points_of) > 1:
                 far.append(f"{subset}-{FAR}")
-        if any(cell.second_axis for cell in points):
+        if any(point.second_axis for point in points):
             maps.append(_make_map(subset, points, axes, headline, max_trained))
         else:
             curves.append(subset)
@@ -58,12 +58,16 @@ def make_views(
 
 
 def _make_map(
-    subset: str, cells: Sequence[Cell], axes: Mapping[str, str], metric: str, max_trained: float
+    subset: str,
+    points: Sequence[EvalPoint],
+    axes: Mapping[str, str],
+    metric: str,
+    max_trained: float,
 ) -> Heatmap:
     """Return the map of a subset, with the largest trained value of each axis."""
-    trained = [float(cell.second_axis) for cell in cells if cell.split == ID]
+    trained = [float(point.second_axis) for point in points if point.split == ID]
     right = max(trained, default=None)
-    if right == max(float(cell.second_axis) for cell in cells):
+    if right == max(float(point.second_axis) for point in points):
         right = None  # all of that axis is trained
     name = describe_metric(metric).title
     title = f"{subset}: {name} by {axes['length']} and {axes['second']} (dashed: trained)"

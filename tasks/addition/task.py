@@ -13,7 +13,7 @@ from pe_bench.api import (
     OOD,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -35,7 +35,7 @@ class Addition(LengthGeneralizationTask):
     for each pair of lengths up to twice the longest trained. `exact_match` counts the items of
     which all digits and the end are correct, `token_accuracy` digits and ends after correct ones.
 
-    | mean over cells | pairs of lengths |
+    | mean over points | pairs of lengths |
     |---|---|
     | `in-distribution` | both were trained, a quarter of the grid |
     | `one-longer`, `both-longer` | one or both were not |
@@ -45,7 +45,7 @@ class Addition(LengthGeneralizationTask):
 
     | published (Zhu et al. 2025) | here |
     |---|---|
-    | items of small cells drawn with replacement | strict: every pair once; paper: as published |
+    | items of small points drawn with replacement | strict: every pair once; paper: as published |
     | rotation thrown away, random positions plain, a smaller grid | as the paper says |
 
     | published code | preset paper, after the paper's Table 5 |
@@ -65,7 +65,7 @@ class Addition(LengthGeneralizationTask):
     """
 
     headline = Headline("token_accuracy", OOD)
-    cell_metrics = ("exact_match", "token_accuracy")
+    point_metrics = ("exact_match", "token_accuracy")
     version = 2
     axes = {"length": "digits of the first number", "second": "digits of the second number"}
     protocols = ("strict", "paper")
@@ -95,8 +95,8 @@ class Addition(LengthGeneralizationTask):
         self.check_range(digits=(digits, 1, 200))
         self.digits = digits
 
-    def cells(self, subset: str) -> list[Cell]:
-        cells = []
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        points = []
         for first, second in product(range(1, 2 * self.digits + 1), repeat=2):
             longer = (first > self.digits) + (second > self.digits)
             groups = ["grid"]
@@ -105,17 +105,18 @@ class Addition(LengthGeneralizationTask):
             if max(first, second) == self.digits + 1:
                 groups.append("one-digit-more")
             curve = "diagonal" if first == second else ""
-            cells.append(Cell(first, str(second), OOD if longer else ID, tuple(groups), curve))
-        return cells
+            split = OOD if longer else ID
+            points.append(EvalPoint(first, str(second), split, tuple(groups), curve))
+        return points
 
-    def max_tokens(self, subset: str, cell: Cell) -> int:
-        second = int(cell.second_axis)
+    def max_tokens(self, subset: str, point: EvalPoint) -> int:
+        second = int(point.second_axis)
         # Two numbers, their sum with a carry, +, = and the end; few samples may have no carry.
-        return cell.length + second + max(cell.length, second) + 1 + 3
+        return point.length + second + max(point.length, second) + 1 + 3
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        first = cell.length
-        second = int(cell.second_axis)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        first = point.length
+        second = int(point.second_axis)
         pairs = 81 * 10 ** (first + second - 2)
         if self.context.protocol == "strict" and pairs <= self.samples:
             return all_equations(first, second)

@@ -15,7 +15,7 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     LengthGeneralizationTask,
     Preset,
@@ -35,7 +35,7 @@ FAR_FACTORS = (16, 32)
 
 
 class Copying(LengthGeneralizationTask):
-    """Eight variants (Kazemnejad et al. 2023), each with a model of its own.
+    """Eight variants (Kazemnejad et al. 2023), each with its own model.
 
     A row of `copy` is `COPY c a c SEP c a c END`; `reverse` begins with REVERSE and answers
     backwards. `copy-twice` and `reverse-twice` answer twice, `reverse-then-copy` backwards and then
@@ -73,7 +73,7 @@ class Copying(LengthGeneralizationTask):
     """
 
     headline = Headline("token_accuracy", OOD)
-    cell_metrics = ("exact_match", "token_accuracy", "correct_prefix")
+    point_metrics = ("exact_match", "token_accuracy", "correct_prefix")
     all_subsets = tuple(VARIANTS)
     quick_subsets = ("copy", "reverse")
     subset_aliases = {variant.published_as: name for name, variant in VARIANTS.items()}
@@ -129,20 +129,20 @@ class Copying(LengthGeneralizationTask):
         self.train_sizes = range(min_symbols, max_train_symbols + 1)
         self.vocabulary = Vocabulary(FIRST_SYMBOL + symbols, separator_ids=(SEP, NEXT))
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         longest = self.train_sizes[-1]
         groups = {longest + 1: ("one-symbol-more",), longest + 2: ("two-symbols-more",)}
-        cells = [Cell(size, split=ID) for size in self.train_sizes]
+        points = [EvalPoint(size, split=ID) for size in self.train_sizes]
         for size in range(longest + 1, 2 * longest + 1):
-            cells.append(Cell(size, split=OOD, groups=groups.get(size, ())))
+            points.append(EvalPoint(size, split=OOD, groups=groups.get(size, ())))
         if self.context.protocol == "strict":
-            cells += [Cell(factor * longest, split=FAR) for factor in FAR_FACTORS]
-        return cells
+            points += [EvalPoint(factor * longest, split=FAR) for factor in FAR_FACTORS]
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
         variant = VARIANTS[subset]
-        size = cell.length
-        wanted = self.count(subset, cell)
+        size = point.length
+        wanted = self.count(subset, point)
         if self.context.protocol == "strict" and variant.count(size, self.symbols) <= wanted:
             numbers = variant.all(size, self.symbols)
         else:

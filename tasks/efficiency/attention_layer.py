@@ -6,10 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pe_bench.api import ModelConfig
-from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.layer import AttentionLayer
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.api import MakeEncoding, ModelConfig
+from pe_bench.api.engine import AttentionLayer, Backend
 
 LAYERS = 3
 MIDDLE = 1  # has a layer before it, whose state it reads, and one after it, which reads its own

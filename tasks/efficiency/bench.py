@@ -1,4 +1,4 @@
-"""The cells of one encoding: attention of one layer, training steps, prompts and decoding."""
+"""The benchmark cases of one encoding: one attention layer, training steps, prompts, decoding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,12 +8,11 @@ from typing import Any, get_args
 
 import torch
 
-from pe_bench.api import Measurement, ModelConfig, progress
-from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.api import MakeEncoding, Measurement, ModelConfig, progress
+from pe_bench.api.engine import Backend
 
 from .attention_layer import MiddleLayer
-from .cells import Cell, Cells, Entry, Pass, make_rows
+from .cases import Case, Entry, Meter, Pass, make_rows
 from .models import Decoding, Prefill, Setting, TrainingStep
 
 AUTO: Backend = "auto"
@@ -50,28 +49,28 @@ class Bench:
     device: str
     dtype: torch.dtype
 
-    def measure(self, subset: str, cells: Cells) -> list[Measurement]:
+    def measure(self, subset: str, meter: Meter) -> list[Measurement]:
         """Return the rows of a subset.
 
         Args:
             subset: "operator", "training" or "inference".
-            cells: measures them, or knows them from the journal.
+            meter: measures the cases.
         """
         if subset == "operator":
-            return self._operator(cells)
+            return self._operator(meter)
         if subset == "training":
-            return self._models(cells, subset, {"training step": self._training_step})
+            return self._models(meter, subset, {"training step": self._training_step})
         makers = {"prompt": self._prefill, "decoding": self._decoding}
-        return self._models(cells, subset, makers)
+        return self._models(meter, subset, makers)
 
-    def _operator(self, cells: Cells) -> list[Measurement]:
+    def _operator(self, meter: Meter) -> list[Measurement]:
         """Measure one attention layer with every backend at every length."""
         rows = []
         known: dict[Backend, dict[int, Entry]] = {backend: {} for backend in BACKENDS}
         bar = progress("operator", len(BACKENDS) * len(self.lengths))
         for length in self.lengths:
             for backend in BACKENDS:
-                cell = Cell(
+                case = Case(
                     f"{backend} at {length} tokens",
                     name_subset("operator", backend),
                     backend,
@@ -79,14 +78,14 @@ class Bench:
                     self.config.heads * length**2,
                     partial(self._attention, backend),
                 )
-                known[backend][length] = cells.measure(cell, known[backend])
-                rows += make_rows(cell, known[backend][length])
+                known[backend][length] = meter.measure(case, known[backend])
+                rows += make_rows(case, known[backend][length])
                 bar.update()
         bar.close()
         return rows
 
     def _models(
-        self, cells: Cells, subset: str, makers: Mapping[str, Callable[..., Any]]
+        self, meter: Meter, subset: str, makers: Mapping[str, Callable[..., Any]]
     ) -> list[Measurement]:
         """Measure whole models with every backend, by the makers of their passes."""
         rows = []
@@ -95,7 +94,7 @@ class Bench:
         bar = progress(subset, len(self.model_backends) * len(makers))
         for backend in self.model_backends:
             for title, make in makers.items():
-                cell = Cell(
+                case = Case(
                     f"{title}, {backend}",
                     name_subset(subset, backend),
                     backend,
@@ -103,7 +102,7 @@ class Bench:
                     pairs,
                     partial(make, backend),
                 )
-                rows += make_rows(cell, cells.measure(cell, {}))
+                rows += make_rows(case, meter.measure(case, {}))
                 bar.update()
         bar.close()
         return rows

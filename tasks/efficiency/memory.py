@@ -1,4 +1,4 @@
-"""The memory that a call needs: measured, predicted from shorter inputs, and what there is."""
+"""Memory of a call: measured, predicted from shorter inputs, and available."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from pe_bench.system import environment
+from pe_bench.api.engine import return_freed_memory
 
 GIB = 2**30
 PAIR_BYTES = 64  # for each head, query and key: more than any encoding here keeps for backward
-SPARE = 0.8  # of what is free, that one call may take
+SPARE = 0.8  # fraction of the free memory that one call may use
 
 
 def peak_bytes(call: Callable[[], object], device: str) -> int:
@@ -23,7 +23,7 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
     buffers inside of operations included, of which this is the largest running sum.
 
     Args:
-        call: what is measured.
+        call: the call to measure.
         device: "cpu" or "cuda".
     """
     if device == "cuda":
@@ -80,7 +80,7 @@ def free_bytes(device: str) -> float:
     if device == "cuda":
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info()[0])
-    environment.return_freed_memory()
+    return_freed_memory()
     info = Path("/proc/meminfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():

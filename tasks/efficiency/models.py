@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pe_bench.api import Cache, Decoder, InputError, ModelConfig
-from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.api import Cache, Decoder, InputError, MakeEncoding, ModelConfig
+from pe_bench.api.engine import Backend
 
 
 @dataclass(frozen=True)

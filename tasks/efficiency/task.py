@@ -17,6 +17,7 @@ from pe_bench.api import (
     Evaluation,
     Headline,
     Journal,
+    MakeEncoding,
     Metric,
     Preset,
     Task,
@@ -24,11 +25,10 @@ from pe_bench.api import (
     TrainConfig,
     Vocabulary,
 )
-from pe_bench.decoder.model import MakeEncoding
-from pe_bench.registry import plugins
+from pe_bench.api.engine import load_plugin
 
 from .bench import AUTO, BACKENDS, Bench, name_subset
-from .cells import Cells, Limits
+from .cases import Limits, Meter
 
 ROPE = EncodingSpec("rope")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -64,17 +64,17 @@ def name_metrics() -> dict[str, Metric]:
 
 
 class Efficiency(Task):
-    """What an encoding costs in time and memory, beside a reference in the same process.
+    """Time and memory cost of an encoding, relative to a reference in the same process.
 
-    | subset | what is measured |
+    | subset | measured |
     |---|---|
     | `operator` | the attention of one layer and one sequence, forward, and forward and backward |
     | `training` | a step of AdamW: time, tokens per second, memory, operations of products |
     | `inference` | reading a prompt, then decoding with the cache, and the cache's bytes |
 
     The headline is the time of a training step over that of `rope`: 1.1 is a tenth slower. The two
-    take turns, so that whatever slows the machine slows both, and the ratio is the median over the
-    repetitions of one time over the other, with its quartiles. A GPU is timed by its own events.
+    alternate, so a slow machine slows both, and the ratio is the median over the repetitions, with
+    its quartiles. A GPU is timed by its own events.
     Absolute times hold for the machine, the threads and the versions that a run records; tables
     never mix two of these.
 
@@ -83,7 +83,7 @@ class Efficiency(Task):
     backend cannot do, and what would not fit into memory or take too long (both predicted from
     shorter inputs), is left out, with the reason among the notes in run.json.
 
-    Memory is the most that a call holds beyond what was there before it: gradients count, weights
+    Memory is the peak during a call minus the memory before it: gradients count, weights
     and the state of the optimizer do not. Queries, keys and values of `operator` are given, the
     products with the layer's matrices count under `projections` only; position tables and biases
     are made in every call, as in a model of one layer. Operations are those of matrix products, a
@@ -213,7 +213,7 @@ class Efficiency(Task):
             new_tokens=(new_tokens, 1, 2**20),
             repeats=(repeats, 3, 10_000),
         )
-        self.make_reference: MakeEncoding = plugins.load("encoding", reference).make
+        self.make_reference: MakeEncoding = load_plugin("encoding", reference).make
         self.lengths = [shortest]
         while 2 * self.lengths[-1] <= longest:
             self.lengths.append(2 * self.lengths[-1])
@@ -249,7 +249,7 @@ class Efficiency(Task):
         return (*columns, *curves)
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Return None: what an encoding cannot do is left out cell by cell."""
+        """Return None: what an encoding cannot do is left out case by case."""
         return None
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
@@ -273,15 +273,15 @@ class Efficiency(Task):
             device=device,
             dtype=self._dtype(device),
         )
-        cells = Cells(journal, self.limits, device)
-        # These make models of their own, with gradients and in the precision that is asked for.
+        meter = Meter(journal, self.limits, device)
+        # These build their own models, with gradients and in the requested precision.
         with (
             torch.inference_mode(False),
             torch.autocast(device, enabled=False),
             torch.enable_grad(),
         ):
-            rows = bench.measure(subset, cells)
-        return Evaluation(rows, cells.notes())
+            rows = bench.measure(subset, meter)
+        return Evaluation(rows, meter.notes())
 
     def _dtype(self, device: str) -> torch.dtype:
         """Return what queries, keys and values are in."""

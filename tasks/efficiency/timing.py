@@ -18,8 +18,8 @@ class Turns:
     """Seconds of two calls that took turns, those of one repetition at one index.
 
     Attributes:
-        subject: of what is measured.
-        reference: of what it is compared with.
+        subject: times of the call under test.
+        reference: times of the reference.
     """
 
     subject: list[float]
@@ -34,11 +34,11 @@ class Turns:
 def take_turns(
     subject: Call, reference: Call, *, device: str, repeats: int, seconds: float, warm_up: int
 ) -> Turns:
-    """Return the times of two calls that take turns; which of them is first takes turns too.
+    """Return the times of two calls that alternate; which one comes first alternates too.
 
     Args:
-        subject: what is measured.
-        reference: what it is compared with.
+        subject: the call under test.
+        reference: the call to compare with.
         device: "cpu" (wall clock) or "cuda" (its events).
         repeats: repetitions.
         seconds: after which no repetition is begun, once there are `LEAST`.

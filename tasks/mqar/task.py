@@ -13,8 +13,8 @@ from pe_bench.api import (
     SMALL,
     TINY,
     Batch,
-    Cell,
     Curve,
+    EvalPoint,
     Headline,
     InputError,
     LengthGeneralizationTask,
@@ -22,9 +22,9 @@ from pe_bench.api import (
     Sequences,
     TaskContext,
     TrainConfig,
+    View,
     Vocabulary,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.mqar.rows import draw
 
 EVAL_SEED = 20_250_105
@@ -47,7 +47,7 @@ class MQAR(LengthGeneralizationTask):
     pairs that fits, from the smallest trained on, doubling. `accuracy` is the percentage of queries
     that are correct, `exact_match` that of rows in which all are.
 
-    | mean over cells | rows |
+    | mean over points | rows |
     |---|---|
     | `in-distribution` | the five kinds of training rows |
     | none | other rows of at most T tokens |
@@ -59,7 +59,7 @@ class MQAR(LengthGeneralizationTask):
     `far` is apart from the headline, and an encoding with fewer positions is measured without it.
 
     Subset `gap`: T/8 pairs at the start of 8 T tokens and a single query, that many tokens after
-    the last pair: how far an encoding sees, apart from how much it can tell apart.
+    the last pair: how far an encoding reaches, separately from how many pairs it distinguishes.
 
     | published | here |
     |---|---|
@@ -78,7 +78,7 @@ class MQAR(LengthGeneralizationTask):
     headline = Headline("accuracy", OOD)
     version = 2
     all_subsets = ("grid", "gap")
-    cell_metrics = ("accuracy", "exact_match")
+    point_metrics = ("accuracy", "exact_match")
     autoregressive = False
     axes = {"length": "tokens", "second": "pairs"}
     presets = {
@@ -132,11 +132,11 @@ class MQAR(LengthGeneralizationTask):
         labelled = replace(gap, x="tokens between pairs and query")
         return tuple(labelled if view == gap else view for view in kept)
 
-    def cells(self, subset: str) -> list[Cell]:
+    def eval_points(self, subset: str) -> list[EvalPoint]:
         if subset == "gap":
             room = 8 * self.tokens - self.tokens // 4
-            return [Cell(2**i) for i in range(1, 20) if 2**i <= room - 2]
-        cells = []
+            return [EvalPoint(2**i) for i in range(1, 20) if 2**i <= room - 2]
+        points = []
         for octave in range(6):
             length = self.tokens * 2**octave // 4
             pairs = max(2, self.tokens // 64)
@@ -147,25 +147,25 @@ class MQAR(LengthGeneralizationTask):
                     split = OOD
                     groups = ("more-pairs" if pairs > self.tokens // 4 else "longer",)
                 curve = "by-length" if (self.tokens, pairs) in self.mix else ""
-                cells.append(Cell(length, str(pairs), split, groups, curve))
+                points.append(EvalPoint(length, str(pairs), split, groups, curve))
                 pairs *= 2
         for factor in FAR_FACTORS:
             for part in (16, 8, 4):
-                far = Cell(factor * self.tokens, str(self.tokens // part), FAR, curve="by-length")
-                cells.append(far)
-        return cells
+                density = str(self.tokens // part)
+                points.append(EvalPoint(factor * self.tokens, density, FAR, curve="by-length"))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
         if subset == "grid":
-            length = cell.length
-            pairs = int(cell.second_axis)
+            length = point.length
+            pairs = int(point.second_axis)
             gap = None
         else:
             length = 8 * self.tokens
             pairs = self.tokens // 8
-            gap = cell.length
+            gap = point.length
         rng = np.random.default_rng([EVAL_SEED, length, pairs, gap or 0])
-        return draw(rng, self.count(subset, cell), length, pairs, self.keys, gap)
+        return draw(rng, self.count(subset, point), length, pairs, self.keys, gap)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])

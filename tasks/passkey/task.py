@@ -14,7 +14,7 @@ from pe_bench.api import (
     TINY,
     ZERO_SHOT,
     Batch,
-    Cell,
+    EvalPoint,
     Headline,
     Items,
     Measurement,
@@ -57,11 +57,11 @@ class Passkey(PromptTask):
     | filler | cut between tokens | cut by characters, 3.75 for a token |
     | depths | 0 to 1 in tenths of the filler or list | drawn from the trial's index |
     | far lengths | 16 and 32 times the training length, not `keyvalue` | none |
-    | keys | `samples` for each cell | 20 trials below 50000, which repeat across lengths |
+    | keys | `samples` for each point | 20 trials below 50000, which repeat across lengths |
 
-    Means over cells: in and out of distribution, of each subset too; by length and by depth (of
-    what is out of distribution). There is no gate where nothing measured is in distribution, as is
-    usual in protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
+    Means over points: in and out of distribution, of each subset too; by length and by depth (of
+    the points out of distribution). There is no gate if no point is in distribution, as usual in
+    protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
     is apart from all others: 25 prompts of each length and subset, at depths 0.1, 0.3 to 0.9. An
     encoding with fewer positions is measured without it.
 
@@ -69,7 +69,7 @@ class Passkey(PromptTask):
 
     Preset paper is zero-shot, as published: a language model goes on with rows of text of
     `train.length` tokens and never sees a prompt before it is measured, up to twice that length. So
-    all cells are out of distribution, there is neither gate nor effective length, and the data are
+    all points are out of distribution, there is neither gate nor effective length, and the data are
     called `zero-shot`. The same holds for a checkpoint (`--from DIR`) that is not trained further.
 
     | published (Zhu et al. 2025) | preset paper |
@@ -124,7 +124,7 @@ class Passkey(PromptTask):
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        # A checkpoint that knows no prompt is asked at lengths of its own.
+        # A checkpoint that knows no prompt is evaluated at its own lengths.
         has_far = self.strict and not self.zero_shot
         self.far_lengths = [factor * self.length for factor in FAR_FACTORS] if has_far else []
         longest = max([self.max_length, *self.far_lengths])
@@ -166,27 +166,27 @@ class Passkey(PromptTask):
             self.max_eval_tokens = int(self._make_items("passkey", self.lengths[-1]).lengths.max())
             self.axes = {"length": "tokens of the prompt, nominal", "second": ""}
 
-    def cells(self, subset: str) -> list[Cell]:
-        cells = []
+    def eval_points(self, subset: str) -> list[EvalPoint]:
+        points = []
         for length in self.lengths:
             if length >= self.min_lengths[subset][0] or not self.strict:
                 trained = length <= self.max_train_axis and not self.zero_shot
                 split = ID if trained else OOD
                 curve = f"{subset}-length" if self.strict else ""
-                cells += [Cell(length, depth, split, curve=curve) for depth in self.depths]
+                points += [EvalPoint(length, depth, split, curve=curve) for depth in self.depths]
         if not FORMATS[subset].is_list:  # which would need more names than there are
             for length in self.far_lengths:
                 for depth in FAR_DEPTHS:
-                    cells.append(Cell(length, f"{depth:.1f}", FAR, curve=f"{subset}-length"))
-        return cells
+                    points.append(EvalPoint(length, f"{depth:.1f}", FAR, curve=f"{subset}-length"))
+        return points
 
-    def items(self, subset: str, cell: Cell) -> Sequences:
-        items = self._length_items(subset, cell.length)
+    def items(self, subset: str, point: EvalPoint) -> Sequences:
+        items = self._length_items(subset, point.length)
         depths = self.depths
-        if cell.split == FAR:
+        if point.split == FAR:
             depths = [f"{depth:.1f}" for depth in FAR_DEPTHS]
         each = len(items) // len(depths)
-        return items.take(np.arange(each) + each * depths.index(cell.second_axis))
+        return items.take(np.arange(each) + each * depths.index(point.second_axis))
 
     def _make_items(self, subset: str, length: int) -> Sequences:
         """Return the items of one length, depth by depth."""
@@ -194,7 +194,7 @@ class Passkey(PromptTask):
             return collate([self.prompts.published(length, trial) for trial in range(TRIALS)])
         rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), length])
         split = FAR if length in self.far_lengths else ""
-        samples = self.count(subset, Cell(length, split=split))
+        samples = self.count(subset, EvalPoint(length, split=split))
         depths = np.repeat(FAR_DEPTHS if split else DEPTHS, samples)
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
@@ -210,15 +210,15 @@ class Passkey(PromptTask):
                 samples += self.prompts.samples(kind, rng, lengths, questions=questions)
         return collate(samples).batch()
 
-    def measure(self, subset: str, cell: Cell, scores: Scores) -> list[Items]:
-        found = super().measure(subset, cell, scores)
-        if cell.second_axis and self._is_longer(cell.length):
-            depth = Place(f"{subset}-depth", second_axis=cell.second_axis)
+    def measure(self, subset: str, point: EvalPoint, scores: Scores) -> list[Items]:
+        found = super().measure(subset, point, scores)
+        if point.second_axis and self._is_longer(point.length):
+            depth = Place(f"{subset}-depth", second_axis=point.second_axis)
             found = [replace(each, groups=(*each.groups, depth)) for each in found]
         if not self.strict:
-            items = self.items(subset, cell)
+            items = self.items(subset, point)
             tokens = items.lengths - items.scored.sum(1).astype(np.float64)
-            found.append(Items(subset, "prompt_tokens", tokens, length=cell.length))
+            found.append(Items(subset, "prompt_tokens", tokens, length=point.length))
         return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:

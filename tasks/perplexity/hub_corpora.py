@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pe_bench.api import Corpus, DataError, InputError
-from pe_bench.text.corpus import Piece, TextFile, read_files
-from pe_bench.text.download import hub_content, hub_file, hub_path
+from pe_bench.api.data import Piece, TextFile, hub_content, hub_file, hub_path, read_files
 
 # fmt: off
 _BOOKS = (

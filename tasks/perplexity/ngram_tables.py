@@ -1,4 +1,4 @@
-"""N-gram tables: what counting neighbours predicts, as references and to find key tokens."""
+"""N-gram tables: what counting neighbours predicts, as baselines and to find key tokens."""
 
 from functools import cached_property
 from typing import NamedTuple

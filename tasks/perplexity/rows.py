@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, mean_of, ratio
-from pe_bench.results.views import View
+from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, View, mean_of, ratio
 from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
 from pe_bench.tasks.perplexity.tokenized_corpus import Places
 from pe_bench.tasks.perplexity.windows import Span
@@ -57,7 +56,7 @@ def of_corpus(cell: Items, name: str) -> Items:
 
 
 def rows_of_corpus(measured: Sequence[Measurement], name: str) -> list[Measurement]:
-    """Return the rows of one of several corpora, its name left out of theirs."""
+    """Return the rows of one of several corpora, without its name in their subsets."""
     start = f"{name}-"
     own = [row for row in measured if row.subset.startswith(start)]
     return [replace(row, subset=row.subset.removeprefix(start)) for row in own]

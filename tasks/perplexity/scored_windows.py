@@ -26,11 +26,11 @@ Nats = npt.NDArray[np.float64]
 
 
 class ScoredWindows:
-    """Evaluation windows and what counts in each.
+    """Evaluation windows and the scored tokens of each.
 
     Args:
         windows: of the test text.
-        spans: what is measured of each window.
+        spans: tokens to measure in each window.
         tokenizer: of the text.
         tables: counted in the training text.
         tail: tokens at the end of a window that may be key tokens.

@@ -14,8 +14,9 @@ from pe_bench.api import (
     load_tokenizer,
     python_corpus,
     stdlib_corpus,
+    suggest,
 )
-from pe_bench.errors import suggest
+from pe_bench.api.data import Piece, folder_test
 from pe_bench.tasks.perplexity.hub_corpora import copied_corpus, copied_test, public_corpus
 from pe_bench.tasks.perplexity.tokenized_corpus import (
     EvalText,
@@ -26,7 +27,6 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
     is_token_text,
     piece_test,
 )
-from pe_bench.text.corpus import Piece, folder_test
 
 BUILT_IN: Mapping[str, Callable[[], Corpus]] = {"python": python_corpus, "stdlib": stdlib_corpus}
 """Corpora that need no data: one is shipped, the other differs between Python versions."""

@@ -26,9 +26,9 @@ from pe_bench.api import (
     Task,
     TaskContext,
     TrainConfig,
+    View,
     progress,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.perplexity.ngram_tables import MAX_TOKENS, NAMES, NgramTables
 from pe_bench.tasks.perplexity.rows import (
     VIEWS,
@@ -73,13 +73,13 @@ class Perplexity(Task):
     and content, as longer windows have other text.
 
     Key tokens follow LongPPL (Fang et al. 2024), with an evaluator that has no weights: see
-    `key_tokens.py`. References are tables of 1, 2 and 3 tokens, counted in the training text.
+    `key_tokens.py`. Baselines are tables of 1, 2 and 3 tokens, counted in the training text.
 
     Standard errors and intervals are over documents, not over windows. Bits per byte compare across
     tokenizers, perplexities do not.
 
     With `test=pg19+code` each of these corpora is a subset: its rows begin with its name
-    (`pg19-context`), references are of that corpus, and rows without a name are means over corpora.
+    (`pg19-context`), baselines are of that corpus, and rows without a name are means over corpora.
 
     | TAPE's and LongLoRA's evaluation | protocol strict | protocol paper |
     |---|---|---|
@@ -105,7 +105,7 @@ class Perplexity(Task):
     fine-tuned pre-trained models; nothing here is trained like that.
 
     Args:
-        corpus: to train on. With --data it names what is there: DIR/NAME or DIR, a folder of
+        corpus: to train on. With --data, a corpus in that folder: DIR/NAME or DIR, a folder of
             text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data
             pg19, proofpile and c4 are downloaded, not for preset quick. None: what --data has,
             else python for preset quick, pg19 for small, c4 for mid and paper. `python` is shipped:
@@ -252,7 +252,7 @@ class Perplexity(Task):
         items = self._items(subset, nats)
         return Evaluation([row_of(cell) for cell in items], (self._definitions(subset),), items)
 
-    def references(self) -> dict[str, list[Measurement]]:
+    def baselines(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""
         found = {}
         for name in NAMES:
@@ -263,7 +263,7 @@ class Perplexity(Task):
         return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return what the table shows; only what is better than a trigram table is ranked."""
+        """Return the rows of the table; only models better than a trigram table are ranked."""
         if not measured:
             return []
         if not self.by_corpus:

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer
-from pe_bench.system.console import info
-from pe_bench.text.arrow import keep_tables, quiet_library
-from pe_bench.text.corpus import Piece
+from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer, info
+from pe_bench.api.data import Piece, keep_tables, quiet_library
 
 Places = npt.NDArray[np.int64]
 
 SUFFIX = ".bin"
-MAX_NARROW = 2**16  # ids that two bytes can tell apart
+MAX_NARROW = 2**16  # ids that fit into two bytes
 TEST_FRACTION = 0.1  # of a single file, from its end
 BUFFER = 1 << 24
 BYTES_AT_ONCE = 16 << 20  # of text in memory; the ids of these documents are one chunk

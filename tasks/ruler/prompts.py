@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pe_bench.api import Lesson, Tokenizer, Turn
+from pe_bench.api import Stage, Tokenizer, Turn
 from pe_bench.tasks.passkey.prompts import FILLER, MIN_FILLER, TOKEN_BOUNDS, Pieces
 
 NIAH = ("niah-single", "niah-multikey", "niah-multivalue", "niah-multiquery")
@@ -52,7 +52,7 @@ class RulerPrompts(Pieces):
     Args:
         tokenizer: encodes all texts.
         max_length: tokens of the longest prompt.
-        names: nonsense words, all different, for keys, variables and values alike.
+        names: nonsense words, all different, for keys, variables and values.
         needles: lines of `niah`; half as many variables has a chain of `vt`, and half as many
             words does `cwe` ask for.
     """
@@ -76,7 +76,7 @@ class RulerPrompts(Pieces):
         return self.answers.get(kind, self.needles // 2)
 
     def write(
-        self, kind: str, rng: np.random.Generator, length: int, lesson: Lesson | None = None
+        self, kind: str, rng: np.random.Generator, length: int, stage: Stage | None = None
     ) -> list[Turn]:
         """Return a prompt with its answers.
 
@@ -84,16 +84,16 @@ class RulerPrompts(Pieces):
             kind: one of KINDS.
             rng: source of everything that is random.
             length: tokens before the last answer.
-            lesson: what a row of training is about, which goes on with the other questions about
+            stage: what a row of training is about, which goes on with the other questions about
                 the same lines, as far as there is room; None: one question about all lines.
         """
         head = self._head(kind)
         needles = self.needles
-        if lesson is not None:
+        if stage is not None:
             fits = [n for n in range(2, needles + 1, 2) if self.min_length(kind, n) <= length]
-            needles = lesson.facts or int(rng.choice(fits))
+            needles = stage.facts or int(rng.choice(fits))
         if kind in NIAH:
-            content = self._needles(kind, rng, needles, lesson)
+            content = self._needles(kind, rng, needles, stage)
         elif kind == "vt":
             content = self._chains(rng, needles // 2)
         else:
@@ -101,7 +101,7 @@ class RulerPrompts(Pieces):
         places = np.sort(rng.random(len(content.lines)))
         cuts = [1.0] if kind in ("cwe", "fwe") else places.tolist()
         turns = content.turns[:1]
-        if lesson is not None:
+        if stage is not None:
             turns = [content.turns[i] for i in rng.permutation(len(content.turns))]
         return self.compose(head, content.lines, turns, cuts, length)
 
@@ -132,7 +132,7 @@ class RulerPrompts(Pieces):
         return [self.encode_name(int(index)) for index in drawn]
 
     def _needles(
-        self, kind: str, rng: np.random.Generator, lines: int, lesson: Lesson | None
+        self, kind: str, rng: np.random.Generator, lines: int, stage: Stage | None
     ) -> Content:
         """Return words with their meanings, of which one or some are asked for.
 
@@ -140,11 +140,11 @@ class RulerPrompts(Pieces):
             kind: one of NIAH.
             rng: source of everything that is random.
             lines: number of words with a meaning.
-            lesson: which words are in use; None: all.
+            stage: which words are in use; None: all.
         """
         n_keys = lines // VALUES if kind == "niah-multivalue" else lines
         n_asked = VALUES if kind == "niah-multiquery" else 1
-        in_use = (lesson or Lesson()).in_use(range(len(self.names)), n_keys + lines)
+        in_use = (stage or Stage()).in_use(range(len(self.names)), n_keys + lines)
         words = self._draw(rng, in_use, n_keys + lines)
         keys, values = words[:n_keys], words[n_keys:]
         of_key = rng.permutation(np.repeat(np.arange(n_keys), lines // n_keys)).tolist()

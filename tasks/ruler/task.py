@@ -13,15 +13,15 @@ from pe_bench.api import (
     OOD,
     TINY,
     ZERO_SHOT,
-    Cell,
     Decoder,
+    EvalPoint,
     Headline,
     InputError,
-    Lesson,
     Preset,
     PromptTask,
     Scores,
     Sequences,
+    Stage,
     TaskContext,
     TrainConfig,
     Turn,
@@ -51,7 +51,7 @@ class Ruler(PromptTask):
 
     Lines are hidden in `passkey`'s filler at random places. Keys, variables and values are words of
     one vocabulary, and no word has two roles in a prompt. One model is trained on all subsets in
-    equal parts, on prompts of every length up to `train.length`, after first lessons on two keys;
+    equal parts, on prompts of every length up to `train.length`, after first stages on two keys;
     rows of training have two lines or more and go on with the other questions about them. Answers
     are in the order of the text (`fwe`: by frequency).
 
@@ -62,7 +62,7 @@ class Ruler(PromptTask):
 
     `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
     model writes, in any order and whatever the case of letters, mean over items. `exact_match`
-    counts items in which all do. The reference "guessing in context" does not read the question. It
+    counts items in which all do. The baseline "guessing in context" does not read the question. It
     names as many words of the right kind as there are answers: values, variables (`vt`), or words
     of the list.
 
@@ -89,7 +89,7 @@ class Ruler(PromptTask):
 
     headline = Headline("string_match_all", OOD)
     version = 3
-    cell_metrics = ("string_match_all", "exact_match")
+    point_metrics = ("string_match_all", "exact_match")
     all_subsets = KINDS
     first_subset = "niah-multikey"
     axes = {"length": "tokens of the prompt", "second": ""}
@@ -156,9 +156,9 @@ class Ruler(PromptTask):
         rng: np.random.Generator,
         subset: str,
         length: int,
-        lesson: Lesson | None = None,
+        stage: Stage | None = None,
     ) -> list[Turn]:
-        return self.prompts.write(subset, rng, length, lesson)
+        return self.prompts.write(subset, rng, length, stage)
 
     def min_length(self, subset: str) -> int:
         return self.prompts.min_length(subset)
@@ -198,8 +198,8 @@ class Ruler(PromptTask):
         tokens = sum(map(len, prompts)) + sum(map(len, written))
         return Scores(found == counts, counts, found, found, tokens)
 
-    def own_references(self, subset: str, cell: Cell) -> Mapping[str, Scores]:
-        items = self.items(subset, cell)
+    def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
+        items = self.items(subset, point)
         candidates = np.zeros(len(items))
         for row, (ids, scored) in enumerate(zip(items.ids, items.scored, strict=True)):
             prompt = self.tokenizer.decode(ids[: scored.argmax()])

@@ -8,14 +8,14 @@ from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 FIRST_SHARE = 0.25
-"""Share of the steps with two facts each, all of one subset.
+"""Fraction of the steps with two facts each, all of one subset.
 
 Until a model has found out how to look up, which takes two layers that are of no use without each
 other, its loss stays where it is. It finds out sooner where there is little else to learn; then it
 learns more words, and then other kinds of documents. Without one of these stages some seeds stay.
 """
 FEW_SHARE = 0.15
-"""Share of the steps with few words: randpe takes most of them to find out."""
+"""Fraction of the steps with few words: randpe takes most of them to find out."""
 FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 5
 FACTS = (2, 2, 4, 2, 2, 12)
 """Facts of the documents of the later steps, in turn."""
@@ -46,7 +46,7 @@ def draw_batch(
         length: tokens of the longest documents with a question.
         seed: of the run.
         step: of training.
-        done: share of the steps that came before, see `FIRST_SHARE` and `FEW_SHARE`.
+        done: fraction of the steps that came before, see `FIRST_SHARE` and `FEW_SHARE`.
 
     Returns:
         Tokens and targets of shape (B, T).

@@ -15,9 +15,14 @@ from pathlib import Path, PureWindowsPath
 from typing import IO, Any, overload
 
 from pe_bench.api import DataError
-from pe_bench.system.files import write_atomic
-from pe_bench.text.arrow import keep_rows
-from pe_bench.text.document_files import encodable, naming_damage, read_json_lines, refuse_bomb
+from pe_bench.api.data import (
+    encodable,
+    keep_rows,
+    naming_damage,
+    read_json_lines,
+    refuse_bomb,
+    write_atomic,
+)
 
 FIELDS = ("id", "input", "output")
 DOCUMENT_END = 1000  # characters of an input, whose end is the document

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 from pe_bench.api import InputError
 from pe_bench.tasks.scrolls.styles import LABELS, NAMES, STYLES, THINGS, Style, list_options
 
-MOST_FACTS = 12  # of a document; what is longer has more sentences that are none
-ASIDES = 0.1  # share of the sentences that are no facts
+MOST_FACTS = 12  # of a document; longer ones have more other sentences
+ASIDES = 0.1  # fraction of the sentences that are no facts
 Item = TypeVar("Item")
 
 SPLITS = ("train", "validation")

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.api import Items, Place
+from pe_bench.api.data import quiet_library
 from pe_bench.tasks.scrolls.documents import Record
 from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric
-from pe_bench.text.arrow import quiet_library
 
 Scores = npt.NDArray[np.float64]
 Clusters = npt.NDArray[np.integer]

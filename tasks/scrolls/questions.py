@@ -18,7 +18,7 @@ from pe_bench.tasks.scrolls.text_metrics import score
 
 @dataclass(frozen=True)
 class Questions:
-    """The examples of every subset that models and references answer.
+    """The examples of every subset that models and baselines answer.
 
     Attributes:
         data: splits of each subset.

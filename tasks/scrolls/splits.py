@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pe_bench.api import DataError, InputError
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.api.data import hub_file, read_sealed, recall, write_sealed
 from pe_bench.tasks.scrolls import miniature, styles
 from pe_bench.tasks.scrolls.documents import Records, open_split, write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
-from pe_bench.text.download import hub_file
 
 HUB_REPOSITORY = "tau/scrolls"
 SPLITS = ("train", "validation")
@@ -31,7 +30,7 @@ def open_subsets(
         names: subsets.
         splits: of each subset.
         find_folder: returns the folder that has a subset.
-        cache: folder for what is derived from the data.
+        cache: folder for data derived from the originals.
 
     Raises:
         DataError: no subset can be read.

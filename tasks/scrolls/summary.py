@@ -8,7 +8,7 @@ from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 
 def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, ...]:
-    """Return the summary rows that the cell of a subset and length counts in.
+    """Return the summary rows that the point of a subset and length counts in.
 
     Args:
         subset: its name.

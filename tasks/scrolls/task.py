@@ -26,16 +26,16 @@ from pe_bench.api import (
     TaskSpec,
     Tokenizer,
     TrainConfig,
+    View,
     load_tokenizer,
 )
-from pe_bench.results.views import View
 from pe_bench.tasks.scrolls.answers import answer_subset, score_subset
+from pe_bench.tasks.scrolls.baselines import measure_baselines
 from pe_bench.tasks.scrolls.builtin_rows import draw_batch
 from pe_bench.tasks.scrolls.fine_tuning import FineTuning
 from pe_bench.tasks.scrolls.output_limits import check_limits, find_limits
 from pe_bench.tasks.scrolls.prompts import Format, PaperFormat, QuestionLastFormat, StrictFormat
 from pe_bench.tasks.scrolls.questions import Questions
-from pe_bench.tasks.scrolls.references import measure_references
 from pe_bench.tasks.scrolls.splits import (
     SPLITS,
     BuiltinDocuments,
@@ -71,7 +71,7 @@ class Scrolls(Task):
     A row of real data is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on
     what follows SEP. There, quality also has the accuracy of the likeliest option (`accuracy`, and
     `accuracy_per_byte` with log-likelihoods divided by length): an exact match of free text below
-    chance says little. Titles of columns say how much of an input is read, and what the references
+    chance says little. Titles of columns say how much of an input is read, and what the baselines
     themselves would score, cut to the longest output.
 
     | real data | protocol strict | protocol paper (the recipe of the TAPE paper) |
@@ -88,7 +88,7 @@ class Scrolls(Task):
     | 64 rows of 8192 tokens, 1000 steps, AdamW, 1e-5 to 0, warm-up 10 % | the same |
     | beta2 0.999, eps 1e-8, decay 0.01, clip 1, activation checkpointing | the same |
     | outputs of 200 tokens, summaries of 1000, of Llama 2 | as many of `--tokenizer` |
-    | a row of each reference: two a question in narrative_qa | one of each question, in turn |
+    | a row of each baseline: two a question in narrative_qa | one of each question, in turn |
     | mean of the means of micro-batches of 2 | mean over all output tokens of a step |
 
     Args:
@@ -300,9 +300,9 @@ class Scrolls(Task):
         items = score_subset(subset, self.questions, journal)
         return Evaluation([each.row() for each in items], items=items)
 
-    def references(self) -> dict[str, list[Measurement]]:
+    def baselines(self) -> dict[str, list[Measurement]]:
         """Return the rows of a constant answer and of guesses, as those of a model."""
-        measured = measure_references(self.questions)
+        measured = measure_baselines(self.questions)
         return {name: [*rows, *self.summarize(rows)] for name, rows in measured.items()}
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:

@@ -7,7 +7,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.plan import PlannedRun
-from pe_bench.runs.baselines import write_references
+from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.run import Busy, Outcome, Run
 from pe_bench.system.console import showing, warn
 from pe_bench.train.threads import using_threads
@@ -44,7 +44,7 @@ class Serial(Executor):
 def execute(
     run: Run, begun: Callable[[], None] = _nothing, since: datetime | None = None
 ) -> Outcome:
-    """Run a cell, and write the references of its task.
+    """Run a cell, and write the baselines of its task.
 
     Args:
         run: the cell.
@@ -60,5 +60,5 @@ def execute(
     except InputError as error:
         return Outcome(run.title, "failed", (warn(f"{run.title}: {error}"),))
     if outcome.status == "done":
-        write_references(run.resolved, run.results)
+        write_baselines(run.resolved, run.results)
     return outcome

@@ -1,26 +1,28 @@
-"""Everything that an encoding or a task imports, in one place that stays where it is.
+"""The public interface for authors of encodings and tasks.
 
     from pe_bench.api import Encoding, InputError, ModelConfig
 
-Modules may move inside the package; these names do not.
+These names are stable; the modules that define them may move. Two submodules serve special tasks:
+`pe_bench.api.data` reads, downloads and caches data, and `pe_bench.api.engine` measures the engine
+itself.
 """
 
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
-from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding, StatefulEncoding, Tunable
-from pe_bench.errors import DataError, InputError
+from pe_bench.errors import DataError, InputError, suggest
 from pe_bench.layers import Layers
-from pe_bench.positions import Positions, State, random_ids
+from pe_bench.positions import ALIGNED, Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec, TaskSpec
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
-from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
-from pe_bench.sequences.cells import FAR, ID, OOD, Cell
-from pe_bench.sequences.curriculum import Lesson
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
+from pe_bench.sequences.curriculum import Stage, stage_at
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
@@ -37,8 +39,8 @@ from pe_bench.sequences.rows import (
     stack,
 )
 from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
-from pe_bench.stats.statistics import mean_of, proportion, ratio
-from pe_bench.system.console import progress
+from pe_bench.stats.statistics import average, mean_of, proportion, ratio
+from pe_bench.system.console import info, progress
 from pe_bench.task import (
     BASE,
     HELD_OUT_SEED,
@@ -59,6 +61,7 @@ from pe_bench.visibility import Visibility
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
 __all__ = [
+    "ALIGNED",
     "BASE",
     "END",
     "FAR",
@@ -75,7 +78,6 @@ __all__ = [
     "Batch",
     "ByteTokenizer",
     "Cache",
-    "Cell",
     "Column",
     "Corpus",
     "Curve",
@@ -83,6 +85,7 @@ __all__ = [
     "Decoder",
     "Encoding",
     "EncodingSpec",
+    "EvalPoint",
     "Evaluation",
     "Gallery",
     "Headline",
@@ -92,7 +95,7 @@ __all__ = [
     "Journal",
     "Layers",
     "LengthGeneralizationTask",
-    "Lesson",
+    "MakeEncoding",
     "Mask",
     "Measurement",
     "Metric",
@@ -105,6 +108,7 @@ __all__ = [
     "Scores",
     "Segment",
     "Sequences",
+    "Stage",
     "State",
     "StatefulEncoding",
     "Status",
@@ -116,15 +120,18 @@ __all__ = [
     "TrainConfig",
     "Tunable",
     "Turn",
+    "View",
     "Visibility",
     "Vocabulary",
     "WordTokenizer",
     "Wrapper",
+    "average",
     "collate",
     "concatenate",
     "exact_match",
     "folder_corpus",
     "generate",
+    "info",
     "join_ids",
     "load_tokenizer",
     "log_likelihoods",
@@ -138,6 +145,8 @@ __all__ = [
     "ratio",
     "split_ids",
     "stack",
+    "stage_at",
     "stdlib_corpus",
+    "suggest",
     "teacher_forced",
 ]

@@ -1,4 +1,4 @@
-"""References: a constant answer and guesses, measured as the answers of models are."""
+"""Baselines: a constant answer and guesses, measured as the answers of models are."""
 
 import re
 from collections import Counter
@@ -7,15 +7,14 @@ from itertools import product
 
 import numpy as np
 
-from pe_bench.api import Items, Measurement
-from pe_bench.stats.statistics import average
+from pe_bench.api import Items, Measurement, average
 from pe_bench.tasks.scrolls.documents import Record
 from pe_bench.tasks.scrolls.multiple_choice import options_of
 from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import Metric, score
 
-RECORDS = 1000  # of training, that references know
+RECORDS = 1000  # of training, that baselines know
 CANDIDATES = 50
 LONG_CANDIDATES = 8
 GUESSES = 10  # rows are means over these
@@ -96,7 +95,7 @@ def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
     return all(word in place for word, place in zip(words, known, strict=True))
 
 
-def measure_references(questions: Questions) -> dict[str, list[Measurement]]:
+def measure_baselines(questions: Questions) -> dict[str, list[Measurement]]:
     """Return the rows of a constant answer, of guessing and of candidates, without their summary.
 
     Only built-in documents have candidates: an answer to a real question is seldom a list of words.

@@ -1,4 +1,4 @@
-"""References: what guessing, a constant answer and n-gram tables score, and where it is kept."""
+"""Baselines: what guessing, a constant answer and n-gram tables score, and where it is kept."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ from helpers import make_task
 
 from pe_bench.api import IGNORE, Batch
 from pe_bench.results.store import read_measurements, references_path
-from pe_bench.runs.baselines import write_references
+from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.baselines import References
+from pe_bench.sequences.baselines import Baselines
 from pe_bench.sequences.scoring import Scores
 from pe_bench.system.sealed import write_sealed
 from pe_bench.tasks.flipflop import Flipflop
@@ -20,7 +20,7 @@ from pe_bench.tasks.flipflop import Flipflop
 
 def test_a_reference_above_guessing_says_what_the_task_gives_away(tmp_path: Path) -> None:
     """A read right after a write has the bit two tokens back, which a trigram table sees."""
-    found = make_task(Flipflop, tmp_path).references()
+    found = make_task(Flipflop, tmp_path).baselines()
     values = {
         name: next(r.value for r in rows if r.subset == "dense" and r.metric == "accuracy")
         for name, rows in found.items()
@@ -38,10 +38,10 @@ def rows_of(*rows: list[int]) -> Batch:
 
 def test_tables_count_what_follows() -> None:
     batches = [rows_of([5, 9, 1, 2, 3], [6, 9, 1, 2, 4]), rows_of([5, 9, 1, 3, 3], [5, 9, 2, 2, 3])]
-    references = References(batches, 10, places=True)
-    assert references.symbols == 4 and references.most_frequent == 2  # of 2 and 3 the smaller
+    baselines = Baselines(batches, 10, places=True)
+    assert baselines.symbols == 4 and baselines.most_frequent == 2  # of 2 and 3 the smaller
     test = rows_of([6, 9, 1, 2, 3], [7, 9, 2, 2, 2])
-    found = references.scores(test)
+    found = baselines.scores(test)
     assert found["guessing"].exact == pytest.approx([1 / 64] * 2)
     assert found["guessing"].leading == pytest.approx([1 / 4 + 1 / 16 + 1 / 64] * 2)
     assert found["constant answer"].leading.tolist() == [3, 0]  # 1 2 3
@@ -51,7 +51,7 @@ def test_tables_count_what_follows() -> None:
     # After 6 9: 1; after 9 1: 2; after 1 2: 3, as often as 4; after 9 2: 2; after 2 2: 3.
     assert correct(found["trigram table"]) == [3, 1]
     assert found["trigram table"].exact.tolist() == [1, 0]
-    one = References(batches, 10, places=False)
+    one = Baselines(batches, 10, places=False)
     assert correct(one.scores(test)["constant answer"]) == [1, 3]  # 2, at every place
 
 
@@ -67,22 +67,22 @@ def resolved(tmp_path: Path) -> ResolvedTask:
 @pytest.mark.slow
 def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     task = resolved(tmp_path)
-    write_references(task, tmp_path)
+    write_baselines(task, tmp_path)
     path = references_path(tmp_path, task.label, task.digest())
     rows = read_measurements(path)
-    assert len(rows) == sum(map(len, task.task.references().values()))
+    assert len(rows) == sum(map(len, task.task.baselines().values()))
     written = path.stat().st_mtime_ns
-    write_references(task, tmp_path)
+    write_baselines(task, tmp_path)
     assert path.stat().st_mtime_ns == written
     record = path.with_suffix(".json")
     kept = json.loads(record.read_text())
     older = {"references": kept["references"][:4], "version": 1}
     write_sealed(record, older, of=path.stem, files=[path])
-    write_references(task, tmp_path)
+    write_baselines(task, tmp_path)
     assert json.loads(record.read_text()) == kept
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
-    write_references(task, tmp_path)
+    write_baselines(task, tmp_path)
     assert path.read_bytes() == whole
 
 
@@ -93,7 +93,7 @@ def test_a_failure_is_a_warning(
         raise ValueError("no batches")
 
     task = resolved(tmp_path)
-    monkeypatch.setattr(task.task, "references", fail)
-    write_references(task, tmp_path)
-    assert "no references of flipflop:samples=5: ValueError: no batches" in capsys.readouterr().err
+    monkeypatch.setattr(task.task, "baselines", fail)
+    write_baselines(task, tmp_path)
+    assert "no baselines of flipflop:samples=5: ValueError: no batches" in capsys.readouterr().err
     assert not list((tmp_path / "references").glob("*.csv"))

@@ -1,18 +1,15 @@
-"""One cell after the other: predicted, measured, kept in the journal, or left out with a reason."""
+"""Benchmark cases: each is measured and stored in the journal, or left out with a reason."""
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from pe_bench.api import InputError, Journal, Measurement
-from pe_bench.checks.costs import count_products
-from pe_bench.decoder import attention
-from pe_bench.decoder.attention import Backend
+from pe_bench.api.engine import Backend, count_products, record_backends
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
@@ -28,9 +25,9 @@ class Pass:
 
     Attributes:
         subject, reference: the calls.
-        tokens: that the call reads or writes; 0: a rate of tokens says nothing.
-        steps: that it consists of, for times of one.
-        kept: bytes that a token keeps after the call; None: nothing that a cache keeps.
+        tokens: tokens that the call reads or writes; 0: tokens per second are meaningless.
+        steps: number of steps in the call; times are per step.
+        kept: returns the cache's bytes per token after the call; None: no cache.
     """
 
     subject: Call
@@ -56,16 +53,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What is measured together.
+class Case:
+    """A benchmark case: passes that share a backend and a length.
 
     Attributes:
-        key: its name in the journal and in notes.
-        subset: of its rows.
-        backend: of the attention; "auto": the engine chooses, and the rows say what.
-        length: tokens.
-        pairs: pairs of a head's queries and keys that the attention of all layers has.
-        passes: makes the calls, by name, for a length.
+        key: name of the case in the journal and in notes.
+        subset: subset of the rows.
+        backend: attention backend; "auto": the engine chooses, and the rows name its choice.
+        length: number of tokens.
+        pairs: number of query-key pairs in the attention of all heads and layers.
+        passes: returns the passes for a length, by name.
     """
 
     key: str
@@ -76,11 +73,11 @@ class Cell:
     passes: Callable[[int], Mapping[str, Pass]]
 
 
-class Cells:
-    """Measures cells; those that the journal holds are not measured again.
+class Meter:
+    """Measures cases. Cases in the journal are not measured again.
 
     Args:
-        journal: of the subset.
+        journal: journal of the subset.
         limits: when to stop.
         device: "cpu" or "cuda".
     """
@@ -91,22 +88,22 @@ class Cells:
         self.device = device
         self.reasons: dict[str, list[str]] = {}
 
-    def measure(self, cell: Cell, shorter: Mapping[int, Entry]) -> Entry:
-        """Return what is known of each pass: times, bytes and operations, or a reason.
+    def measure(self, case: Case, shorter: Mapping[int, Entry]) -> Entry:
+        """Return the times, bytes and operations of each pass, or the reason why there are none.
 
         Args:
-            cell: the cell.
-            shorter: the same of shorter inputs.
+            case: the case to measure.
+            shorter: results of the same case for shorter inputs, by length.
         """
-        if cell.key not in self.journal.items:
+        if case.key not in self.journal.items:
             with warnings.catch_warnings():  # on a CPU, where it is for tests
                 warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
-                self.journal.add({cell.key: self._measured(cell, shorter)})
-        entry: Entry = self.journal.items[cell.key]
+                self.journal.add({case.key: self._measured(case, shorter)})
+        entry: Entry = self.journal.items[case.key]
         reasons = {name: found["reason"] for name, found in entry.items() if "reason" in found}
-        alike = len(reasons) == len(entry) and len(set(reasons.values())) == 1
+        same_for_all = len(reasons) == len(entry) and len(set(reasons.values())) == 1
         for name, reason in reasons.items():
-            where = cell.key if alike else f"{cell.key} ({name.replace('_', ' ')})"
+            where = case.key if same_for_all else f"{case.key} ({name.replace('_', ' ')})"
             places = self.reasons.setdefault(reason, [])
             if where not in places:
                 places.append(where)
@@ -116,13 +113,13 @@ class Cells:
         """Return a sentence for each reason why something was left out."""
         return tuple(f"{', '.join(keys)}: {reason}" for reason, keys in self.reasons.items())
 
-    def _measured(self, cell: Cell, shorter: Mapping[int, Entry]) -> Entry:
-        """Return what `measure` does; under "" a reason that holds for all passes."""
-        too_much = self._predicted(cell, shorter)
+    def _measured(self, case: Case, shorter: Mapping[int, Entry]) -> Entry:
+        """Return the result of `measure`; the key "" has a reason that holds for all passes."""
+        too_much = self._predicted(case, shorter)
         if "" in too_much:
             return {"": {"reason": too_much[""]}}
         try:
-            passes = cell.passes(cell.length)
+            passes = case.passes(case.length)
         except Exception as error:
             return {"": {"reason": _reason(error)}}
         entry = {}
@@ -134,10 +131,11 @@ class Cells:
         return entry
 
     def _times(self, each: Pass) -> Entry:
-        chosen = _chosen(each.subject)
+        with record_backends() as used:
+            each.subject()
         bytes_of = {}
         for name, call in (("bytes", each.subject), ("reference_bytes", each.reference)):
-            call()  # what is made once, such as the state of an optimizer
+            call()  # allocates whatever persists, such as the state of an optimizer
             bytes_of[name] = peak_bytes(call, self.device)
         turns = take_turns(
             each.subject,
@@ -151,23 +149,23 @@ class Cells:
             "seconds": turns.subject,
             "reference_seconds": turns.reference,
             **bytes_of,
-            "flops": _operations(each.subject),
+            "flops": _operations(each.subject, used),
             "tokens": each.tokens,
             "steps": each.steps,
             "kept": each.kept(),
-            "chosen": chosen,
+            "chosen": "+".join(sorted(set(used))),
         }
 
-    def _predicted(self, cell: Cell, shorter: Mapping[int, Entry]) -> dict[str, str]:
-        """Return why passes should not be tried, by name, as shorter inputs predict; "": any."""
+    def _predicted(self, case: Case, shorter: Mapping[int, Entry]) -> dict[str, str]:
+        """Return why passes must be left out, by name, predicted from shorter inputs; "": all."""
         allowed = allowed_bytes(self.limits.memory, self.device)
         names = {name for entry in shorter.values() for name in entry if "seconds" in entry[name]}
-        needed = {n: predict(_column(shorter, n, "bytes"), cell.length) for n in names}
-        if not names and PAIR_BYTES * cell.pairs > allowed:
-            needed = {"": predict(self._bytes_of_shorter(cell), cell.length)}
+        needed = {n: predict(_column(shorter, n, "bytes"), case.length) for n in names}
+        if not names and PAIR_BYTES * case.pairs > allowed:
+            needed = {"": predict(self._bytes_of_shorter(case), case.length)}
         found = {}
         for name, count in needed.items():
-            taken = predict(_column(shorter, name, "seconds"), cell.length)
+            taken = predict(_column(shorter, name, "seconds"), case.length)
             if count > allowed:
                 found[name] = (
                     f"it would need about {count / GIB:.2g} GiB, "
@@ -180,16 +178,16 @@ class Cells:
                 )
         return found
 
-    def _bytes_of_shorter(self, cell: Cell) -> dict[int, float]:
+    def _bytes_of_shorter(self, case: Case) -> dict[int, float]:
         """Return the most bytes of any pass at a quarter and at half of the length.
 
-        They are none where an error prevents it, which will come again.
+        Empty if an error prevents the measurement: the error will occur again.
         """
         found = {}
         try:
-            for length in (cell.length // 4, cell.length // 2):
+            for length in (case.length // 4, case.length // 2):
                 peaks = []
-                for each in cell.passes(length).values():
+                for each in case.passes(length).values():
                     each.subject()
                     peaks.append(peak_bytes(each.subject, self.device))
                 found[length] = float(max(peaks))
@@ -198,8 +196,8 @@ class Cells:
         return found
 
 
-def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
-    """Return the rows of a cell; intervals are quartiles over repetitions."""
+def make_rows(case: Case, entry: Entry) -> list[Measurement]:
+    """Return the rows of a case; intervals are quartiles over repetitions."""
     rows = []
     for name, found in entry.items():
         if "reason" in found:
@@ -224,12 +222,12 @@ def make_rows(cell: Cell, entry: Entry) -> list[Measurement]:
             if len(numbers) == 1:
                 low = high = math.nan
             row = Measurement(
-                cell.subset,
+                case.subset,
                 metric,
                 middle,
                 len(numbers),
-                length=cell.length,
-                second_axis=found["chosen"] if cell.backend == "auto" else cell.backend,
+                length=case.length,
+                second_axis=found["chosen"] if case.backend == "auto" else case.backend,
                 ci_low=low,
                 ci_high=high,
             )
@@ -247,39 +245,12 @@ def _column(shorter: Mapping[int, Entry], name: str, what: str) -> dict[int, flo
     return found
 
 
-def _chosen(call: Call) -> str:
-    """Run a call and return the backends that the engine chooses in it, joined by "+"."""
-    found: set[str] = set()
-    choose = attention.fastest
+def _operations(call: Call, backends: Collection[Backend]) -> int | None:
+    """Return the operations of the matrix products in a call; None if it uses flex attention.
 
-    def watch(*args: Any) -> Backend:
-        backend = choose(*args)
-        found.add(backend)
-        return backend
-
-    with patch.object(attention, "fastest", watch):
-        call()
-    return "+".join(sorted(found))
-
-
-def _operations(call: Call) -> int | None:
-    """Return the operations of a call's matrix products; None: flex attention is among them.
-
-    Torch's counter cannot watch that one, and after an attempt flex attention fails.
+    Torch's counter does not support flex attention, which fails in later calls too.
     """
-    try:
-        with patch.object(attention, "flex_attention", _refuse):
-            return count_products(call)
-    except _Uncountable:
-        return None
-
-
-class _Uncountable(Exception):
-    """The call's operations cannot be counted."""
-
-
-def _refuse(*_: Any) -> None:
-    raise _Uncountable
+    return None if "flex" in backends else count_products(call)
 
 
 def _reason(error: Exception) -> str:
@@ -288,7 +259,7 @@ def _reason(error: Exception) -> str:
     Raises:
         Exception: the error itself, where it is none of those that are expected.
     """
-    # On the CPU torch has no type of its own for too little memory.
+    # On the CPU torch raises a plain RuntimeError when memory runs out.
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):
         return "it ran out of memory"
     if isinstance(error, InputError | NotImplementedError):

@@ -15,9 +15,9 @@ from pe_bench.sequences.curriculum import (
     FEW_WORDS,
     FIRST_FACTS,
     FIRST_SHARE,
-    Lesson,
-    lesson_at,
+    Stage,
     make_rows,
+    stage_at,
 )
 from pe_bench.sequences.prompt_task import PromptTask
 from pe_bench.sequences.rows import PAD, Turn
@@ -35,12 +35,12 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-def test_lessons_come_in_order() -> None:
-    found = [lesson_at(done) for done in (0, FEW_SHARE, ALL_SHARE, FIRST_SHARE, 1)]
-    assert found == [Lesson(2, 0), Lesson(2, 0), Lesson(2, 1), Lesson(), Lesson()]
-    words = [len(lesson_at(done).in_use(range(40))) for done in np.linspace(0, 1, 101)]
+def test_stages_come_in_order() -> None:
+    found = [stage_at(done) for done in (0, FEW_SHARE, ALL_SHARE, FIRST_SHARE, 1)]
+    assert found == [Stage(2, 0), Stage(2, 0), Stage(2, 1), Stage(), Stage()]
+    words = [len(stage_at(done).in_use(range(40))) for done in np.linspace(0, 1, 101)]
     assert words == sorted(words) and {*words} >= {4, 8, 16, 32, 40}
-    assert len(Lesson(2, 0).in_use(range(40), 6)) == 6
+    assert len(Stage(2, 0).in_use(range(40), 6)) == 6
 
 
 def test_only_the_last_question_is_followed_by_its_answer() -> None:
@@ -76,13 +76,13 @@ def test_a_model_meets_few_facts_and_few_words_first(make: Make, spec: str) -> N
 
 
 @pytest.mark.parametrize("spec", ["ruler", "chained-facts"])
-def test_held_out_rows_are_those_of_the_last_lesson(make: Make, spec: str) -> None:
+def test_held_out_rows_are_those_of_the_last_stages(make: Make, spec: str) -> None:
     task = make(spec)
     assert len(task.held_out_batch(None, 0).tokens) == task.train.batch_size
     last = task.batch(None, 0, task.train.steps - 1)
     assert len(last.tokens) == task.train.batch_size
 
 
-def test_without_the_subset_of_the_first_lessons_there_are_none(make: Make) -> None:
+def test_without_the_subset_of_the_first_stages_there_are_none(make: Make) -> None:
     task = make("ruler:kinds=niah-single+niah-multiquery")
     assert len(task.batch(None, 0, 0).tokens) == task.train.batch_size

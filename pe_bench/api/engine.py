@@ -1,0 +1,21 @@
+"""The engine itself, for tasks that measure encodings rather than trained models."""
+
+from pe_bench.checks.costs import count_products, measure_costs
+from pe_bench.checks.encodings import examine
+from pe_bench.checks.subject import Subject
+from pe_bench.decoder.attention import Backend, record_backends
+from pe_bench.decoder.layer import AttentionLayer
+from pe_bench.registry.plugins import load as load_plugin
+from pe_bench.system.environment import return_freed_memory
+
+__all__ = [
+    "AttentionLayer",
+    "Backend",
+    "Subject",
+    "count_products",
+    "examine",
+    "load_plugin",
+    "measure_costs",
+    "record_backends",
+    "return_freed_memory",
+]

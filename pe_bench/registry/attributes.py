@@ -1,0 +1,39 @@
+"""Class attributes of shipped plugins, read from their source: nothing is imported, not even torch.
+
+Reports show encodings whose code they never import.
+"""
+
+import ast
+from functools import cache
+
+from pe_bench.registry.importing import Kind
+from pe_bench.registry.plugins import path_of
+
+
+@cache
+def literal_attributes(kind: Kind, name: str) -> dict[str, object]:
+    """Return the attributes of a shipped plugin's class whose values are literals.
+
+    Inherited attributes are not among them. Where a file defines several public classes, the last
+    value of an attribute counts.
+
+    Args:
+        kind: "encoding" or "task".
+        name: of a shipped plugin.
+    """
+    tree = ast.parse(path_of(kind, name).read_text(encoding="utf-8"))
+    found: dict[str, object] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            found |= _literals(node)
+    return found
+
+
+def _literals(node: ast.ClassDef) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    found[target.id] = statement.value.value
+    return found

@@ -2,9 +2,9 @@
 
     python docs/catalogue.py DIR [NAME ...]
 
-Everything on a page is read from the encoding or from committed results: the formula, its source and
-the options from docstrings and signatures, the facts and the picture from an instance, costs and
-scores from `results/`. `mkdocs build` writes the catalogue of all encodings into the site.
+Everything on a page is read from the encoding or from committed results: the formula, its source
+and the options from docstrings and signatures, the facts and the picture from an instance, costs
+and scores from `results/`. `mkdocs build` writes the catalogue of all encodings into the site.
 """
 
 import inspect
@@ -58,6 +58,12 @@ FAMILIES = {  # headings of the families of encodings, in the order of the index
 MODEL = ModelConfig(layers=2, heads=8, width=256, mlp_width=512, vocab_size=64, train_length=64)
 LENGTH = 4 * MODEL.train_length  # tokens of the picture
 SEPARATOR, SENTENCE = 10, 16  # as in the task `properties`: the last token of each sentence
+PICTURE = (
+    "A picture shows the attention logit of an untrained model between a query and an equal key, "
+    f"by the distance between them. Thin lines are the {MODEL.heads} heads of the first layer, the "
+    f"thick line is their mean, and the dashed line is the training length, {MODEL.train_length} "
+    "tokens."
+)
 ARGUMENT = re.compile(r"^ {4}(?P<name>\w+):(?P<text>.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
@@ -127,10 +133,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
         prose(plugins.describe("encoding", plugin.label)),
         describe_class(plugin.cls),
         f"![Logits of {plugin.label} by distance]({plugin.label}.png)",
-        f"Attention logit of an untrained model between a query and an equal key, by the distance "
-        f"between them: thin lines are the {MODEL.heads} heads of the first layer, the thick line is "
-        f"their mean. The dashed line is the training length of {MODEL.train_length} tokens. Gaps are "
-        "distances that no query sees.",
+        f"{PICTURE} Gaps are distances that no query sees.",
         "## Options",
         describe_options(plugin.cls),
         "## Properties",
@@ -147,11 +150,10 @@ def compose_index(families: Mapping[str, Sequence[str]]) -> str:
     """Return the index as Markdown: for each family a gallery, and a line for each encoding."""
     parts = [
         "# Catalogue of encodings",
-        "Every encoding of pe-bench with its formula, source, options, cost and scores. The pages are "
-        "generated from the docstring of each encoding and from the committed "
-        "[results](../findings.md). A picture shows the attention logit between a query and an equal "
-        "key by their distance, before training: thin lines are heads, the thick line is their mean, "
-        "and the dashed line is the training length.",
+        "Every encoding of pe-bench with its formula, source, options, cost and scores. The pages "
+        "are generated from the docstring of each encoding and from the committed "
+        "[results](../findings.md).",
+        PICTURE,
     ]
     for family, names in families.items():
         links = [f"[![]({name}.png){{ loading=lazy }} {name}]({name}.md)" for name in names]
@@ -202,14 +204,14 @@ def describe_costs(costs: Mapping[str, Sequence[str]]) -> str:
     rows = [[what, *values] for what, values in costs.items()]
     table = _table(["on two CPU cores", "time", "memory"], rows, "lrr")
     note = (
-        "Multiples of `rope` in the same run; a model of four layers at 1024 tokens, of two at 4096. "
-        "All figures: [efficiency](../results/efficiency/leaderboard.md)."
+        "Multiples of `rope` in the same run; a model of four layers at 1024 tokens, of two at "
+        "4096. All figures: [efficiency](../results/efficiency/leaderboard.md)."
     )
     return f"{table}\n\n{note}"
 
 
 def describe_scores(scores: Sequence[Score]) -> str:
-    """Return a table of scores, each with its floor, the best encoding and the seeds that learned."""
+    """Return a table of scores, each beside its floor and the best encoding."""
     if not scores:
         return "No committed table has it: `pe-bench run` measures it."
     rows = []

@@ -35,6 +35,7 @@ from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.labels import split_label
 
 ROOT = Path(__file__).parents[1]
+INTRODUCTION = ROOT / "docs" / "catalogue" / "index.md"
 SCORES = ("quick", "scrolls")  # folders of results/ with scores
 COSTS = {  # rows of results/efficiency: what a table calls them, their settings and subset
     "training step, 1024 tokens": ("cpu", "training", "training_step"),
@@ -55,9 +56,19 @@ FAMILIES = {  # headings of the families of encodings, in the order of the index
     "extension": "For a trained model",
     "other": "Other",
 }
-MODEL = ModelConfig(layers=2, heads=8, width=256, mlp_width=512, vocab_size=64, train_length=64)
+DIGITS, SEPARATOR = tuple(range(10)), 10
+MODEL = ModelConfig(
+    layers=2,
+    heads=8,
+    width=256,
+    mlp_width=512,
+    vocab_size=64,
+    train_length=64,
+    digit_ids=DIGITS,
+    separator_ids=(SEPARATOR,),
+)
 LENGTH = 4 * MODEL.train_length  # tokens of the picture
-SEPARATOR, SENTENCE = 10, 16  # as in the task `properties`: the last token of each sentence
+SENTENCE = 16  # tokens, the last one a separator, as in the task `properties`
 PICTURE = (
     "A picture shows the attention logit of an untrained model between a query and an equal key, "
     f"by the distance between them. Thin lines are the {MODEL.heads} heads of the first layer, the "
@@ -148,13 +159,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
 
 def compose_index(families: Mapping[str, Sequence[str]]) -> str:
     """Return the index as Markdown: for each family a gallery, and a line for each encoding."""
-    parts = [
-        "# Catalogue of encodings",
-        "Every encoding of pe-bench with its formula, source, options, cost and scores. The pages "
-        "are generated from the docstring of each encoding and from the committed "
-        "[results](../findings.md).",
-        PICTURE,
-    ]
+    parts = [INTRODUCTION.read_text(encoding="utf-8").strip(), PICTURE]
     for family, names in families.items():
         links = [f"[![]({name}.png){{ loading=lazy }} {name}]({name}.md)" for name in names]
         parts += [f"## {family}", '<div class="gallery" markdown="1">']

@@ -54,6 +54,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the catalogue, and every file of the repository that a page links to."""
     written = Path(_scratch[-1].name)
     for path in sorted(written.iterdir()):
+        introduction = files.get_file_from_path(f"catalogue/{path.name}")
+        if introduction:
+            files.remove(introduction)  # the generated index begins with it
         _add(files, config, f"catalogue/{path.name}", path)
     waiting = [*PAGES]
     for file in files.documentation_pages():

@@ -70,7 +70,7 @@ MODEL = ModelConfig(
 LENGTH = 4 * MODEL.train_length  # tokens of the picture
 SENTENCE = 16  # tokens, the last one a separator, as in the task `properties`
 PICTURE = (
-    "A picture shows the attention logit of an untrained model between a query and an equal key, "
+    "picture shows the attention logit of an untrained model between a query and an equal key, "
     f"by the distance between them. Thin lines are the {MODEL.heads} heads of the first layer, the "
     f"thick line is their mean, and the dashed line is the training length, {MODEL.train_length} "
     "tokens."
@@ -144,7 +144,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
         prose(plugins.describe("encoding", plugin.label)),
         describe_class(plugin.cls),
         f"![Logits of {plugin.label} by distance]({plugin.label}.png)",
-        f"{PICTURE} Gaps are distances that no query sees.",
+        f"The {PICTURE} Gaps are distances that no query sees.",
         "## Options",
         describe_options(plugin.cls),
         "## Properties",
@@ -159,7 +159,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
 
 def compose_index(families: Mapping[str, Sequence[str]]) -> str:
     """Return the index as Markdown: for each family a gallery, and a line for each encoding."""
-    parts = [INTRODUCTION.read_text(encoding="utf-8").strip(), PICTURE]
+    parts = [INTRODUCTION.read_text(encoding="utf-8").strip(), f"Each {PICTURE}"]
     for family, names in families.items():
         links = [f"[![]({name}.png){{ loading=lazy }} {name}]({name}.md)" for name in names]
         parts += [f"## {family}", '<div class="gallery" markdown="1">']

@@ -174,7 +174,7 @@ def describe_class(cls: type[Any]) -> str:
     body, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")
     first, _, more = body.strip().partition("\n\n")
     if re.search(r" [-+]?= ", first) and "\n" not in first:
-        first = f"```text\n{first.removesuffix('.')}\n```"
+        first = f"``` {{.text .formula}}\n{first.removesuffix('.')}\n```"
     else:
         first = prose(first)
     return f"{first}\n\n{prose(more)}".strip()
@@ -190,6 +190,9 @@ def describe_options(cls: type[Any]) -> str:
             f"- **`{option_of(option.name)}={show(option.default)}`** "
             f"({show_type(option.annotation)}): {prose(text)}".removesuffix(": ")
         )
+        for value, choice in _choices(cls).get(option.name, {}).items():
+            first, _, _ = inspect.cleandoc(choice.__doc__ or "").partition("\n")
+            lines.append(f"    - `{value}`: {prose(first)}")
     return "\n".join(lines) if lines else "It has no options."
 
 
@@ -222,23 +225,19 @@ def describe_scores(scores: Sequence[Score]) -> str:
     rows = []
     for score in scores:
         floor = "" if score.baseline is None else _number(score.baseline)
-        rows.append(
-            [
-                score.task + (" †" if score.problems else ""),
-                score.what,
-                f"`{score.encoding}`",
-                _number(score.mean),
-                floor,
-                _number(score.best),
-                f"{score.rank} of {score.count}",
-                f"{score.learned} of {score.seeds}",
-            ]
-        )
-    header = ["task", "metric", "encoding", "mean", "best baseline", "best encoding", "rank"]
-    table = _table([*header, "seeds that learned"], rows, "lllrrrrr")
+        task = score.task + (" †" if score.problems else "")
+        _, options = split_label(score.encoding)
+        name = f"{task}, `{options}`" if options else task
+        place = f"{score.rank} of {score.count}"
+        learned = f"{score.learned} of {score.seeds}"
+        scored = [_number(score.mean), floor, _number(score.best)]
+        rows.append([name, score.what, *scored, place, learned])
+    header = ["task", "metric", "mean", "best baseline", "best encoding", "rank", "seeds learned"]
+    table = _table(header, rows, "llrrrrr")
     note = (
         "Out of distribution, preset `quick`: models are tiny, so scores show what differs between "
-        "encodings, not what to use at scale. Intervals and tests: "
+        "encodings, not what to use at scale. Token accuracy is given the correct tokens before. "
+        "Intervals and tests: "
         "[tasks](../results/quick/leaderboard.md), [SCROLLS](../results/scrolls/leaderboard.md)."
     )
     if any(score.problems for score in scores):
@@ -316,7 +315,7 @@ def _scores_of(table: Table) -> Iterator[Score]:
         yield Score(
             encoding=encoding,
             task=table.task_name,
-            what=table.label(table.headline.metric, full=True),
+            what=table.label(table.headline.metric),
             mean=float(headline[encoding]),
             learned=table.learned(encoding),
             seeds=table.seeds(encoding),
@@ -350,11 +349,19 @@ def _means(rows: pd.DataFrame, metric: str) -> dict[str, float]:
 def _arguments(cls: type[Any]) -> dict[str, str]:
     """Return the description of each argument, by the class that says most about it."""
     found: dict[str, str] = {}
-    for part in cls.__mro__:
-        _, _, arguments = inspect.cleandoc(part.__doc__ or "").partition("Args:\n")
+    choices = [choice for table in _choices(cls).values() for choice in table.values()]
+    for part in (*cls.__mro__, *(part for choice in choices for part in choice.__mro__)):
+        text = inspect.cleandoc(part.__doc__ or "")
+        _, _, arguments = text.replace("Attributes:\n", "Args:\n").partition("Args:\n")
         for entry in ARGUMENT.finditer(arguments):
             found.setdefault(entry["name"], entry["text"])
     return found
+
+
+def _choices(cls: type[Any]) -> Mapping[str, Mapping[str, type[Any]]]:
+    """Return the values of options that have options of their own, such as RoPE's scalings."""
+    choices: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
+    return choices
 
 
 def _first_line(name: str) -> list[str]:

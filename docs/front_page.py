@@ -58,7 +58,7 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     given = table.describe_given([view.metric])
     set_title(
         figure,
-        f"{MESSAGE}. Means of {seeds} seeds, the best first; white: the best reference, "
+        f"{MESSAGE}. Means of {seeds} seeds, the best first; white: the best baseline, "
         f"without a model ({floor:.1f} %). {given[0].upper()}{given[1:]}",
     )
     (bar,) = (axis for axis in figure.axes if axis.get_label() == "<colorbar>")
@@ -83,7 +83,7 @@ def compose(tables: Sequence[Table]) -> str:
     ranked = sorted(block.standings, key=lambda one: -one.score)
     beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
     counts = _beside_reference(block)
-    header = ["", "*best reference*", *(one.encoding for one in ranked)]
+    header = ["", "*best baseline*", *(one.encoding for one in ranked)]
     rows = [
         ["**mean score ↑**", "0.00", *(f"**{one.score:.2f}**" for one in ranked)],
         ["95 % interval", "", *(f"{one.score_low:.2f} to {one.score_high:.2f}" for one in ranked)],
@@ -103,20 +103,18 @@ def describe(block: Block) -> str:
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
     count = len(block.tables)
-    tuned = (
-        ", learning rates chosen for each encoding alike" if block.tables[0].about.tuning else ""
-    )
+    tuned = "; the same search for learning rates" if block.tables[0].about.tuning else ""
     how = (
-        f"Out of distribution, means of {_range(seeds)} seeds, models of {_range(sizes)} "
-        f"parameters{tuned}. Mean score: over {count} tasks, 0 is the best reference without a "
-        "model and all below it, 1 is the ceiling, or the best encoding where there is none; its "
-        "interval is for other tasks of this kind. Better and worse: told apart, seed by seed. In "
-        "brackets: how many seeds learned what was trained, where not all of them did."
+        f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
+        f"parameters{tuned}. Mean score over {count} tasks: 0 is the best baseline without a "
+        "model, 1 is the ceiling or, without one, the best encoding; its interval is for other "
+        "tasks of this kind. Better, worse: significant differences, paired by seed. In brackets: "
+        "seeds that learned the training task, if not all did."
     )
     honest = (
-        "**Read it like this:** encodings that share a letter as their group cannot be told apart "
-        f"on these tasks; the intervals say how little {count} tasks settle; and models as small "
-        "as these show what differs, not what to use at scale."
+        "**How to read it:** encodings with a common letter in `group` do not differ significantly "
+        f"on these tasks. The intervals show how little {count} tasks settle. Models this small "
+        "show what differs, not what to use at scale."
     )
     return f"{how}\n\n{honest}"
 

@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING tell people to do works."""
+"""What README and the documentation tell people to do works."""
 
 import ast
 import re
@@ -13,6 +13,11 @@ from pe_bench.commands.parser import parse
 from pe_bench.results.store import read_measurements
 
 ROOT = Path(__file__).parents[1]
+ENCODING_GUIDE = "docs/adding-an-encoding.md"
+TASK_GUIDE = "docs/adding-a-task.md"
+PAGES = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
+MOST_LINES = 2500  # of the ten files in the reading order
+MOST_COLUMNS = 120  # of a line of prose
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -21,11 +26,11 @@ def blocks(file: str, language: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_encoding_of_contributing_passes_its_checks_and_runs(
+def test_the_encoding_of_the_guide_passes_its_checks_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _ = blocks("CONTRIBUTING.md", "python")
+    (code,) = blocks(ENCODING_GUIDE, "python")
     Path("mine.py").write_text(code)
     assert main(["check", "./mine.py", "./mine.py:buckets=4"]) == 0
     tiny = ["--train.steps", "2", "--model.layers", "1"]
@@ -37,9 +42,9 @@ def test_the_encoding_of_contributing_passes_its_checks_and_runs(
     assert "mine:buckets must be at least 2" in capsys.readouterr().err
 
 
-def test_the_task_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _, code = blocks("CONTRIBUTING.md", "python")
+    (code,) = blocks(TASK_GUIDE, "python")
     Path("sorting.py").write_text(code)
     assert main(["check", "./sorting.py"]) == 0
     command = ["run", "--encoding", "rope", "--task", "./sorting.py:samples=3"]
@@ -50,9 +55,11 @@ def test_the_task_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.Monke
     assert main(["report"]) == 0
 
 
-@pytest.mark.parametrize(("place", "file"), [(0, "your_encoding.py"), (1, "your_task.py")])
-def test_the_examples_are_those_of_contributing(place: int, file: str) -> None:
-    code = blocks("CONTRIBUTING.md", "python")[place]
+@pytest.mark.parametrize(
+    ("guide", "file"), [(ENCODING_GUIDE, "your_encoding.py"), (TASK_GUIDE, "your_task.py")]
+)
+def test_the_examples_are_those_of_the_guides(guide: str, file: str) -> None:
+    (code,) = blocks(guide, "python")
     example = (ROOT / "examples" / file).read_text(encoding="utf-8")
     assert ast.dump(ast.parse(example)) == ast.dump(ast.parse(code))  # layout apart
 
@@ -74,8 +81,12 @@ def commands(block: str) -> list[list[str]]:
 
 
 def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
-    pages = ["README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-    found = [words for page in pages for block in blocks(page, "sh") for words in commands(block)]
+    found = [
+        words
+        for page in ["README.md", *PAGES]
+        for block in blocks(page, "sh")
+        for words in commands(block)
+    ]
     assert len(found) > 25
     for words in found:
         if "grid.toml" not in words:  # a file of the reader's own
@@ -99,3 +110,21 @@ def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert len(runs) == 2
     for words in runs:
         assert main([*words, "--dry-run"]) == 0
+
+
+def test_the_reading_order_is_ten_short_files() -> None:
+    page = ROOT / "docs" / "reading-order.md"
+    files = re.findall(
+        r"^\d+\. \[([^]]+)\]\(\.\./\1\)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(files) == 10
+    lines = [len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files]
+    assert sum(lines) <= MOST_LINES, dict(zip(files, lines, strict=True))
+
+
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
+def test_prose_is_wrapped(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```|<!-- main table.*?end of main table", "", text, flags=re.DOTALL)
+    prose = [line for line in text.splitlines() if not re.match(r"\s*(\||!\[)", line)]
+    assert [line for line in prose if len(line) > MOST_COLUMNS] == []

@@ -47,10 +47,14 @@ def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, s
 
 
 def test_the_front_page_begins_with_what_it_is() -> None:
-    order = ["# pe-bench", "](docs/front_page.png)", "<!-- main table -->", "**Read it like this"]
+    order = ["# pe-bench", "](docs/front_page.png)", "<!-- main table -->", "**How to read it"]
     order += ["<!-- run -->", "<!-- tests -->", "source .venv/bin/activate", "pe-bench list "]
     places = [README.index(part) for part in order]
     assert places == sorted(places)
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(README.split()) <= 900
 
 
 @pytest.mark.slow

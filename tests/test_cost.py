@@ -119,7 +119,7 @@ def test_no_text_is_loaded(preset: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:
         phases = find_phases(RunOptions(**options), "mqar")
-        return Costs("fp32").of_cell(plugins.load("encoding", "nope"), phases).operations
+        return Costs("fp32").of_run(plugins.load("encoding", "nope"), phases).operations
 
     assert operations(train={"steps": 20}) == pytest.approx(2 * operations(train={"steps": 10}))
     assert operations(model={"layers": 4}) > 1.5 * operations(model={"layers": 2})
@@ -130,7 +130,7 @@ def test_memory_grows_with_the_rows_at_once() -> None:
     def memory(rows: int) -> float:
         options = RunOptions(preset="mid", train={"micro_batch": rows})
         phases = find_phases(options, "perplexity")
-        return Costs("bf16").of_cell(plugins.load("encoding", "nope"), phases).memory
+        return Costs("bf16").of_run(plugins.load("encoding", "nope"), phases).memory
 
     assert memory(8) < memory(16) < 2 * memory(8)
 

@@ -63,7 +63,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
 ) -> None:
     assert toy("--dry-run", encodings=("nope", "rope")) == (0, [])
     out = capsys.readouterr().out
-    assert "2 cells: 0 done, 2 to do\ntime: unknown" in out
+    assert "2 runs: 0 done, 2 to do\ntime: unknown" in out
     assert "to do    rope · toy.py · seed 0 (time unknown)" in out
     assert not (tmp_path / "results").exists()
     toy(fail="b")
@@ -353,7 +353,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
         return
     assert code == 130
     said = (tmp_path / "out").read_text()
-    assert "0 of 2 cells have ended" in said
+    assert "0 of 2 runs finished" in said
     assert "pe-bench: stopped; the same command goes on from here" in said
     assert "Traceback" not in said and "failed" not in said
 
@@ -422,7 +422,7 @@ def test_the_display_keeps_encoding_and_loss_at_80_columns(display: Any) -> None
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     overall, first, second = (line for line in lines if line.strip())
-    assert overall.startswith("0/2 cells") and "0 failed" in overall and "unknown" in overall
+    assert overall.startswith("0/2 runs") and "0 failed" in overall and "unknown" in overall
     assert first.startswith("rope:base=5") and "400/1000 steps loss 2.345 0:0" in first
     assert second.startswith("nope") and "begins" in second
 
@@ -434,7 +434,7 @@ def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
     live.begin(other)
     live.console.print(live.render())
     shown = stream.getvalue()
-    assert "1/2 cells" in shown and "1 failed" in shown and "left" in shown
+    assert "1/2 runs" in shown and "1 failed" in shown and "left" in shown
     assert f"failed: {run.title}" in shown
     live.end(other, Outcome(other.title, "done"))
     assert live.seconds_left == 0
@@ -465,7 +465,7 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     text = shown.decode()
-    assert "0/1 cells" in text and "1/2 steps" in text and "nope · toy.py · seed 0: done in" in text
+    assert "0/1 runs" in text and "1/2 steps" in text and "nope · toy.py · seed 0: done in" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
 
 

@@ -145,8 +145,8 @@ def test_several_grids_are_checked_and_shown_before_one_is_run(
     capsys.readouterr()
     assert main(["run", path, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "grid 1 of 2: ./toy.py" in out and "4 cells: 0 done, 4 to do" in out
-    assert "1 cell: 0 done, 1 to do" in out and "time of all 2 grids" in out
+    assert "grid 1 of 2: ./toy.py" in out and "4 runs: 0 done, 4 to do" in out
+    assert "1 run: 0 done, 1 to do" in out and "time of all 2 grids" in out
     assert main(["run", path, "--no-report"]) == 0
     runs = [path.parts[-2:] for path in (tmp_path / "results/runs/toy.py").glob("*/seed*")]
     assert sorted((encoding, name[:5]) for encoding, name in runs) == [

@@ -88,10 +88,20 @@ PLAIN = (
     "examples",
     "pe_bench/api",
     "pe_bench/checks",
+    "pe_bench/commands",
+    "pe_bench/decoder",
+    "pe_bench/encoding.py",
+    "pe_bench/grid",
+    "pe_bench/pretrained",
     "pe_bench/registry",
+    "pe_bench/results",
+    "pe_bench/runs",
     "pe_bench/sequences",
-    "pe_bench/text",
+    "pe_bench/stats",
+    "pe_bench/system",
     "pe_bench/task.py",
+    "pe_bench/text",
+    "pe_bench/train",
 )
 BANNED = re.compile(
     r"\bwhat (?:is|are|was|were)\b"  # a definition by relative clause

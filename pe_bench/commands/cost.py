@@ -90,7 +90,7 @@ def _rows(
     rows = []
     for encoding in encodings:
         try:
-            cost = costs.of_cell(encoding, phases)
+            cost = costs.of_run(encoding, phases)
         except InputError as error:
             warn(f"{encoding.label}: {error}")
             continue

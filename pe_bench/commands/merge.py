@@ -21,7 +21,7 @@ class MergeOptions:
 
 
 def main(values: Values) -> int:
-    """Bring runs into a results folder, and print what was left out; return the exit code."""
+    """Copy runs into a results folder, print the runs that were left out; return the exit code."""
     options = values.make(MergeOptions)
     from pe_bench.results.merging import describe_merge, merge_folders
 

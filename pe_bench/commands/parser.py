@@ -168,7 +168,7 @@ def _add_option(target: argparse._ActionsContainer, option: Option) -> None:
         *names,
         action=_Store,
         option=option,
-        default=argparse.SUPPRESS,  # only what is given is stored
+        default=argparse.SUPPRESS,  # only given options are stored
         help=option.help,
         **kwargs,
     )

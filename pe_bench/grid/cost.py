@@ -1,4 +1,4 @@
-"""What cells cost before any of them runs: operations, memory and hours of their training."""
+"""What runs cost before any of them runs: operations, memory and hours of their training."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class CellCost:
+class RunCost:
     """Of one encoding on one task under one seed.
 
     Attributes:
@@ -93,7 +93,7 @@ def describe_training(runs: Sequence[Run]) -> str:
     for label in dict.fromkeys(run.resolved.label for run in runs):
         of_task = [run for run in runs if run.resolved.label == label]
         first = of_task[0]
-        cost = Costs(first.precision).of_cell(first.encoding, phases_of(first.resolved))
+        cost = Costs(first.precision).of_run(first.encoding, phases_of(first.resolved))
         operations += len(of_task) * cost.operations
         memory = max(memory, cost.memory)
     speed, _ = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
@@ -145,7 +145,7 @@ class Costs:
         self.precision = precision
         self._counted: dict[tuple[str, ModelConfig, int, bool], TrainingCost] = {}
 
-    def of_cell(self, encoding: Plugin, phases: Sequence[Phase]) -> CellCost:
+    def of_run(self, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
         """Return what the training of an encoding costs.
 
         Args:
@@ -167,7 +167,7 @@ class Costs:
             parameters = found.parameters
             operations += found.products * phase.tokens
             memory = max(memory, kept)
-        return CellCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
+        return RunCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
 
     def _count(self, encoding: Plugin, phase: Phase) -> TrainingCost:
         key = (encoding.label, phase.model, phase.length, phase.train.recompute)
@@ -183,7 +183,7 @@ class Costs:
 
 
 def _count_words(spec: str) -> int:
-    """Return the number of ids of a tokenizer; one that is fitted to text has what was asked for.
+    """Return the vocabulary size of a tokenizer, also of one that is not fitted yet.
 
     Raises:
         InputError: there is no such tokenizer.

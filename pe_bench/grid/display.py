@@ -9,15 +9,15 @@ from pe_bench.system.console import View, info, show_clock
 
 
 class Display:
-    """Says which cells begin and end, and how long the others may take.
+    """Says which runs begin and end, and how long the others may take.
 
     Args:
-        estimates: seconds that each cell may take, by its title; None: unknown.
-        lanes: number of cells that run at once.
+        estimates: seconds that each run may take, by its title; None: unknown.
+        lanes: number of runs that run at once.
 
     Attributes:
-        running: when each cell that runs has begun, by title.
-        failed: titles of cells that have failed, each with the cause.
+        running: when each run that runs has begun, by title.
+        failed: titles of runs that have failed, each with the cause.
     """
 
     def __init__(self, estimates: Mapping[str, float | None], lanes: int = 1) -> None:
@@ -39,11 +39,11 @@ class Display:
         pass
 
     def view(self, run: Run) -> View:
-        """Return the view for lines and bars of a cell."""
+        """Return the view for lines and bars of a run."""
         return View("" if self.lanes == 1 else f"{run.title} | ")
 
     def begin(self, run: Run) -> None:
-        """Say that a cell begins; it may do so again where its process had to be replaced."""
+        """Say that a run begins; it may do so again where its process had to be replaced."""
         left = self.seconds_left
         self.running[run.title] = time.monotonic()
         self._begun.add(run.title)
@@ -51,7 +51,7 @@ class Display:
         self.say(f"[{len(self._begun)}/{self.total}] {run.title}{about}")
 
     def end(self, run: Run, outcome: Outcome) -> None:
-        """Say how a cell has ended."""
+        """Say how a run has ended."""
         self.ended += 1
         self.waiting.pop(run.title, None)
         began = self.running.pop(run.title, None)
@@ -66,13 +66,13 @@ class Display:
                 self.say(f"{run.title}: done in {show_clock(seconds)}")
 
     def pass_over(self, run: Run) -> None:
-        """Say that another process works on a cell, which is looked at again later."""
+        """Say that another process works on a run, which is looked at again later."""
         if run.title not in self._passed_over:
             self._passed_over.add(run.title)
             self.say(f"{run.title}: another process is working on it, passed over for now")
 
     def wait(self, runs: Sequence[Run]) -> None:
-        """Say that nothing is left but cells that other processes work on."""
+        """Say that nothing is left but runs that other processes work on."""
         titles = "; ".join(run.title for run in runs)
         if titles != self._waits:
             self._waits = titles
@@ -84,9 +84,9 @@ class Display:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the last cell may end, None where too little is known.
+        """Seconds until the last run may end, None where too little is known.
 
-        A cell without an estimate counts as the mean of those that have ended.
+        A run without an estimate counts as the mean of those that have ended.
         """
         mean = sum(self._took) / len(self._took) if self._took else None
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""How long cells may take, from what earlier runs in the same results folder have taken."""
+"""How long runs may take, from what earlier runs in the same results folder have taken."""
 
 import json
 import math

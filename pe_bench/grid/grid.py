@@ -1,4 +1,4 @@
-"""The grid: plan, then cell by cell; whatever fails, the rest goes on."""
+"""The grid: plan, then run by run; whatever fails, the rest goes on."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from pe_bench.runs.run import Busy, Outcome
 from pe_bench.system.console import info, warn
 from pe_bench.train.threads import threads_of_run
 
-LOOK_AGAIN = 2.0  # seconds until a cell that another process works on is looked at again
+LOOK_AGAIN = 2.0  # seconds until a run that another process works on is looked at again
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Prepared:
     """A grid whose plan has been shown.
 
     Attributes:
-        executor: for its cells.
-        cells: of this command's share.
+        executor: for its runs.
+        runs: of this command's share.
         overview: of these.
         outcomes: tasks and subsets that cannot be run.
     """
 
     executor: Executor
-    cells: Sequence[PlannedRun]
+    runs: Sequence[PlannedRun]
     overview: Overview
     outcomes: Sequence[Outcome]
 
     @property
     def seconds(self) -> float:
-        """Estimated time of all cells whose time earlier runs tell."""
+        """Estimated time of all runs whose time earlier runs tell."""
         return self.overview.seconds(self.executor.lanes)
 
 
@@ -68,7 +68,7 @@ def run_grid(
         seeds: of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
-        how: the cells are worked through.
+        how: the runs are worked through.
         like: more folders with runs that tell how long others take, `results` is one.
 
     Returns:
@@ -84,12 +84,12 @@ def run_grid(
     if how.dry_run:
         return []
     found: dict[str, Outcome] = {}
-    for cell in grid.overview.skipped:
-        assert cell.skip is not None
-        found[cell.run.title] = cell.run.skip(cell.skip, complain=cell.named)
+    for planned in grid.overview.skipped:
+        assert planned.skip is not None
+        found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
     alone = Serial(threads_of_run("", device, alone=True))
     found |= _work(grid.overview, grid.executor, alone)
-    return [*grid.outcomes, *(found[cell.run.title] for cell in grid.cells)]
+    return [*grid.outcomes, *(found[planned.run.title] for planned in grid.runs)]
 
 
 def prepare_grid(
@@ -103,7 +103,7 @@ def prepare_grid(
     how: ExecutionOptions = ONE_BY_ONE,
     like: Sequence[Path] = (),
 ) -> Prepared:
-    """Show what there is to do; a dry run shows every cell.
+    """Show what there is to do; a dry run shows every run.
 
     Args:
         options, encodings, tasks, seeds, results, device, how, like: as in `run_grid`.
@@ -122,23 +122,23 @@ def prepare_grid(
         shards=how.devices if how.together == "fsdp" and device == "cuda" else 1,
         writes=not how.dry_run,
     )
-    cells = how.shard.of(plan.runs) if how.shard else plan.runs
+    runs = how.shard.of(plan.runs) if how.shard else plan.runs
     if how.together == "fsdp":
-        _check_shards([cell for cell in cells if cell.skip is None])
-    overview = Overview.of(cells, Estimates(find_records(results, *like), device))
+        _check_shards([planned for planned in runs if planned.skip is None])
+    overview = Overview.of(runs, Estimates(find_records(results, *like), device))
     lines = overview.lines(executor.lanes)
     if how.dry_run:
-        lines = overview.cells() + lines
+        lines = overview.runs() + lines
     for line in lines:
         info(line)
     if overview.unknown and options.preset != "quick":
-        with contextlib.suppress(*CRASHES):  # the cells themselves say what is wrong
+        with contextlib.suppress(*CRASHES):  # the runs report their errors
             info(describe_training(overview.unknown))
-    return Prepared(executor, cells, overview, plan.outcomes)
+    return Prepared(executor, runs, overview, plan.outcomes)
 
 
 def _executor(how: ExecutionOptions, options: RunOptions, device: str) -> Executor:
-    """Return what runs the cells.
+    """Return what runs the runs.
 
     Raises:
         InputError: it is not there.
@@ -171,74 +171,76 @@ def _check_devices(count: int, device: str) -> None:
         )
 
 
-def _check_shards(cells: Sequence[PlannedRun]) -> None:
+def _check_shards(runs: Sequence[PlannedRun]) -> None:
     """Check that every weight can be shared out.
 
     Raises:
         InputError: an encoding has one without dimensions.
     """
-    for cell in cells:
-        model = cell.run.resolved.make_empty(cell.run.encoding)
+    for planned in runs:
+        model = planned.run.resolved.make_empty(planned.run.encoding)
         if any(parameter.dim() == 0 for parameter in model.parameters()):
             raise InputError(
-                f"{cell.run.encoding.label} has weights that are single numbers, which --strategy "
-                "fsdp cannot share out: use --strategy ddp"
+                f"{planned.run.encoding.label} has weights that are single numbers, which "
+                "--strategy fsdp cannot shard: use --strategy ddp"
             )
 
 
 def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, Outcome]:
-    """Run cells and return how each has ended, by its title.
+    """Run runs and return how each has ended, by its title.
 
     Args:
-        overview: the cells.
+        overview: the runs.
         executor: for most of them.
         alone: for those whose numbers are times, after the others: nothing else may go on then.
     """
     found: dict[str, Outcome] = {}
     others: list[PlannedRun] = []
     timed: list[PlannedRun] = []
-    for cell in overview.done:
+    for planned in overview.done:
         try:
-            found[cell.run.title] = execute(cell.run)
+            found[planned.run.title] = execute(planned.run)
         except Busy:
-            others.append(cell)
-    for cell in overview.to_do:
-        (timed if cell.run.resolved.task.measures_time else others).append(cell)
-    for cells, chosen in ((others, executor), (timed, alone)):
-        estimates = {cell.run.title: overview.estimates.get(cell.run.title) for cell in cells}
-        if cells:
+            others.append(planned)
+    for planned in overview.to_do:
+        (timed if planned.run.resolved.task.measures_time else others).append(planned)
+    for runs, chosen in ((others, executor), (timed, alone)):
+        estimates = {
+            planned.run.title: overview.estimates.get(planned.run.title) for planned in runs
+        }
+        if runs:
             try:
                 with chosen, _display(estimates, chosen.lanes) as display:
-                    _look_again(cells, chosen, display, found)
+                    _look_again(runs, chosen, display, found)
             except KeyboardInterrupt:
-                info(f"{len(found)} of {len(overview.done) + len(overview.to_do)} cells have ended")
+                info(f"{len(found)} of {len(overview.done) + len(overview.to_do)} runs finished")
                 raise
     return found
 
 
 def _look_again(
-    cells: Sequence[PlannedRun], executor: Executor, display: Display, found: dict[str, Outcome]
+    runs: Sequence[PlannedRun], executor: Executor, display: Display, found: dict[str, Outcome]
 ) -> None:
-    """Run cells; pass over those that other processes work on, until these have ended too.
+    """Run runs; pass over those that other processes work on, until these have ended too.
 
     Args:
-        cells: to run.
+        runs: to run.
         executor: for them.
         display: is told how they end.
         found: gets how each has ended, by its title.
     """
-    waiting = list(cells)
+    waiting = list(runs)
     while waiting:
         busy = []
-        for cell, outcome in executor.run(waiting, display):
+        for planned, outcome in executor.run(waiting, display):
             if outcome is None:
-                display.pass_over(cell.run)
-                busy.append(cell)
+                display.pass_over(planned.run)
+                busy.append(planned)
             else:
-                display.end(cell.run, outcome)
-                found[cell.run.title] = outcome
+                display.end(planned.run, outcome)
+                found[planned.run.title] = outcome
         if len(busy) == len(waiting):
-            display.wait([cell.run for cell in busy])
+            display.wait([planned.run for planned in busy])
             sleep(LOOK_AGAIN)
         waiting = busy
 

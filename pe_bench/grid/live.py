@@ -16,16 +16,16 @@ from pe_bench.grid.display import Display, show_duration
 from pe_bench.runs.run import Outcome, Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 
-SHOWN = 12  # cells that run, at most, and failures
+SHOWN = 12  # runs that run, at most, and failures
 REFRESHES = 4  # a second
 
 
 class LiveDisplay(Display):
-    """Keeps a bar over all cells, what runs and what has failed at the foot of a terminal.
+    """Keeps a bar over all runs, what runs and what has failed at the foot of a terminal.
 
     Args:
-        estimates: seconds that each cell may take, by its title; None: unknown.
-        lanes: number of cells that run at once.
+        estimates: seconds that each run may take, by its title; None: unknown.
+        lanes: number of runs that run at once.
         stream: the terminal; None: standard error.
     """
 
@@ -107,12 +107,12 @@ class LiveDisplay(Display):
         for _ in range(4):
             row.add_column(no_wrap=True)
         row.columns[1].ratio = 1
-        count = Text(f"{self.ended}/{self.total} cells", style="bold")
+        count = Text(f"{self.ended}/{self.total} runs", style="bold")
         row.add_row(count, ProgressBar(self.total, self.ended), failed, Text(time_left))
         return row
 
     def _cells(self) -> RenderableType:
-        """Return a line for each running cell; in a narrow terminal its task is shortened first."""
+        """Return a line for each running run; in a narrow terminal its task is shortened first."""
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=3, min_width=12)  # encoding
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)  # task
@@ -143,7 +143,7 @@ class _Above(View):
 
 
 class _OfCell(_Above):
-    """Shows the bars of a cell in its line of the display."""
+    """Shows the bars of a run in its line of the display."""
 
     def __init__(self, display: LiveDisplay, run: Run) -> None:
         super().__init__(display)

@@ -1,4 +1,4 @@
-"""What there is to do before it begins: cells that are done, to do and skipped, and the time."""
+"""What there is to do before it begins: runs that are done, to do and skipped, and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ SHOWN = 10  # tasks, and reasons to skip
 
 @dataclass(frozen=True)
 class Overview:
-    """The cells of a plan by what there is to do with them.
+    """The runs of a plan by what there is to do with them.
 
     Attributes:
         done: finished by an earlier call.
         to_do: not finished.
         begun: titles of those of them that an earlier call has begun.
         skipped: cannot be run, for a known reason.
-        estimates: seconds that each cell to do may take, by its title; None: unknown.
+        estimates: seconds that each run to do may take, by its title; None: unknown.
         used: number of earlier runs that estimates are from.
     """
 
@@ -32,36 +32,36 @@ class Overview:
     used: int
 
     @classmethod
-    def of(cls, cells: Sequence[PlannedRun], estimates: Estimates) -> "Overview":
-        """Return the overview of cells; nothing is written."""
+    def of(cls, runs: Sequence[PlannedRun], estimates: Estimates) -> "Overview":
+        """Return the overview of runs; nothing is written."""
         done = []
         to_do = []
         begun = set()
         seconds = {}
-        for cell in cells:
-            run = cell.run
-            if cell.skip is not None:
+        for planned in runs:
+            run = planned.run
+            if planned.skip is not None:
                 continue
             if run.files.looks_done(run.resolved.task.subsets) and not run.missing_models():
-                done.append(cell)
+                done.append(planned)
                 continue
-            to_do.append(cell)
+            to_do.append(planned)
             seconds[run.title] = estimates.seconds(run)
             if run.files.has_begun():
                 begun.add(run.title)
-        skipped = [cell for cell in cells if cell.skip is not None]
+        skipped = [planned for planned in runs if planned.skip is not None]
         return cls(done, to_do, frozenset(begun), skipped, seconds, estimates.used)
 
     @property
     def unknown(self) -> list[Run]:
         """The runs to do whose time no earlier run tells."""
-        return [cell.run for cell in self.to_do if self.estimates[cell.run.title] is None]
+        return [planned.run for planned in self.to_do if self.estimates[planned.run.title] is None]
 
     def lines(self, lanes: int | None) -> list[str]:
         """Return the overview in words.
 
         Args:
-            lanes: number of cells that run at once; None: unknown.
+            lanes: number of runs that run at once; None: unknown.
         """
         parts = [f"{len(self.done)} done", f"{len(self.to_do)} to do"]
         if self.begun:
@@ -69,27 +69,27 @@ class Overview:
         if self.skipped:
             parts.append(f"{len(self.skipped)} skipped")
         count = len(self.done) + len(self.to_do) + len(self.skipped)
-        lines = [f"{count} {'cell' if count == 1 else 'cells'}: {', '.join(parts)}"]
+        lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(parts)}"]
         if self.to_do:
             lines.append(f"time: {self._time(lanes)}")
         return lines + self._reasons()
 
-    def cells(self) -> list[str]:
-        """Return a line for each cell."""
-        lines = [f"done     {cell.run.title}" for cell in self.done]
-        for cell in self.to_do:
-            title = cell.run.title
+    def runs(self) -> list[str]:
+        """Return a line for each run."""
+        lines = [f"done     {planned.run.title}" for planned in self.done]
+        for planned in self.to_do:
+            title = planned.run.title
             seconds = self.estimates[title]
             notes = ["begun"] if title in self.begun else []
             notes.append("time unknown" if seconds is None else f"about {show_duration(seconds)}")
             lines.append(f"to do    {title} ({', '.join(notes)})")
-        return lines + [f"skipped  {cell.run.title}" for cell in self.skipped]
+        return lines + [f"skipped  {planned.run.title}" for planned in self.skipped]
 
     def seconds(self, lanes: int | None) -> float:
-        """Return the seconds that cells may take of which earlier runs tell the time.
+        """Return the seconds that runs may take of which earlier runs tell the time.
 
         Args:
-            lanes: number of cells that run at once; None: unknown, they count as one by one.
+            lanes: number of runs that run at once; None: unknown, they count as one by one.
         """
         known = [seconds for seconds in self.estimates.values() if seconds is not None]
         return max([0.0, *known, sum(known) / (lanes or 1)])
@@ -105,14 +105,14 @@ class Overview:
             words += f", {lanes} at once"
         runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
         words += f", from {runs} here"
-        return words + (f"; and {unknown} cells of which nothing is known" if unknown else "")
+        return words + (f"; and {unknown} runs of which nothing is known" if unknown else "")
 
     def _reasons(self) -> list[str]:
-        """Return why cells are skipped, those of several seeds in one line."""
+        """Return why runs are skipped, those of several seeds in one line."""
         seeds: dict[str, int] = {}
-        for cell in self.skipped:
-            run = cell.run
-            reason = f"skipped: {run.encoding.label} · {run.resolved.label}: {cell.skip}"
+        for planned in self.skipped:
+            run = planned.run
+            reason = f"skipped: {run.encoding.label} · {run.resolved.label}: {planned.skip}"
             seeds[reason] = seeds.get(reason, 0) + 1
         lines = [f"{reason} ({n} seeds)" if n > 1 else reason for reason, n in seeds.items()]
         more = len(lines) - SHOWN

@@ -20,12 +20,12 @@ from pe_bench.system.files import check_writable
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run, and what is known of it beforehand.
+    """A run of the plan.
 
     Attributes:
         run: the run.
-        skip: why the task cannot be run with the encoding, None if it can.
-        named: False for an encoding that only "all" stands for; skipping it is no bad input.
+        skip: why the encoding does not support the task; None if it does.
+        named: whether the user named the encoding. One that only "all" stands for may be skipped.
     """
 
     run: Run

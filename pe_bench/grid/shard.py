@@ -48,7 +48,7 @@ class Shard:
             raise ValueError(f"must be a shard such as 2/8, from 1/8 to 8/8, not '{word}'")
         return cls(int(match[1]), int(match[2]))
 
-    def of(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
+    def of(self, runs: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         """Return the runs of this shard, in their order.
 
         Runs are dealt like cards, so each task and each encoding is spread over all shards. Those
@@ -56,29 +56,29 @@ class Shard:
         shard becomes larger than `SLACK` times the mean size. Finished runs are dealt like others,
         so that every machine computes the same shards.
         """
-        runnable = [cell for cell in cells if cell.skip is None]
-        skipped = [cell for cell in cells if cell.skip is not None]
-        own = {id(cell) for cell in (*self._deal(runnable), *self._pick(skipped))}
-        return [cell for cell in cells if id(cell) in own]
+        runnable = [planned for planned in runs if planned.skip is None]
+        skipped = [planned for planned in runs if planned.skip is not None]
+        own = {id(planned) for planned in (*self._deal(runnable), *self._pick(skipped))}
+        return [planned for planned in runs if id(planned) in own]
 
-    def _deal(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
+    def _deal(self, runs: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         groups: dict[Hashable, list[PlannedRun]] = {}
-        for cell in cells:
-            groups.setdefault(shared_training(cell), []).append(cell)
+        for planned in runs:
+            groups.setdefault(shared_training(planned), []).append(planned)
         shares: list[list[PlannedRun]] = [[] for _ in range(self.count)]
         for group in sorted(groups.values(), key=len, reverse=True):  # equal ones in order
             min(shares, key=len).extend(group)
-        if max(map(len, shares)) <= ceil(SLACK * len(cells) / self.count):
+        if max(map(len, shares)) <= ceil(SLACK * len(runs) / self.count):
             return shares[self.number - 1]
-        return self._pick(cells)
+        return self._pick(runs)
 
-    def _pick(self, cells: "Sequence[PlannedRun]") -> "list[PlannedRun]":
-        return list(cells[self.number - 1 :: self.count])
+    def _pick(self, runs: "Sequence[PlannedRun]") -> "list[PlannedRun]":
+        return list(runs[self.number - 1 :: self.count])
 
 
-def shared_training(cell: "PlannedRun") -> Hashable:
+def shared_training(planned: "PlannedRun") -> Hashable:
     """Return a key that is equal for runs that need the same training before their own."""
-    run = cell.run
+    run = planned.run
     resolved = run.resolved
     start = resolved.start.digest() if resolved.start else None
     if resolved.tuning:

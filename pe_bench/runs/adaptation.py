@@ -1,4 +1,4 @@
-"""Going on from a trained model under another encoding: what is taken over, and by which name."""
+"""Continue from a trained model with another encoding: the task, the label, and the weights."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -21,7 +21,7 @@ from pe_bench.train.adaptation_methods import check_libraries
 
 
 def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
-    """Return an encoding that goes on from a model of another one, on a task of `go_on`."""
+    """Return an encoding that continues from a model of `origin`, on a task from `go_on`."""
     config = task.train
     assert isinstance(config, AdaptConfig)
     version = f"{encoding.version}<{origin.version}"
@@ -44,8 +44,8 @@ def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
 def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTask:
     """Return a task that starts from its own model, trained with `origin`.
 
-    What is measured is the same. Training goes on with batches that were not trained, of longer
-    rows where `options.adapt` says so.
+    The evaluation is the same. Training continues with new batches, with longer rows if
+    `options.adapt` asks for them.
 
     Raises:
         InputError: an option of `options.adapt` that the task or its model cannot do.
@@ -77,10 +77,10 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
 def take_over(
     model: Decoder, weights: Mapping[str, Tensor], encoding: Adapted
 ) -> dict[str, Tensor]:
-    """Return a model's weights, those that a trained model has too replaced by its.
+    """Return the weights of a new model, with those of a trained model where names agree.
 
-    An encoding has another one's parameters only if both are of one class: a bias of the same
-    name and shape means something else elsewhere.
+    The parameters of an encoding are taken over only if both encodings are of one class: in
+    another class, a bias of the same name and shape has another meaning.
 
     Args:
         model: new, under the new encoding.
@@ -98,9 +98,9 @@ def take_over(
 
 
 def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
-    """Return the task with training batches of another size or length; None: they are the same.
+    """Return the task with batches of the size and length in `config`; None if they do not differ.
 
-    Vocabulary and evaluation stay those of the task.
+    Vocabulary and evaluation do not change.
 
     Raises:
         InputError: it has no rows of that length.
@@ -119,12 +119,12 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
 
 
 def _deciding(config: AdaptConfig) -> dict[str, Any]:
-    """Return what decides the numbers of a training phase, and what results have among it."""
+    """Return the settings of a training phase that determine its numbers."""
     return {name: value for name, value in asdict(config).items() if name != "recompute"}
 
 
 def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
-    """Return what is trained, in brackets: method, steps, and what the task would do otherwise."""
+    """Return method, steps and other settings that differ from the task's, in brackets."""
     if not config.steps:
         return ""
     assert task.start is not None

@@ -1,4 +1,4 @@
-"""What encodings and tasks say of themselves, for reports, which never import them."""
+"""Descriptions of encodings and tasks for reports, which never import plugins."""
 
 import inspect
 from pathlib import Path
@@ -24,8 +24,8 @@ def describe_task(resolved: ResolvedTask) -> dict[str, Any]:
 def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     """Return first line, docstring, declared facts and backends of an encoding.
 
-    The generators of random numbers stay as they are. What cannot be known is left out: an
-    encoding that fails here has failed in its run, which says so.
+    The state of random generators does not change. If the encoding fails here, the facts are
+    left out; its run reports the failure.
     """
     found = _read(encoding.cls)
     model = resolved.model

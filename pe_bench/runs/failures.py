@@ -1,4 +1,4 @@
-"""Failures of a run: said when they happen, kept in order, retried only where that can help."""
+"""Failures of a run: reported at once, kept in order, and retried only if that can help."""
 
 import traceback
 
@@ -19,10 +19,10 @@ class FirstStepFailure(Exception):
 
 
 class Failures:
-    """What failed in one run, the first cause first.
+    """The failures of one run, in order.
 
     Args:
-        title: of the run.
+        title: title of the run.
     """
 
     def __init__(self, title: str) -> None:
@@ -31,7 +31,7 @@ class Failures:
         self.causes: list[str] = []
 
     def add(self, subset: str, error: BaseException) -> None:
-        """Say and keep a failure of one subset; "" if it concerns all of them."""
+        """Report and keep the failure of a subset; "" if it concerns all subsets."""
         where = f"{subset}: " if subset else ""
         self.errors.append(error)
         if isinstance(error, InputError):
@@ -43,7 +43,7 @@ class Failures:
             info(f"{self.title}: failed, {self.causes[-1]}")
 
     def will_recur(self, failure: SharedFailure | FirstStepFailure) -> bool:
-        """Tell whether the other subsets would end as this one has."""
+        """Return whether the other subsets would fail in the same way."""
         error = failure.__cause__
         if isinstance(failure, SharedFailure) or _is_out_of_memory(error):
             return True
@@ -51,7 +51,7 @@ class Failures:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """Those that the user can mend, one sentence each."""
+        """Messages of user errors, one for each cause."""
         pairs = zip(self.errors, self.causes, strict=True)
         return tuple(
             f"{self.title}: {cause}" for error, cause in pairs if isinstance(error, InputError)
@@ -67,7 +67,7 @@ class Failures:
 
     @property
     def traceback(self) -> str | None:
-        """Python's account of each failure that is not bad input."""
+        """Tracebacks of the failures that are not bad input."""
         crashes = [error for error in self.errors if not isinstance(error, InputError)]
         return "\n".join("".join(traceback.format_exception(error)) for error in crashes) or None
 
@@ -77,5 +77,5 @@ def _alike(one: BaseException | None, other: BaseException) -> bool:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    # On the CPU torch has no type of its own for that.
+    # On the CPU torch raises a RuntimeError.
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error)

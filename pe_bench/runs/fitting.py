@@ -1,4 +1,4 @@
-"""Whether an encoding can be run on a task: it is built without memory for weights, and asked."""
+"""Check whether an encoding supports a task, with an instance whose weights take no memory."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,15 @@ from pe_bench.train.adaptation_methods import check_method
 
 
 def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | None:
-    """Return why the task cannot be run with the encoding, None if it can.
+    """Return why an encoding does not support a task, or None if it does.
 
-    An encoding that refuses a task under its default options is made for other tasks; where the
-    defaults would do, an option is wrong.
+    An encoding that refuses a task under its default options is made for other tasks. If the
+    defaults work, an option is wrong.
 
     Args:
         encoding: the encoding.
         task: the task.
-        fits: whether the task's model fits into memory; else nothing is built with memory.
+        fits: whether the task's model fits into memory. If not, nothing is allocated.
 
     Raises:
         InputError: an option is wrong.
@@ -41,7 +41,7 @@ def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | No
 
 
 def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Depths) -> list[str]:
-    """Return a sentence for each encoding that differs by layer in deeper models only."""
+    """Return a sentence for each encoding whose layers differ only in deeper models."""
     notes = []
     for encoding in encodings:
         try:
@@ -54,7 +54,7 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
 
 
 def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
-    """Return the encoding without memory for its weights, where it can be built like that."""
+    """Return the encoding on the meta device, or on the CPU if it cannot be built there."""
     try:
         with torch.device("meta"):
             return task.make_encoding(encoding)

@@ -1,4 +1,4 @@
-"""What models begin with: an encoding that is trained here, or a checkpoint of somebody else's."""
+"""Initial weights: from a model that is trained here with another encoding, or a checkpoint."""
 
 import re
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ class Adapted(Plugin):
     """An encoding that is put into a model that was trained with another one.
 
     Attributes:
-        encoding: the encoding, as it is by itself.
-        origin: the one that the model was trained with.
-        config: what is trained under the new one.
-        label: "origin -> encoding", and in brackets what is trained.
+        encoding: the new encoding.
+        origin: the encoding that the model was trained with.
+        config: training with the new encoding.
+        label: "origin -> encoding", with the training in brackets.
     """
 
     encoding: Plugin
@@ -50,10 +50,10 @@ class Adapted(Plugin):
 
 
 def load_origin(spec: str) -> Plugin:
-    """Return the encoding that models begin with.
+    """Return the encoding of the models to start from.
 
     Args:
-        spec: of an encoding, or the folder of a checkpoint.
+        spec: spec of an encoding, or folder of a checkpoint.
 
     Raises:
         InputError: there is no such encoding, or the folder is of a model that cannot be used.
@@ -83,12 +83,12 @@ def load_origin(spec: str) -> Plugin:
 
 
 def options_from(options: RunOptions, checkpoint: Checkpoint) -> RunOptions:
-    """Return the options of a command whose models begin with a checkpoint.
+    """Return the options of a command for models that start from a checkpoint.
 
-    It is not trained as the task's own model would be, and has its tokenizer and shape.
+    The checkpoint determines tokenizer and shape, and replaces the task's training.
 
     Raises:
-        InputError: an option that has no effect then.
+        InputError: an option has no effect on a checkpoint.
     """
     for name in options.train:
         if name not in ("length", "micro_batch"):
@@ -110,14 +110,14 @@ def options_from(options: RunOptions, checkpoint: Checkpoint) -> RunOptions:
 
 
 def load_pretrained(adapted: Adapted, model: ModelConfig, seed: int, precision: str) -> Decoder:
-    """Return the model of a checkpoint with another encoding in it.
+    """Return the model of a checkpoint with another encoding.
 
-    Weights that stay as they are have the run's precision; those that are trained are float32.
+    Frozen weights have the run's precision, trained weights are float32.
 
     Args:
-        adapted: what goes on from a checkpoint.
-        model: shape, with facts for the encoding.
-        seed: of the encoding's own weights.
+        adapted: the new encoding, with the checkpoint as `origin`.
+        model: shape of the model.
+        seed: seed of the encoding's own weights.
         precision: "fp32" or "bf16".
     """
     assert isinstance(adapted.origin, Pretrained)

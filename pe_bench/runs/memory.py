@@ -1,4 +1,4 @@
-"""Memory that a training needs at least: what cannot be allocated is refused beforehand."""
+"""A lower bound of the memory that a training needs, to refuse models that are too large."""
 
 import os
 from dataclasses import replace

@@ -227,7 +227,7 @@ class Search:
         return recall(lambda: read_sealed(self.path, of=self.path.stem)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
-        """Return what was chosen for a phase, None before it is."""
+        """Return the chosen candidate of a phase; None before the choice."""
         content = self.read()
         rate = content.get("lr", {}).get(_phase(subset))
         value = content.get("values", {}).get(_phase(subset))
@@ -303,7 +303,7 @@ class Search:
             if not losses:
                 return None
             preferred = prefer(losses)
-            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # it decides what is as good
+            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # it sets the tolerance
             for candidate in (preferred, smallest):
                 if len(trials[candidate]) < len(seeds):
                     seed = seeds[len(trials[candidate])]
@@ -350,7 +350,7 @@ class Search:
         cost = round(steps / planned, 2)
         info(
             f"{self.title(subset)}: {best}, held-out loss {worst_losses(trials)[best]:.4g}"
-            f"{', at the edge of what was tried' if at_edge else ''} ({cost:g} trainings)"
+            f"{', at the edge of the rates tried' if at_edge else ''} ({cost:g} trainings)"
         )
         phase = _phase(subset)
         content = self.read()

@@ -23,7 +23,7 @@ from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
 PLACE = ("subset", "metric", "length", "second_axis")
-NOT_LISTED = ("clock", "git.")  # of the environment: never the same; a sentence of its own
+NOT_LISTED = ("clock", "git.")  # never the same; reported in a separate sentence
 
 
 @dataclass(frozen=True)

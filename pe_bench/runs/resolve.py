@@ -27,7 +27,7 @@ from pe_bench.train import training_result
 # beyond rounding.
 IRRELEVANT = ("save_every", "micro_batch", "recompute")
 
-NO_CHECKPOINT = "it has tokens of its own, and a checkpoint has those of its tokenizer"
+NO_CHECKPOINT = "its tokens are special, and a checkpoint has those of its tokenizer"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ MEASURED = (
     *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
     *("parameters", "encoding_parameters", "pretraining", "costs"),
 )
-"""What a record says of the process that has measured a run."""
+"""Fields of a record that describe the measurement, as opposed to the settings."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Outcome:
 
     Attributes:
         title: encoding, task and seed.
-        status: "done" also where subsets are missing for a reason that the user knows.
-        complaints: sentences about input that the user can mend.
-        folder: of the run; None where it did not get that far.
-        cause: first failure that is not bad input, in one line.
+        status: "done" also if subsets are missing for a reason that was reported.
+        complaints: messages of user errors.
+        folder: folder of the run; None if there is none.
+        cause: first failure other than a user error, in one line.
     """
 
     title: str
@@ -111,7 +111,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Run directory, whose digest has every setting and version that decides a number."""
+        """Folder of the run; its digest covers every setting and version that affects a number."""
         code = (code_of(self.encoding),) if self.resolved.task.measures_time else ()
         identity = self.resolved.digest(self.encoding.label, self.encoding.version, *code)
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
@@ -134,15 +134,15 @@ class Run:
     def execute(
         self, *, begun: Callable[[], None] = _nothing, since: datetime | None = None
     ) -> Outcome:
-        """Do what is not done yet, under a lock: two processes never share a run.
+        """Execute the parts that are missing, under a lock: only one process works on a run.
 
         Args:
-            begun: called where there is something to do.
-            since: a failure that another process has recorded after this time is not tried again.
+            begun: called before the work begins; not called for a finished run.
+            since: a run that another process has failed at after this time is not tried again.
 
         Raises:
             Busy: another process is working on this run.
-            InputError: something that the user can mend.
+            InputError: an error of the user.
             SavingError: a result could not be written.
         """
         self.files.make()
@@ -167,7 +167,7 @@ class Run:
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
     def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
-        """Return how the run has ended where nothing is left to measure."""
+        """Return the outcome of a finished run; None if something is left to measure."""
         if self.files.is_done(self.resolved.task.subsets):
             if self.missing_models():
                 begun()
@@ -196,7 +196,7 @@ class Run:
         return self._done(costs, found)
 
     def _reuse(self, same: RunRecord) -> Outcome:
-        """Record the numbers of a run with the same models, which another search has led to."""
+        """Record the numbers of a run that has the same models under another search."""
         info(f"{self.title}: has the models of {same.name}, whose numbers are taken over")
         self._keep_models()
         self.files.remove_work()
@@ -209,11 +209,11 @@ class Run:
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
-        """Record that the task cannot be run with the encoding.
+        """Record that the encoding does not support the task.
 
         Args:
-            reason: in one sentence.
-            complain: whether that counts as bad input.
+            reason: one sentence.
+            complain: whether this counts as a user error.
         """
         self.files.make()
         self._record("skipped", reason=reason)
@@ -225,7 +225,7 @@ class Run:
         return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
 
     def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
-        """Train and measure every subset that is not measured yet; return the cost of each."""
+        """Train and measure the subsets that are missing; return the cost of each subset."""
         costs: dict[str, dict[str, Any]] = {}
         for subset in self.resolved.task.subsets:
             kept = self.files.recall_cost(subset)
@@ -249,7 +249,7 @@ class Run:
         return costs
 
     def _summarize(self, subsets: Sequence[str], failures: Failures) -> Evaluation:
-        """Return the rows of the subsets that are measured with their summary, and the items."""
+        """Return rows, items and summary of the measured subsets."""
         measured = self.files.read_subsets(subsets)
         summary: list[Measurement] = []
         if measured.rows:
@@ -275,7 +275,7 @@ class Run:
         return Outcome(self.title, "done", (), self.folder)
 
     def missing_models(self) -> list[str | None]:
-        """Return the subsets whose models are to be kept and are not yet; None: one serves all."""
+        """Return the subsets whose models are still to be kept; None stands for all subsets."""
         task = self.resolved.task
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
             return []
@@ -283,7 +283,7 @@ class Run:
         return [subset for subset in subsets if not is_kept(place_of(self.folder, subset))]
 
     def _keep_models(self) -> None:
-        """Leave the trained models in the run's folder, where that is asked for."""
+        """Save the trained models in the run's folder, if the user asks for them."""
         for subset in self.missing_models():
             folder = self.files.work(subset) if subset else None
             model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
@@ -300,7 +300,7 @@ class Run:
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
     def _measure(self, subset: str) -> dict[str, Any]:
-        """Measure a subset, its model trained before where it is not yet; return the cost."""
+        """Train the model of a subset if needed, measure the subset, and return the cost."""
         task = self.resolved.task
         phase = subset if task.trains_each_subset else None
         folder = self.files.work(subset) if phase else None
@@ -336,12 +336,12 @@ class Run:
         return cost
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:
-        """Write the rows and items that were found, and right after them how they came about."""
+        """Write rows and items, and then the record of the run."""
         record = make_record(
             status, self.resolved, self.phases, self.seed, self.files.next_order(), **more
         )
         self.files.write(record, found)
 
     def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the subsets that are measured have cost."""
+        """Return the total cost of the measured subsets."""
         return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)

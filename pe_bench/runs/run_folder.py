@@ -113,7 +113,7 @@ class RunFolder:
         return self._has(subsets)
 
     def looks_done(self, subsets: Sequence[str]) -> bool:
-        """Tell the same, and leave what is damaged where it is."""
+        """Return the same as `is_done`, but leave damaged files in place."""
         try:
             read_sealed(self.path / "run.json", of=place_of(self.path))
         except (OSError, DamagedError):

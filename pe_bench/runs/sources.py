@@ -1,4 +1,4 @@
-"""Where a run has found what is not shipped."""
+"""Paths of the user's plugins and data that a run has used."""
 
 import inspect
 from pathlib import Path
@@ -11,7 +11,7 @@ from pe_bench.runs.resolve import ResolvedTask
 
 
 def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
-    """Return where a run has found what is not shipped, for its record.
+    """Return the paths of the user's plugins and data, for the record of a run.
 
     Returns:
         "encoding" and "task": file or folder of a plugin of the user's; "data": folders by name of

@@ -46,18 +46,18 @@ class Cluster(Executor):
         self.ray, self.joined = _join()
         self.pending: set[Any] = set()
 
-    def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
         ray = self.ray
-        relay = Relay(cells, display)
+        relay = Relay(runs, display)
         mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
         remote = ray.remote(
             num_cpus=self.threads,
             num_gpus=1 if self.device == "cuda" else 0,
             max_retries=RETRIES,
         )(_work)
-        work = ray.put(make_work(cells, self.options, self.threads, self))
+        work = ray.put(make_work(runs, self.options, self.threads, self))
         # As many as there are runs: the cluster starts those that it has room for.
-        workers = {remote.remote(work, number, mailbox): number for number in range(len(cells))}
+        workers = {remote.remote(work, number, mailbox): number for number in range(len(runs))}
         self.pending = set(workers)
         while self.pending and relay.left:
             ready, _ = ray.wait(list(self.pending), timeout=LOOK)
@@ -155,7 +155,7 @@ def _join() -> tuple[Any, bool]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         first = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"there is no Ray cluster to send cells to ({first}): start one with "
+            f"there is no Ray cluster to send runs to ({first}): start one with "
             "`ray start --head`, or give the address of one as RAY_ADDRESS"
         ) from None
     for number, handler in before.items():  # Ray has set its own

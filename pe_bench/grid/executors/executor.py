@@ -31,11 +31,11 @@ class Executor:
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
 
-    def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
         """Execute runs, in any order.
 
         Args:
-            cells: the runs.
+            runs: the runs.
             display: is told which runs begin, and gets their lines and bars.
 
         Returns:

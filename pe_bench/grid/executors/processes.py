@@ -9,7 +9,7 @@ from pe_bench.grid.display import Display
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.relay import Relay
-from pe_bench.grid.executors.work import PASSED, Cell, Work
+from pe_bench.grid.executors.work import PASSED, RunSpec, Work
 from pe_bench.grid.plan import PlannedRun
 from pe_bench.runs.options import RunOptions
 from pe_bench.train.process_group import Strategy
@@ -47,12 +47,12 @@ class Processes(Executor):
         self.strategy: Strategy = strategy
         self.workers: list[Child] = []
 
-    def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
-        relay = Relay(cells, display)
-        work = make_work(cells, self.options, self.threads, self)
-        for _ in range(min(self.count, len(cells)) - len(self.workers)):
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        relay = Relay(runs, display)
+        work = make_work(runs, self.options, self.threads, self)
+        for _ in range(min(self.count, len(runs)) - len(self.workers)):
             self.workers.append(Child(GRACE))
-        busy = self.workers[: len(cells)]
+        busy = self.workers[: len(runs)]
         for worker in busy:
             worker.send(work)
         while busy:
@@ -85,15 +85,15 @@ class Processes(Executor):
 
 
 def make_work(
-    cells: Sequence[PlannedRun], options: RunOptions, threads: int, executor: Executor
+    runs: Sequence[PlannedRun], options: RunOptions, threads: int, executor: Executor
 ) -> Work:
     """Return what workers need to know of planned runs."""
-    first = cells[0].run
+    first = runs[0].run
     return Work(
         options,
         first.results,
         first.device,
-        tuple(Cell.of(cell.run) for cell in cells),
+        tuple(RunSpec.of(planned.run) for planned in runs),
         threads,
         executor.started,
         Path.cwd(),

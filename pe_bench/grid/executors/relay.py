@@ -18,14 +18,14 @@ class Relay:
     command has finished. The latter is only known when all workers have tried every run.
 
     Args:
-        cells: the runs.
+        runs: the runs.
         display: of the grid.
     """
 
-    def __init__(self, cells: Sequence[PlannedRun], display: Display) -> None:
-        self.cells = cells
+    def __init__(self, runs: Sequence[PlannedRun], display: Display) -> None:
+        self.runs = runs
         self.display = display
-        self.left = set(range(len(cells)))
+        self.left = set(range(len(runs)))
         self._worker_of: dict[int, Hashable] = {}
         self._found: dict[int, list[Line | Bar | Outcome]] = {}
         self._bars: dict[int, Bar] = {}
@@ -41,23 +41,23 @@ class Relay:
         if not isinstance(answer, Event):
             return []
         if answer.what == "begins":
-            self._worker_of[answer.cell] = worker
-            self.display.begin(self.cells[answer.cell].run)
+            self._worker_of[answer.index] = worker
+            self.display.begin(self.runs[answer.index].run)
             return []
-        if self._worker_of.get(answer.cell) != worker:
-            self._found.setdefault(answer.cell, []).append(answer.what)
+        if self._worker_of.get(answer.index) != worker:
+            self._found.setdefault(answer.index, []).append(answer.what)
             return []
-        return self._show(answer.cell, answer.what)
+        return self._show(answer.index, answer.what)
 
     def end(self) -> list[Ended]:
         """Return the runs that are left after all workers have tried them."""
         ended: list[Ended] = []
-        for cell in sorted(self.left):
-            said = self._found.get(cell, [])
+        for index in sorted(self.left):
+            said = self._found.get(index, [])
             for number, what in enumerate(said):
                 if what not in said[:number]:  # every worker has said the same
-                    ended += self._show(cell, what)
-        ended += [(self.cells[cell], None) for cell in sorted(self.left)]
+                    ended += self._show(index, what)
+        ended += [(self.runs[index], None) for index in sorted(self.left)]
         return ended
 
     def died(self, worker: Hashable, reason: str) -> list[Ended]:
@@ -66,32 +66,32 @@ class Relay:
         Without a run, the first one that nobody has begun counts as failed: it may be what has
         killed the worker, and the next one would die of it too.
         """
-        own = [cell for cell in self.left if self._worker_of.get(cell) == worker]
-        free = [cell for cell in sorted(self.left) if cell not in self._worker_of]
-        for cell in own or free[:1]:
-            self.left.discard(cell)
-            run = self.cells[cell].run
-            return [(self.cells[cell], run.record_death(reason))]
+        own = [index for index in self.left if self._worker_of.get(index) == worker]
+        free = [index for index in sorted(self.left) if index not in self._worker_of]
+        for index in own or free[:1]:
+            self.left.discard(index)
+            run = self.runs[index].run
+            return [(self.runs[index], run.record_death(reason))]
         return []
 
-    def _show(self, cell: int, what: Line | Bar | Outcome) -> list[Ended]:
-        run = self.cells[cell].run
+    def _show(self, index: int, what: Line | Bar | Outcome) -> list[Ended]:
+        run = self.runs[index].run
         view = self.display.view(run)
         if isinstance(what, Outcome):
-            if cell not in self.left:
+            if index not in self.left:
                 return []
-            self.left.discard(cell)
-            return [(self.cells[cell], what)]
+            self.left.discard(index)
+            return [(self.runs[index], what)]
         if isinstance(what, Line):
             view.line(what.text, error=what.error)
             return []
-        bar = self._bars.get(cell)
+        bar = self._bars.get(index)
         if bar is None or bar.title != what.title:
-            bar = self._bars[cell] = what
+            bar = self._bars[index] = what
         bar.done = what.done
         bar.note = what.note
         if what.closed:
-            del self._bars[cell]
+            del self._bars[index]
             view.closed(bar)
         else:
             view.moved(bar)

@@ -18,21 +18,21 @@ def _nothing() -> None:
 
 
 class Serial(Executor):
-    """Runs one cell after the other in this process.
+    """Runs one run after the other in this process.
 
     Args:
-        threads: of each cell.
+        threads: of each run.
     """
 
     def __init__(self, threads: int) -> None:
         super().__init__()
         self.threads = threads
 
-    def run(self, cells: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
-        for cell in cells:
-            with showing(display.view(cell.run)), using_threads(self.threads):
-                outcome = self._execute(cell.run, display)
-            yield cell, outcome
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        for planned in runs:
+            with showing(display.view(planned.run)), using_threads(self.threads):
+                outcome = self._execute(planned.run, display)
+            yield planned, outcome
 
     def _execute(self, run: Run, display: Display) -> Outcome | None:
         try:
@@ -44,10 +44,10 @@ class Serial(Executor):
 def execute(
     run: Run, begun: Callable[[], None] = _nothing, since: datetime | None = None
 ) -> Outcome:
-    """Run a cell, and write the baselines of its task.
+    """Run a run, and write the baselines of its task.
 
     Args:
-        run: the cell.
+        run: the run.
         begun: called where there is something to do.
         since: a failure that another process has recorded after this time is not tried again.
 

@@ -11,7 +11,7 @@ from pe_bench.system.console import Bar
 from pe_bench.train.process_group import Group, Phase, Strategy
 
 
-class Cell(NamedTuple):
+class RunSpec(NamedTuple):
     """A run of the grid: two specs, as they were given, a seed, and the name of the run's folder.
 
     The name has digests of code and data: a worker that comes to another name has another version.
@@ -23,8 +23,8 @@ class Cell(NamedTuple):
     folder: str
 
     @classmethod
-    def of(cls, run: Run) -> "Cell":
-        """Return the cell of a run."""
+    def of(cls, run: Run) -> "RunSpec":
+        """Return the run of a run."""
         return cls(run.encoding.given, run.resolved.given, run.seed, run.folder.name)
 
 
@@ -34,7 +34,7 @@ class Work:
 
     Attributes:
         options, results, device: of the command, see `RunFactory`.
-        cells: the runs.
+        runs: the runs.
         threads: of each worker.
         since: start of the command; a run that has failed after it is not tried again.
         cwd: working directory, which paths may be relative to.
@@ -45,7 +45,7 @@ class Work:
     options: RunOptions
     results: Path
     device: str
-    cells: tuple[Cell, ...]
+    runs: tuple[RunSpec, ...]
     threads: int
     since: datetime
     cwd: Path
@@ -59,14 +59,14 @@ class Part:
 
     Attributes:
         work: has the run.
-        cell: index of the run.
+        index: index of the run.
         phase: the phase.
         group: place of the process among the others.
         port: at which they find each other.
     """
 
     work: Work
-    cell: int
+    index: int
     phase: Phase
     group: Group
     port: int
@@ -92,11 +92,11 @@ class Event:
     """What a worker says of a run.
 
     Attributes:
-        cell: index of the run.
+        index: index of the run.
         what: a line, a bar, the begin, or how the run has ended.
     """
 
-    cell: int
+    index: int
     what: Line | Bar | Literal["begins"] | Outcome
 
 
@@ -108,6 +108,6 @@ class SavingFailed:
 
 
 PASSED: Literal["passed"] = "passed"
-"""A worker has tried every cell."""
+"""A worker has tried every run."""
 
 Answer = Event | SavingFailed | PartEnded | Literal["passed"]

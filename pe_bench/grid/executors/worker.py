@@ -53,7 +53,7 @@ def _be_first_without_memory() -> None:
 
 
 class _Lines(io.TextIOBase):
-    """Passes on what is printed, such as by a plugin, line by line."""
+    """Forwards printed lines, for instance of a plugin."""
 
     def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
         self.say = say

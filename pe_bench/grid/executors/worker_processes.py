@@ -1,4 +1,4 @@
-"""The processes that train a cell together with this one."""
+"""The processes that train a run together with this one."""
 
 import contextlib
 import os
@@ -36,15 +36,15 @@ class Companions:
         self.devices = devices
         self.strategy: Strategy = strategy
         self.work: Work | None = None
-        self.cell = 0
+        self.index = 0
         self.children: list[Child] = []
         self.store: TCPStore | None = None
         self.done: queue.Queue[Child] = queue.Queue()
 
-    def of(self, work: Work, cell: int) -> "Companions":
+    def of(self, work: Work, index: int) -> "Companions":
         """Return these for the phases of a run, given its index."""
         self.work = work
-        self.cell = cell
+        self.index = index
         return self
 
     @contextlib.contextmanager
@@ -59,7 +59,7 @@ class Companions:
                 self._start()
             for rank, child in enumerate(self.children, 1):
                 place = Group(rank, self.devices, self.strategy)
-                child.send(Part(self.work, self.cell, phase, place, self.store.port))
+                child.send(Part(self.work, self.index, phase, place, self.store.port))
             if not dist.is_initialized():
                 meet(first, self.work.device, self.store)
             yield first

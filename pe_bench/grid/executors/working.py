@@ -40,7 +40,7 @@ class Worker:
         self.tell = tell
         self.factories: dict[str, RunFactory] = {}
         self.companions: Companions | None = None
-        self.cell = 0  # index of the run that lines are about
+        self.index = 0  # index of the run that lines are about
         self.begun = False
         self.early: list[Line] = []  # printed before the run has begun
 
@@ -53,7 +53,7 @@ class Worker:
 
     def work(self, work: Work) -> None:
         """Try every run once. One that another process works on is passed over."""
-        for self.cell in range(len(work.cells)):
+        for self.index in range(len(work.runs)):
             self.begun = False
             self.early = []
             try:
@@ -64,15 +64,15 @@ class Worker:
                 self.tell(SavingFailed(str(error)))
                 return
             for line in self.early:
-                self.tell(Event(self.cell, line))
-            self.tell(Event(self.cell, outcome))
+                self.tell(Event(self.index, line))
+            self.tell(Event(self.index, outcome))
         self.tell(PASSED)
 
     def train_part(self, part: Part) -> PartEnded:
         """Train a phase together with the process that leads it."""
         try:
             with showing(_Silent()), using_threads(part.work.threads):
-                run = self.prepare(part.work, part.cell)
+                run = self.prepare(part.work, part.index)
                 join(part.group, run.device, part.port)
                 run.phases.follow(run.resolved, part.phase, part.group)
         except CRASHES as error:
@@ -83,7 +83,7 @@ class Worker:
         """Pass on a line, or keep it until the run begins."""
         line = Line(text, error)
         if self.begun:
-            self.tell(Event(self.cell, line))
+            self.tell(Event(self.index, line))
         else:
             self.early.append(line)
 
@@ -91,7 +91,7 @@ class Worker:
         """Return a run.
 
         Raises:
-            InputError: it is another run than the command has planned.
+            InputError: it is another run than the command has spec.
         """
         if not work.cwd.is_dir():
             raise InputError(
@@ -105,9 +105,9 @@ class Worker:
         key = f"{work.options} {work.results} {work.device}"
         if key not in self.factories:
             self.factories[key] = RunFactory(work.options, work.results, work.device)
-        cell = work.cells[number]
-        run = self.factories[key].run(cell.encoding, cell.task, cell.seed)
-        if run.folder.name != cell.folder:
+        spec = work.runs[number]
+        run = self.factories[key].run(spec.encoding, spec.task, spec.seed)
+        if run.folder.name != spec.folder:
             raise InputError(
                 "code or data have changed since the command was started: run it again"
             )
@@ -115,17 +115,17 @@ class Worker:
 
     def _run(self, work: Work) -> Outcome:
         """Return how the current run has ended."""
-        cell = work.cells[self.cell]
-        title = f"{cell.encoding} · {cell.task} · seed {cell.seed}"
+        spec = work.runs[self.index]
+        title = f"{spec.encoding} · {spec.task} · seed {spec.seed}"
         view = _Telling(self)
         try:
             with showing(_Silent()):  # the command has said it already
-                run = self.prepare(work, self.cell)
+                run = self.prepare(work, self.index)
             title = run.title
             if work.devices > 1:
                 if self.companions is None:
                     self.companions = Companions(work.devices, work.strategy)
-                run = replace(run, team=self.companions.of(work, self.cell))
+                run = replace(run, team=self.companions.of(work, self.index))
             with showing(view), using_threads(work.threads):
                 return execute(run, self._begin, work.since)
         except InputError as error:
@@ -138,7 +138,7 @@ class Worker:
 
     def _begin(self) -> None:
         self.begun = True
-        self.tell(Event(self.cell, "begins"))
+        self.tell(Event(self.index, "begins"))
 
 
 class _Silent(View):
@@ -166,7 +166,7 @@ class _Telling(View):
         now = time.monotonic()
         if now - bar.shown >= PAUSE:
             bar.shown = now
-            self.worker.tell(Event(self.worker.cell, bar))
+            self.worker.tell(Event(self.worker.index, bar))
 
     def closed(self, bar: Bar) -> None:
-        self.worker.tell(Event(self.worker.cell, bar))
+        self.worker.tell(Event(self.worker.index, bar))

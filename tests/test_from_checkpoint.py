@@ -156,7 +156,7 @@ def test_low_rank_goes_on_from_it(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"task": "mqar"}, "it has tokens of its own"),
+        ({"task": "mqar"}, "its tokens are special"),
         ({"task": "passkey"}, "write passkey:vocabulary=tokenizer"),
         ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a model that is"),
         ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint says"),

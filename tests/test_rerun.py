@@ -1,6 +1,5 @@
 """A run repeated from its record: the same numbers, or which differ, and what else differs."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -240,7 +239,8 @@ def test_what_cannot_be_repeated(
     put(results, "alibi", [SCORE], measures_time=True)
     put(results, "cope", [SCORE])
     torn = put(results, "torn", [SCORE]) / "run.json"
-    torn.write_text(json.dumps({"task": "lm", "encoding": "torn", "seed": 0}))
+    content = {"task": "lm", "encoding": "torn", "seed": 0}
+    write_sealed(torn, content, of=place_of(torn.parent))
     assert main(["rerun", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

@@ -17,7 +17,8 @@ import pandas as pd
 
 from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting.chart_layout import Limits
-from pe_bench.reporting.tables import Table, select, training_seconds
+from pe_bench.reporting.run_costs import training_seconds
+from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
 DIGITS = 5  # of a number on the page
@@ -466,9 +467,7 @@ def _point(table: Table, x: float, row: Mapping[Any, Any]) -> Point:
 
 def _baselines(table: Table, view: Curve | Column) -> list[Baseline]:
     """Return the best baseline by ascending length, if there is one."""
-    if table.references is None:
-        return []
-    scores = select(table.references, view.subset, view.metric).sort_values("length")
+    scores = select(table.baselines, view.subset, view.metric).sort_values("length")
     if isinstance(view, Curve):
         scores = scores[scores["length"].notna()]
     means = scores.groupby("encoding", sort=False)["mean"].mean()

@@ -7,6 +7,7 @@ Limits = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 MOST_TICKS = 8  # labels of lengths beside each other
+TICK_WIDTH = 14  # characters of a line below a part of a task
 MOST_EVEN_TICKS = 5  # on an axis of a heatmap
 LEAST_PERCENT = 40.0  # of an axis of percentages, so that small differences look small
 LEAST_LOGITS = 0.2  # of an axis of a gallery: a constant looks constant
@@ -76,7 +77,8 @@ def even_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
     last = len(values) - 1
     least = max(1, math.ceil(last / (MOST_EVEN_TICKS - 1)))
     even = [step for step in range(least, 2 * least + 1) if last % step == 0]  # has the first too
-    chosen = range(last, -1, -(even[0] if even else least))
+    step = even[0] if even else least
+    chosen = range(last % step, last + 1, step)
     return [(index + 0.5, f"{values[index]:,g}") for index in chosen]
 
 
@@ -122,4 +124,4 @@ def place_names(
 
 
 def _overlap(one: Box, other: Box) -> bool:
-    return one[0] <= other[2] and other[0] <= one[2] and one[1] <= other[3] and other[1] <= one[3]
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

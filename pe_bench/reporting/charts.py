@@ -7,6 +7,7 @@ matplotlib, `page/charts.js` with Observable Plot.
 
 import math
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import pandas as pd
 
 from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting.chart_layout import Limits
-from pe_bench.reporting.tables import Table, select, training_seconds
+from pe_bench.reporting.run_costs import training_seconds
+from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
 DIGITS = 5  # of a number on the page
@@ -91,7 +93,8 @@ class ScoreChart:
 
     Attributes:
         metrics: names, one for each part.
-        ticks: subset, length and metric of each part; its place is its index.
+        parts: their names; the place of a part is its index.
+        ticks: lines below each part: its name, its length, its metric where these differ.
         x, y: labels of the axes.
         percent: whether all are percentages.
         y_limits: ends of the axis of scores.
@@ -101,7 +104,8 @@ class ScoreChart:
     """
 
     metrics: list[str]
-    ticks: list[tuple[str, str, str]]
+    parts: list[str]
+    ticks: list[str]
     x: str
     y: str
     percent: bool
@@ -147,7 +151,8 @@ class GalleryChart:
     Attributes:
         title: what is shown.
         x, y: labels of the axes.
-        ticks: distances with a label, on a symmetric logarithmic axis.
+        x_limits: ends of the axis of distances, which is symmetric logarithmic.
+        ticks: distances with a label.
         trained: longest trained distance; None: not known.
         y_limits: ends of the axis of each encoding.
         series: of each encoding the lengths, each with x and y of its curve.
@@ -157,6 +162,7 @@ class GalleryChart:
     title: str
     x: str
     y: str
+    x_limits: Limits
     ticks: list[float]
     trained: float | None
     y_limits: dict[str, Limits]
@@ -264,6 +270,12 @@ def make_scores(table: Table) -> ScoreChart | None:
             series.setdefault(row["encoding"], []).append(_point(table, place, row))
         for one in _baselines(table, view):
             baselines.append(Baseline(one.name, [(place, one.points[0][1])]))
+    parts = [view.title or view.subset for _, view in known]
+    ticks = [[part, f"{length:,.0f}"] for part, (length, _) in zip(parts, known, strict=True)]
+    titles = {table.metric(view.metric).title for _, view in known}
+    if len(titles) > 1:
+        for lines, (_, view) in zip(ticks, known, strict=True):
+            lines.append(textwrap.fill(table.metric(view.metric).title, layout.TICK_WIDTH))
     points = [point for own in series.values() for point in own]
     ends = [end for point in points for end in point[1:4] if math.isfinite(end)]
     ends += [y for one in baselines for _, y in one.points]
@@ -274,11 +286,9 @@ def make_scores(table: Table) -> ScoreChart | None:
     marks = {place: ", ".join(labels) for place, labels in places.items()}
     return ScoreChart(
         metrics=[view.metric for _, view in known],
-        ticks=[
-            (view.title or view.subset, f"{length:,.0f}", table.metric(view.metric).title)
-            for length, view in known
-        ],
-        x=f"subset, {table.axis('length')}",
+        parts=parts,
+        ticks=["\n".join(lines) for lines in ticks],
+        x=", ".join(["subset", table.axis("length"), *(["metric"] if len(titles) > 1 else [])]),
         y=_common_label(table, [view for _, view in known]),
         percent=all(is_percent(table, view) for _, view in known),
         y_limits=layout.pad(min(0.0, *ends), max(0.0, *ends), by=0.02),
@@ -333,11 +343,13 @@ def make_gallery(table: Table, view: Gallery) -> GalleryChart:
             middle = (low + high) / 2
             low, high = middle - layout.LEAST_LOGITS / 2, middle + layout.LEAST_LOGITS / 2
         limits[str(encoding)] = (low, high)
+    last = float(numbers["x"].max())
     return GalleryChart(
         title=view.title,
         x=table.axis("second"),
         y=view.y,
-        ticks=layout.octaves(float(numbers["x"].max())),
+        x_limits=(0.0, last),
+        ticks=layout.octaves(last),
         trained=table.about.max_train_axis,
         y_limits=limits,
         series=series,
@@ -455,9 +467,7 @@ def _point(table: Table, x: float, row: Mapping[Any, Any]) -> Point:
 
 def _baselines(table: Table, view: Curve | Column) -> list[Baseline]:
     """Return the best baseline by ascending length, if there is one."""
-    if table.references is None:
-        return []
-    scores = select(table.references, view.subset, view.metric).sort_values("length")
+    scores = select(table.baselines, view.subset, view.metric).sort_values("length")
     if isinstance(view, Curve):
         scores = scores[scores["length"].notna()]
     means = scores.groupby("encoding", sort=False)["mean"].mean()

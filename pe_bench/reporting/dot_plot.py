@@ -1,6 +1,5 @@
 """Pictures of the scores of a task's parts side by side, drawn from a `ScoreChart`."""
 
-import textwrap
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -60,9 +59,9 @@ def draw_scores(table: Table) -> Figure:
         ((place, value),) = one.points
         ends = [(place - 0.45, value), (place + 0.45, value)]
         baselines[one.name] = panels.draw_baseline(axis, ends)
-    axis.set_xticks(range(count), [_describe(tick) for tick in chart.ticks])
+    axis.set_xticks(range(count), chart.ticks)
     axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel(f"{chart.x}, metric")
+    axis.set_xlabel(chart.x)
     axis.set_ylabel(chart.y)
     axis.set_ylim(*chart.y_limits)
     axis.set_xlim(-0.6, count - 0.4)
@@ -96,7 +95,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
             x = [point.mean for point in points]
             axis.errorbar(x, [place] * len(points), xerr=error_bars(points), **look)
         beyond = ", ".join(mark.label for mark in chart.trained if mark.x < part)
-        title = _describe(chart.ticks[part])
+        title = chart.ticks[part]
         panels.set_panel_title(axis, f"{title}\n{beyond}" if beyond else title)
         axis.set_yticks(range(len(order)), short_labels(table, order))
         axis.tick_params(axis="y", length=0)
@@ -118,9 +117,3 @@ def _titles(table: Table, chart: ScoreChart) -> tuple[str, str, str]:
     says = f"{table.task_name}: {'what each part costs' if costs else 'one part after the other'}"
     given = table.describe_given(chart.metrics)
     return says, table.heading, given
-
-
-def _describe(tick: tuple[str, str, str]) -> str:
-    """Return subset, length and metric for the tick of a part."""
-    subset, length, metric = tick
-    return f"{subset}\n{length}\n{textwrap.fill(metric, 14)}"

@@ -216,6 +216,22 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
         raise InputError(f"cannot read {source} ({error}): remove what is damaged") from None
 
 
+def tidy(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+    """Return the means of encodings and of baselines in one frame, see `mean_over_seeds`.
+
+    Args:
+        rows: of all runs of a table.
+        baselines: rows of the baselines under the same settings; may be empty.
+
+    Returns:
+        The columns of `mean_over_seeds`, and `baseline`, which is true for rows of baselines.
+    """
+    scores = mean_over_seeds(rows).assign(baseline=False)
+    if baselines.empty:
+        return scores
+    return pd.concat([scores, mean_over_seeds(baselines).assign(baseline=True)], ignore_index=True)
+
+
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per encoding and number, over all of its seeds.
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import MapChart, make_gallery, make_map
+from pe_bench.reporting.charts import GalleryChart, MapChart, make_gallery, make_map
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap
@@ -120,7 +120,7 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
                 linewidth=WIDTHS[index % len(WIDTHS)],
             )
         axis.set_ylim(*chart.y_limits[encoding])
-        _set_distances(axis, chart.ticks)
+        _set_distances(axis, chart)
         if chart.trained is not None:
             axis.axvline(chart.trained, color="0.5", linestyle="--", linewidth=1)
         panels.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
@@ -138,11 +138,11 @@ def _present(series: Iterable[str], encodings: Sequence[str] | None) -> list[str
     return present if encodings is None else [name for name in encodings if name in present]
 
 
-def _set_distances(axis: Axes, ticks: Sequence[float]) -> None:
+def _set_distances(axis: Axes, chart: GalleryChart) -> None:
     """Set an x axis of distances: 0, then octaves."""
     axis.set_xscale("symlog", base=2, linthresh=1)
-    axis.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
-    axis.set_xlim(left=-0.2)
+    axis.set_xticks(chart.ticks, [f"{tick:.0f}" for tick in chart.ticks])
+    axis.set_xlim(-0.2, 1.05 * chart.x_limits[1])
     axis.minorticks_off()
     axis.tick_params(labelsize=8)
     axis.grid(axis="y", alpha=0.3)

@@ -16,6 +16,7 @@ from pe_bench.reporting.columns import (
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
+from pe_bench.reporting.run_costs import mean_costs, training_loss
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.reporting.tuning import WORSE, describe_tuning, describe_worse, find_worse
@@ -108,10 +109,10 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     below = table.below_references()
     percent = columns[0].percent
     compared = any(difference.seeds > 1 for difference in comparison.pairs)
-    losses = {encoding: table.training_loss(encoding) for encoding in table.encodings}
+    losses = {encoding: training_loss(table, encoding) for encoding in table.encodings}
     worse = find_worse(table)
     has_losses = any(loss == loss for loss in losses.values())
-    costs = {encoding: table.mean_costs(encoding) for encoding in table.encodings}
+    costs = {encoding: mean_costs(table, encoding) for encoding in table.encodings}
     cost_columns = [n for n in COSTS if any(n in costs[name] for name in costs)]
     if table.about.measures_time:
         cost_columns = []
@@ -172,9 +173,10 @@ def flatten(table: Table) -> pd.DataFrame:
 
 def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
     """Return a row of the ranked table for each reference."""
-    if table.references is None:
+    if table.baselines.empty:
         return []
-    columns = {c.heading: c for c in list_columns(replace(table, scores=table.references))}
+    alone = replace(table, tidy=table.baselines.assign(baseline=False))
+    columns = {c.heading: c for c in list_columns(alone)}
     digits = {column.heading: column.digits for column in list_columns(table)}
     rows = []
     for name in table.reference_names:

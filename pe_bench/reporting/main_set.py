@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, variance
 
-from pe_bench.reporting.tables import Table, training_seconds
+from pe_bench.reporting.run_costs import training_seconds
+from pe_bench.reporting.tables import Table
 
 
 def _read_main_set() -> dict[str, tuple[str, ...]]:

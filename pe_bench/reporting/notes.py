@@ -1,11 +1,13 @@
 """What has to be known to read a table, in sentences."""
 
+import math
 from collections.abc import Sequence
 
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.degradation import DAMAGE, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.run_costs import mean_costs, training_loss
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
@@ -61,7 +63,7 @@ def write_notes(table: Table) -> str:
             "nothing."
         )
     lines += _describe_damage(table)
-    if any(table.training_loss(name) == table.training_loss(name) for name in table.encodings):
+    if not all(math.isnan(training_loss(table, name)) for name in table.encodings):
         lines.append("Training loss: at the end, median over seeds.")
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
@@ -104,7 +106,7 @@ def _describe_sizes(table: Table) -> list[str]:
             f"Model: {model['layers']} layers of width {model['width']}, {model['heads']} heads; "
             f"training: {train['steps']:,} steps of {train['batch_size']} rows."
         )
-    costs = set().union(*(table.mean_costs(encoding) for encoding in table.encodings))
+    costs = set().union(*(mean_costs(table, encoding) for encoding in table.encodings))
     if costs and not table.about.measures_time:
         memory = " MiB: the most memory that a run had in use." if len(costs) > 1 else ""
         lines.append(f"Seconds: training and evaluation of a run, in the mean.{memory}")

@@ -141,9 +141,7 @@ def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
         members = [(record.encoding, record.seed, record.adaptation) for record in one.records]
         about = [one.heading, members, one.about.to_json()]
         digest.update(json.dumps(about, default=str).encode())
-        for frame in (one.scores, one.references):
-            if frame is not None:
-                digest.update(frame.to_csv().encode())
+        digest.update(one.tidy.to_csv().encode())
     return f"pe-bench {digest.hexdigest()}"
 
 

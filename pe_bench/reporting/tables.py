@@ -1,7 +1,6 @@
 """Runs under equal settings, gathered into tables and ranked."""
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
-from pe_bench.reporting.frames import finished_runs, mean_over_seeds, read_references, read_rows
+from pe_bench.reporting.frames import finished_runs, read_references, read_rows, tidy
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
@@ -35,16 +34,14 @@ class Table:
     Attributes:
         records: one per encoding and seed.
         rows: the numbers of each of them, see `damage.add_damage` for those that runs do not have.
-        scores: one row per encoding and number, see `frames.mean_over_seeds`.
+        tidy: one row per encoding or baseline and number, see `frames.tidy`.
         differences: settings that tell it from other tables of the same title.
-        references: scores of guessing and the like, as those of encodings; None: there are none.
     """
 
     records: tuple[RunRecord, ...]
     rows: pd.DataFrame
-    scores: pd.DataFrame
+    tidy: pd.DataFrame
     differences: Mapping[str, Any] = field(default_factory=dict)
-    references: pd.DataFrame | None = None
 
     @property
     def about(self) -> RunRecord:
@@ -138,6 +135,16 @@ class Table:
         return "; ".join(dict.fromkeys(said))
 
     @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The means of encodings."""
+        return self.tidy[~self.tidy["baseline"]].drop(columns="baseline")
+
+    @cached_property
+    def baselines(self) -> pd.DataFrame:
+        """The means of baselines, such as guessing; empty: there are none."""
+        return self.tidy[self.tidy["baseline"]].drop(columns="baseline")
+
+    @cached_property
     def has_seeds(self) -> bool:
         """Whether an encoding has more than one seed."""
         return bool(self.scores["seeds"].max() > 1)
@@ -211,9 +218,7 @@ class Table:
     @cached_property
     def _reference_scores(self) -> dict[str, float]:
         """The score of each reference in the headline, in the order of their file."""
-        if self.references is None:
-            return {}
-        scores = select(self.references, self.headline.subset, self.headline.metric)
+        scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]
         return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
 
@@ -246,29 +251,6 @@ class Table:
         """Whether the task says which seeds have learned."""
         return self.about.gate is not None or bool((self.rows["status"] == "not_learned").any())
 
-    def training_loss(self, encoding: str) -> float:
-        """Return the median over seeds of the loss at the end of training, nan if it is not known.
-
-        Where subsets are trained one by one, a seed's loss is the mean over them.
-        """
-        losses = []
-        for record in self.records:
-            if record.encoding == encoding:
-                costs = [cost.get("training", {}) for cost in record.costs.values()]
-                known = [cost["loss"] for cost in costs if cost.get("loss") is not None]
-                losses += [statistics.fmean(known)] if known else []
-        return statistics.median(losses) if losses else math.nan
-
-    def mean_costs(self, encoding: str) -> dict[str, float]:
-        """Return seconds and peak memory of a run of an encoding, means of those that know it."""
-        found: dict[str, list[float]] = {}
-        for record in self.records:
-            own = {"seconds": record.seconds, "peak_memory_bytes": record.peak_memory_bytes}
-            for name, value in own.items():
-                if record.encoding == encoding and value is not None:
-                    found.setdefault(name, []).append(value)
-        return {name: statistics.fmean(values) for name, values in found.items()}
-
     def describe(self, encoding: str) -> str:
         """Return the label of an encoding, and in words if not all of its seeds learned."""
         learned, seeds = self.learned(encoding), self.seeds(encoding)
@@ -280,14 +262,6 @@ class Table:
 def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """Return the scores of one metric of one subset."""
     return scores[(scores["subset"] == subset) & (scores["metric"] == metric)]
-
-
-def training_seconds(record: RunRecord) -> float:
-    """Return how long a run trained; where one training served all parts, it counts once."""
-    found = [cost.get("training") or {} for cost in record.costs.values()]
-    if found and all(one == found[0] for one in found):
-        found = found[:1]
-    return sum(float(one.get("seconds") or 0) for one in found)
 
 
 def read_tables(results: Path | str) -> list[Table]:
@@ -308,16 +282,9 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     for group in groups.values():
         rows = read_rows(group)
         rows = add_damage(rows, group)
-        tables.append(Table(tuple(group), rows, mean_over_seeds(rows)))
+        tables.append(Table(tuple(group), rows, tidy(rows, read_references(group[0]))))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
-    return [_complete(table, tables) for table in tables]
-
-
-def _complete(table: Table, tables: list[Table]) -> Table:
-    """Return a table with its references and what tells it from others."""
-    rows = read_references(table.about)
-    references = None if rows.empty else mean_over_seeds(rows)
-    return replace(table, differences=_differences(table, tables), references=references)
+    return [replace(table, differences=_differences(table, tables)) for table in tables]
 
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:

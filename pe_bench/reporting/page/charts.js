@@ -92,7 +92,7 @@ function scores(chart, width, shown, table) {
     const {colour, symbol} = encodings.get(label);
     const learned = table.solved[label][0] > 0;
     const own = line.map(([x, y, low, high, seeds]) => ({
-      label, x: x + (order - (lit.length - 1) / 2) * .7 / Math.max(4, lit.length), y, low, high, seeds, part: chart.ticks[x][0],
+      label, x: x + (order - (lit.length - 1) / 2) * .7 / Math.max(4, lit.length), y, low, high, seeds, part: chart.parts[x],
     })).filter(point => point.y !== null);
     points.push(...own);
     marks.push(Plot.ruleX(own.filter(point => point.low !== null), {x: "x", y1: "low", y2: "high", stroke: colour, strokeOpacity: .45}));
@@ -101,9 +101,10 @@ function scores(chart, width, shown, table) {
   marks.push(tip(points, ({label, part, y, low, high}) => `${label}\n${part}: ${show(y)}${low === null ? "" : ` (${show(low)} to ${show(high)})`}`));
   const last = chart.ticks.length - 1;
   const wide = Math.max(width, 92 * chart.ticks.length);
+  const below = 40 + 13 * d3.max(chart.ticks, tick => tick.split("\n").length);
   return draw({
-    width: wide, height: 330, marginLeft: 46, marginTop: 26, marginBottom: 66,
-    x: {domain: [-.55, last + .55], ticks: d3.range(last + 1), tickFormat: place => chart.ticks[place].slice(0, 2).join("\n"), tickSize: 0, label: axisLabel(chart.x, width), labelAnchor: "center", labelArrow: "none"},
+    width: wide, height: 264 + below, marginLeft: 46, marginTop: 26, marginBottom: below,
+    x: {domain: [-.55, last + .55], ticks: d3.range(last + 1), tickFormat: place => chart.ticks[place], tickSize: 0, label: axisLabel(chart.x, width), labelAnchor: "center", labelArrow: "none"},
     y: {domain: chart.y_limits, label: null, ticks: 5},
     marks,
   });
@@ -142,7 +143,7 @@ function gallery(chart, lines, width, label) {
   marks.push(tip(points, ({x, y, length}) => `${whole(x)}: ${show(y)}\nlength ${whole(length)}`));
   return draw({
     width, height: Math.round(width * .72), marginLeft: 34, marginRight: 6, marginTop: 6, marginBottom: 22,
-    x: {type: "symlog", ticks: chart.ticks, tickFormat: whole, label: null, tickSize: 3},
+    x: {type: "symlog", domain: chart.x_limits, ticks: chart.ticks, tickFormat: whole, label: null, tickSize: 3},
     y: {domain: chart.y_limits[label], ticks: 4, label: null, tickSize: 3},
     marks: [Plot.gridY({stroke: "var(--line)", strokeOpacity: 1}), ...marks],
   });

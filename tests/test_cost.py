@@ -15,6 +15,7 @@ from pe_bench.cli import main
 from pe_bench.config import ModelConfig
 from pe_bench.grid.cost import Costs, find_phases
 from pe_bench.registry import plugins
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
 
@@ -108,17 +109,17 @@ def test_no_text_is_loaded(preset: str, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(download, "_download", forbidden)
     monkeypatch.setattr(download, "hub_path", forbidden)
-    start, fine_tuning = find_phases(RunOptions(preset=preset), "scrolls")
+    start, fine_tuning = find_phases(RunFactory(RunOptions(preset=preset)), "scrolls")
     assert start.task.startswith("perplexity") and start.times == 1
     assert fine_tuning.times == 7 and fine_tuning.model == start.model
     two = RunOptions(preset=preset, subsets=("qasper", "quality"))
-    assert find_phases(two, "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
+    assert find_phases(RunFactory(two), "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
 
 
 @pytest.mark.slow
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:
-        phases = find_phases(RunOptions(**options), "mqar")
+        phases = find_phases(RunFactory(RunOptions(**options)), "mqar")
         return Costs("fp32").of_run(plugins.load("encoding", "nope"), phases).operations
 
     assert operations(train={"steps": 20}) == pytest.approx(2 * operations(train={"steps": 10}))
@@ -129,7 +130,7 @@ def test_overrides_count() -> None:
 def test_memory_grows_with_the_rows_at_once() -> None:
     def memory(rows: int) -> float:
         options = RunOptions(preset="mid", train={"micro_batch": rows})
-        phases = find_phases(options, "perplexity")
+        phases = find_phases(RunFactory(options), "perplexity")
         return Costs("bf16").of_run(plugins.load("encoding", "nope"), phases).memory
 
     assert memory(8) < memory(16) < 2 * memory(8)

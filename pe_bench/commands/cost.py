@@ -45,6 +45,7 @@ def main(values: Values) -> int:
     """Print a table for each task; return the exit code."""
     from pe_bench.grid.cost import Costs, assumed_speed, find_phases
     from pe_bench.reporting.terminal import plain_table, wrap
+    from pe_bench.runs.factory import RunFactory
 
     asked = values.make(CostOptions)
     grid = values.make(GridOptions)
@@ -56,14 +57,13 @@ def main(values: Values) -> int:
     assumed, whose = assumed_speed(options.preset, options.precision)
     speed = asked.speed or assumed
     costs = Costs(options.precision)
-    encodings = [
-        plugins.load("encoding", spec) for spec in plugins.expand(grid.encodings, "encoding")
-    ]
+    factory = RunFactory(options)
+    encodings = [factory.encoding(spec) for spec in plugins.expand(grid.encodings, "encoding")]
     wrong = False
     shown = False
     for spec in plugins.expand(grid.tasks, "task"):
         try:
-            phases = find_phases(options, spec)
+            phases = find_phases(factory, spec)
         except InputError as error:
             warn(f"{spec}: {error}")
             wrong = wrong or spec in grid.tasks

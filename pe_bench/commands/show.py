@@ -13,9 +13,10 @@ from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.options import option_of, options_of, show, show_type
 from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import decoder_parameters
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 
 ENTRY = re.compile(r"^ {4}(?P<name>\w+):.*(?:\n {8}.*)*", re.MULTILINE)
@@ -140,7 +141,7 @@ def _facts_of_presets(cls: type[Any]) -> list[str]:
 def _resolved(where: str, preset: str) -> ResolvedTask | None:
     """Return the task under a preset, or None if its data are missing."""
     try:
-        return resolve(RunOptions(preset=preset), where)
+        return RunFactory(RunOptions(preset=preset)).task(where)
     except InputError:
         return None
 

@@ -9,9 +9,9 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.grid.display import show_duration
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
-from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of, resolve
+from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of
 from pe_bench.runs.run import Run
 from pe_bench.system.files import cache_folder
 from pe_bench.text.corpus import stdlib_corpus
@@ -104,24 +104,25 @@ def describe_training(runs: Sequence[Run]) -> str:
     )
 
 
-def find_phases(options: RunOptions, spec: str, *, asked: bool = True) -> list[Phase]:
+def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[Phase]:
     """Return the training phases of a task, that of its start first.
 
-    Texts are neither read nor loaded: what they are tokenized with says how many tokens there are.
+    Texts are neither read nor downloaded: the vocabulary size follows from the tokenizer.
 
     Args:
-        options: those of the command.
+        factory: has the options of the command.
         spec: name or file of the task, with options.
         asked: False for a task that only provides the start of another one.
 
     Raises:
         InputError: bad input.
     """
+    options = factory.options
     plugin = plugins.load("task", spec, options.preset)
     preset = preset_of(options, plugin, asked)
     start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
-        resolved = resolve(options, spec, asked=asked)
+        resolved = factory.task(spec, asked=asked)
         return [Phase(resolved.label, resolved.train, resolved.model)]
     train = replace(preset.train, **(options.train if asked else options.pretrain))
     if start is None:
@@ -129,7 +130,7 @@ def find_phases(options: RunOptions, spec: str, *, asked: bool = True) -> list[P
         words = _count_words(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [Phase(plugin.label, train, model)]
-    before = find_phases(options, start, asked=False)
+    before = find_phases(factory, start, asked=False)
     subsets = options.subsets or plugin.cls.all_subsets  # each is fine-tuned by itself
     return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
 

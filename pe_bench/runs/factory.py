@@ -45,7 +45,7 @@ class RunFactory:
         self.options = options
         self.results = results
         self.device = device
-        self._tasks: dict[str, ResolvedTask] = {}
+        self._tasks: dict[tuple[str, bool], ResolvedTask] = {}
 
     def encoding(self, spec: str) -> Plugin:
         """Return an encoding, completed with the options that a checkpoint gives it.
@@ -64,19 +64,25 @@ class RunFactory:
             label = spec  # a default of the encoding, where the checkpoint has another
         return replace(plugins.load("encoding", full), label=label)
 
-    def task(self, spec: str) -> ResolvedTask:
+    def task(self, spec: str, *, asked: bool = True) -> ResolvedTask:
         """Return a task with its data opened.
+
+        Args:
+            spec: name or file of the task, with options.
+            asked: False for a task that only provides the start of another one.
 
         Raises:
             InputError: there is no such task, its data are missing, or an option does not fit it.
         """
-        if spec not in self._tasks:
+        if (spec, asked) not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
-            task = resolve(self.options, spec, shape=shape)
+            task = resolve(self.options, spec, asked=asked, shape=shape)
             if task.task.measures_time:
                 task = task.under(self._conditions)
-            self._tasks[spec] = task if self.origin is None else self._go_on(task, self.origin)
-        return self._tasks[spec]
+            if self.origin is not None:
+                task = self._go_on(task, self.origin)
+            self._tasks[spec, asked] = task
+        return self._tasks[spec, asked]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:
         """Return what a task is run with: the encoding, or its adaptation of `origin`."""

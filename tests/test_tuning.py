@@ -261,7 +261,7 @@ def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> N
         (["--tune", "--tune.lr", "1e-3", "fast"], "must be a number, not 'fast'"),
         (["--tune.lr", "1e-3", "1e-2"], "--tune.lr has no effect without --tune"),
         (["--tune.seeds", "7"], "--tune.seeds has no effect without --tune"),
-        (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect together with"),
+        (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect together"),
         (["--tune", "--train.lr", "0"], "a learning rate of 0 has no third"),
         (["--tune", "--train.steps", "0"], "--tune has no effect: toy.py trains nothing"),
     ],

@@ -20,6 +20,7 @@ from pe_bench.registry.options import show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.distributed import Phase, Ranks
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
@@ -27,7 +28,7 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import locked, saving, slug
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
-from pe_bench.train.process_group import SINGLE_PROCESS, Phase, ProcessGroup, Team
+from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
 
 
@@ -68,14 +69,14 @@ class Phases:
         results: folder to write to; chosen learning rates are kept in `tuning/`.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        team: the other processes that train with this one, if any.
+        ranks: the other processes that train with this one, if any.
     """
 
     encoding: Plugin
     results: Path
     device: str
     precision: str
-    team: Team | None = None
+    ranks: Ranks | None = None
 
     def trained(
         self,
@@ -120,10 +121,10 @@ class Phases:
             watch.model = model
 
         def distributed(resumes: bool) -> AbstractContextManager[ProcessGroup]:
-            if self.team is None:
+            if self.ranks is None:
                 return nullcontext(SINGLE_PROCESS)
             phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
-            return self.team.gather(phase)
+            return self.ranks.start(phase)
 
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +141,7 @@ class Phases:
                     precision=self.precision,
                     initial_weights=start if task.start and not self.is_loaded else None,
                     distributed=distributed,
-                    stop=watch if self.team is None else None,
+                    stop=watch if self.ranks is None else None,
                 )
             except (SavingError, SharedFailure):
                 raise

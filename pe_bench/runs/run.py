@@ -17,6 +17,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import average_draws
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
+from pe_bench.runs.distributed import Ranks
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
@@ -35,7 +36,6 @@ from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
 from pe_bench.task import Evaluation
-from pe_bench.train.process_group import Team
 
 MEASURED = (
     *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
@@ -87,7 +87,7 @@ class Run:
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
         keep: leave the trained models in the folder of the run.
-        team: the processes that train together with this one, if any.
+        ranks: the other processes that train with this one, if any.
     """
 
     resolved: ResolvedTask
@@ -97,7 +97,7 @@ class Run:
     device: str
     precision: str
     keep: bool = False
-    team: Team | None = None
+    ranks: Ranks | None = None
 
     @property
     def title(self) -> str:
@@ -107,7 +107,7 @@ class Run:
     @property
     def phases(self) -> Phases:
         """The training of its encoding."""
-        return Phases(self.encoding, self.results, self.device, self.precision, self.team)
+        return Phases(self.encoding, self.results, self.device, self.precision, self.ranks)
 
     @property
     def folder(self) -> Path:

@@ -68,9 +68,9 @@ def make_record(
 
 
 def _describe_environment(phases: Phases) -> dict[str, Any]:
-    if phases.team is None:
+    if phases.ranks is None:
         return environment.describe(phases.device)
-    return environment.describe(phases.device, phases.team.devices, phases.team.strategy)
+    return environment.describe(phases.device, phases.ranks.devices, phases.ranks.strategy)
 
 
 def as_text(moment: datetime) -> str:

@@ -9,10 +9,8 @@ import datetime
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -92,45 +90,6 @@ class ProcessGroup:
 SINGLE_PROCESS = ProcessGroup()
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A training phase of a run, as the first rank describes it to the others.
-
-    Attributes:
-        identity: digest of every setting that determines the weights.
-        subset: the subset that the phase serves; None: all of them.
-        seed: of weights and batches.
-        lr: learning rate.
-        value: of the encoding's tunable option, None for its default.
-        folder: of its checkpoints.
-        resumes: whether it starts from a checkpoint there.
-    """
-
-    identity: str
-    subset: str | None
-    seed: int
-    lr: float
-    value: str | None
-    folder: Path
-    resumes: bool = False
-
-
-class Team(Protocol):
-    """The other processes that train with this one, the first rank.
-
-    Attributes:
-        devices: number of processes, this one included.
-        strategy: distributed strategy of these processes.
-    """
-
-    devices: int
-    strategy: Strategy
-
-    def gather(self, phase: Phase) -> AbstractContextManager[ProcessGroup]:
-        """Let the other ranks start a phase, and wait at the end until they have finished it."""
-        ...
-
-
 def connect(group: ProcessGroup, device: str, store: TCPStore) -> None:
     """Connect this process with the other ranks of a group, on this machine.
 
@@ -148,9 +107,3 @@ def connect(group: ProcessGroup, device: str, store: TCPStore) -> None:
     dist.init_process_group(
         backend, store=store, rank=group.rank, world_size=group.size, timeout=TIMEOUT
     )
-
-
-# Names that the executors import.
-Group = ProcessGroup
-LONGEST_WAIT = TIMEOUT
-meet = connect

@@ -17,7 +17,7 @@ class TrainingState:
         optimizer: state dict of the optimizer.
         seconds: wall time of the training so far.
         peak_memory_bytes: highest memory use so far.
-        log: losses, gradient norms and times, see `CurveRecorder.state_dict`.
+        log: losses, gradient norms and times, see `TrainingLog.state_dict`.
     """
 
     step: int

@@ -21,7 +21,7 @@ class Executor:
         started: time of the start; a run that another process has failed at since then is not
             tried again.
         devices: processes that train each run together.
-        strategy: of these processes, see `Group`.
+        strategy: of these processes, see `ProcessGroup`.
     """
 
     lanes: int | None = 1

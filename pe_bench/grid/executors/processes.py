@@ -27,7 +27,7 @@ class Processes(Executor):
         options: of the command.
         threads: of each worker.
         devices: processes that train each run together.
-        strategy: of these processes, see `Group`.
+        strategy: of these processes, see `ProcessGroup`.
     """
 
     def __init__(

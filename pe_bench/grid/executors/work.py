@@ -5,10 +5,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pe_bench.runs.distributed import Phase
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Outcome, Run
 from pe_bench.system.console import Bar
-from pe_bench.train.process_group import Group, Phase, Strategy
+from pe_bench.train.process_group import ProcessGroup, Strategy
 
 
 class RunSpec(NamedTuple):
@@ -39,7 +40,7 @@ class Work:
         since: start of the command; a run that has failed after it is not tried again.
         cwd: working directory, which paths may be relative to.
         devices: processes that train each run together.
-        strategy: of these processes, see `Group`.
+        strategy: of these processes, see `ProcessGroup`.
     """
 
     options: RunOptions
@@ -61,14 +62,14 @@ class Part:
         work: has the run.
         index: index of the run.
         phase: the phase.
-        group: place of the process among the others.
+        group: the process group, with the rank of the process.
         port: at which they find each other.
     """
 
     work: Work
     index: int
     phase: Phase
-    group: Group
+    group: ProcessGroup
     port: int
 
 

@@ -1,4 +1,4 @@
-"""The processes that train a run together with this one."""
+"""The other ranks of a run under `--devices`: processes that train it together with this one."""
 
 import contextlib
 import os
@@ -12,24 +12,25 @@ from torch._C._distributed_c10d import TCPStore
 
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.work import Part, PartEnded, Work
+from pe_bench.runs.distributed import Phase
 from pe_bench.system.stopping import LOST
-from pe_bench.train.process_group import LONGEST_WAIT, Group, Phase, Strategy, meet
+from pe_bench.train.process_group import TIMEOUT, ProcessGroup, Strategy, connect
 
 HOST = "127.0.0.1"
 NOTICE = 1.0  # seconds until the death of another process shows
 PATIENCE = 10.0  # seconds until a failure of another process, which may be this one's too, counts
 
 
-class Companions:
-    """Starts processes when a phase needs them, and keeps them for the phases that follow.
+class RankProcesses:
+    """Starts the other ranks when a phase needs them, and keeps them for the following phases.
 
-    This process is the first. Where another one dies there is nothing to go on with, and this one
-    may wait for it in code that cannot be interrupted: it ends too, with the reason as its last
-    line. After any other failure all of them are replaced.
+    This process is the first rank. If another rank dies, this one cannot continue, and may be
+    waiting in code that cannot be interrupted: it exits too, with the reason as its last line.
+    After any other failure all other ranks are replaced.
 
     Args:
         devices: number of processes, this one included.
-        strategy: see `Group`.
+        strategy: see `ProcessGroup`.
     """
 
     def __init__(self, devices: int, strategy: Strategy) -> None:
@@ -41,27 +42,27 @@ class Companions:
         self.store: TCPStore | None = None
         self.done: queue.Queue[Child] = queue.Queue()
 
-    def of(self, work: Work, index: int) -> "Companions":
-        """Return these for the phases of a run, given its index."""
+    def of(self, work: Work, index: int) -> "RankProcesses":
+        """Return these processes for the phases of a run, given its index."""
         self.work = work
         self.index = index
         return self
 
     @contextlib.contextmanager
-    def gather(self, phase: Phase) -> Iterator[Group]:
-        """Let the others begin a phase, and wait until they have ended it with this process."""
+    def start(self, phase: Phase) -> Iterator[ProcessGroup]:
+        """Let the other ranks start a phase, and wait at the end until they have finished it."""
         assert self.work is not None
-        first = Group(0, self.devices, self.strategy)
+        first = ProcessGroup(0, self.devices, self.strategy)
         try:
             if self.store is None:
                 self.store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
             while len(self.children) < self.devices - 1:
-                self._start()
+                self._start_process()
             for rank, child in enumerate(self.children, 1):
-                place = Group(rank, self.devices, self.strategy)
-                child.send(Part(self.work, self.index, phase, place, self.store.port))
+                group = ProcessGroup(rank, self.devices, self.strategy)
+                child.send(Part(self.work, self.index, phase, group, self.store.port))
             if not dist.is_initialized():
-                meet(first, self.work.device, self.store)
+                connect(first, self.work.device, self.store)
             yield first
             for _ in self.children:
                 self.done.get()
@@ -75,14 +76,14 @@ class Companions:
             self._end()
             raise
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         child = Child(grace=0)
         self.children.append(child)
         number = len(self.children) + 1
         threading.Thread(target=self._watch, args=(child, number), daemon=True).start()
 
     def _watch(self, child: Child, number: int) -> None:
-        """Hear a process until it ends; what it prints is passed over."""
+        """Receive messages of a process until it ends, and ignore its output."""
         name = f"process {number} of {self.devices}"
         for answer in iter(child.receive, None):
             if not isinstance(answer, PartEnded):
@@ -97,13 +98,13 @@ class Companions:
         child.stop()
 
     def _give_up(self, child: Child, reason: str) -> None:
-        """End this process, unless the other one has been replaced meanwhile."""
+        """Exit this process, unless the other one has been replaced meanwhile."""
         if child in self.children:
             os.write(2, f"{reason}\n".encode())
             os._exit(LOST)
 
     def _end(self) -> None:
-        """End the others; they have nothing to save."""
+        """Kill the other ranks; they have nothing to save."""
         children, self.children = self.children, []
         for child in children:
             child.process.kill()
@@ -114,7 +115,7 @@ class Companions:
         self.done = queue.Queue()
 
 
-def join(group: Group, device: str, port: int) -> None:
-    """Connect this process with the first one of a group, once."""
+def join(group: ProcessGroup, device: str, port: int) -> None:
+    """Connect this process with the first rank of a group, once."""
     if not dist.is_initialized():
-        meet(group, device, TCPStore(HOST, port, timeout=LONGEST_WAIT))
+        connect(group, device, TCPStore(HOST, port, timeout=TIMEOUT))

@@ -19,7 +19,7 @@ from pe_bench.grid.executors.work import (
     SavingFailed,
     Work,
 )
-from pe_bench.grid.executors.worker_processes import Companions, join
+from pe_bench.grid.executors.worker_processes import RankProcesses, join
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.run import Busy, Outcome, Run
 from pe_bench.system import environment
@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, tell: Callable[[Answer], None]) -> None:
         self.tell = tell
         self.factories: dict[str, RunFactory] = {}
-        self.companions: Companions | None = None
+        self.ranks: RankProcesses | None = None
         self.index = 0  # index of the run that lines are about
         self.begun = False
         self.early: list[Line] = []  # printed before the run has begun
@@ -123,9 +123,9 @@ class Worker:
                 run = self.prepare(work, self.index)
             title = run.title
             if work.devices > 1:
-                if self.companions is None:
-                    self.companions = Companions(work.devices, work.strategy)
-                run = replace(run, team=self.companions.of(work, self.index))
+                if self.ranks is None:
+                    self.ranks = RankProcesses(work.devices, work.strategy)
+                run = replace(run, ranks=self.ranks.of(work, self.index))
             with showing(view), using_threads(work.threads):
                 return execute(run, self._begin, work.since)
         except InputError as error:

@@ -142,7 +142,7 @@ class AdaptConfig(TrainConfig):
 
     steps: int = option(0, "optimizer steps under the new encoding; 0: it is evaluated at once")
     method: Literal["full", "encoding", "lora", "encoding+lora", "longlora"] = option(
-        "full", "what is trained: full, encoding, lora, encoding+lora, longlora"
+        "full", "trained parameters: full, encoding, lora, encoding+lora, longlora"
     )
     rank: int = option(8, "of the low-rank changes; their scale is twice the rank")
     targets: str = option(

@@ -16,7 +16,7 @@ CRASHES = (Exception, SystemExit)
 
 
 class InputError(ValueError):
-    """Bad input. Its message is one sentence that says what is wrong and what would be right.
+    """Bad input. Its message is one sentence that states the mistake and its correction.
 
     The command line prints it and exits with code 2.
     """

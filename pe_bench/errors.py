@@ -16,7 +16,7 @@ CRASHES = (Exception, SystemExit)
 
 
 class InputError(ValueError):
-    """Bad input. Its message is one sentence: the problem, and a correct input.
+    """Bad input. Its message is one sentence that states the mistake and its correction.
 
     The command line prints it and exits with code 2.
     """

@@ -89,9 +89,13 @@ PLAIN = (
     "pe_bench/api",
     "pe_bench/checks",
     "pe_bench/commands",
+    "pe_bench/config.py",
     "pe_bench/decoder",
     "pe_bench/encoding.py",
+    "pe_bench/errors.py",
     "pe_bench/grid",
+    "pe_bench/layers.py",
+    "pe_bench/positions.py",
     "pe_bench/pretrained",
     "pe_bench/registry",
     "pe_bench/results",
@@ -102,6 +106,8 @@ PLAIN = (
     "pe_bench/task.py",
     "pe_bench/text",
     "pe_bench/train",
+    "pe_bench/visibility.py",
+    "pe_bench/wrapper.py",
 )
 BANNED = re.compile(
     r"\bwhat (?:is|are|was|were)\b"  # a definition by relative clause

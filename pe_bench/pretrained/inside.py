@@ -47,7 +47,7 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
     """config.json of a decoder with an encoding; the fields have the same names as Llama's.
 
     Attributes:
-        encoding_spec: spec of an encoding in your own file; None: the one in the config.
+        encoding_spec: spec of an encoding in your own file; None: that of the config.
     """
 
     model_type = OWN

@@ -86,7 +86,7 @@ def saving(path: Path) -> Iterator[None]:
     except OSError as error:
         raise SavingError(
             f"cannot save {path} ({error.strerror or error}): mend that and run the same "
-            "command again; everything saved before is kept"
+            "command again; files saved earlier are kept"
         ) from error
 
 

@@ -11,8 +11,8 @@ from pe_bench.reporting.degradation import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
+from pe_bench.results.intervals import wilson
 from pe_bench.results.views import Column
-from pe_bench.stats.statistics import wilson
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from itertools import combinations
 
 import numpy as np
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats, Items, combined
 from pe_bench.stats.significance import (
     LEVEL,
@@ -29,7 +30,6 @@ from pe_bench.stats.significance import (
     student_quantile,
     student_tail,
 )
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 RESAMPLES = 2000
 WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled

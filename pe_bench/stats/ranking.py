@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
 from pe_bench.stats.comparison import Scores
 from pe_bench.stats.significance import student_quantile
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 FEWEST_TASKS = 3  # two have no spread to speak of, and a correlation needs more than one other
 RESAMPLES = 4000

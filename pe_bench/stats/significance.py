@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, and imports slowly
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 LEVEL = 0.05
 POWER = 0.8

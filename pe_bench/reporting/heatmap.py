@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import GalleryChart, MapChart, make_gallery, make_map
+from pe_bench.reporting.chart_model import GalleryChart, MapChart
+from pe_bench.reporting.charts import make_gallery, make_map
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap

@@ -20,7 +20,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pe_bench.errors import InputError
-from pe_bench.reporting.charts import Mark
+from pe_bench.reporting.chart_model import Mark
 from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pe_bench.reporting.charts import Point
+from pe_bench.reporting.chart_model import Point
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
 

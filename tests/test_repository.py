@@ -91,6 +91,8 @@ PLAIN = (
     "pe_bench/registry",
     "pe_bench/sequences",
     "pe_bench/text",
+    "pe_bench/stats",
+    "pe_bench/results",
     "pe_bench/task.py",
 )
 BANNED = re.compile(

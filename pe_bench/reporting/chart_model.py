@@ -105,12 +105,12 @@ class MapChart:
     """A heatmap for each encoding: length up, the second axis to the right.
 
     Attributes:
-        title: what is shown.
+        title: message of the chart.
         xs, ys: values of the axes; a cell is a square between whole numbers.
         x, y, z: labels of the axes and of the colours.
         limits: ends of the colours.
         x_ticks, y_ticks: places and labels.
-        border: corners of the line around what was trained; empty: there is none.
+        border: corners of the line around the trained cells; empty: there is none.
         series: means by encoding, (ys, xs); nan where there is none.
         seeds: fewest and most seeds of each encoding.
     """
@@ -134,7 +134,7 @@ class GalleryChart:
     """A metric over distances for each encoding, a curve for each length.
 
     Attributes:
-        title: what is shown.
+        title: message of the chart.
         x, y: labels of the axes.
         x_limits: ends of the axis of distances, which is symmetric logarithmic.
         ticks: distances with a label.
@@ -166,7 +166,7 @@ class CostChart:
         x_limits, y_limits: ends of the axes.
         baseline: quality of the best baseline; None: there is none.
         names: the side of its point on which an encoding is named, see `chart_layout.SIDES`.
-        hollow: encodings that did not learn what was trained.
+        hollow: encodings that did not learn the trained lengths.
         series: cost and quality.
     """
 

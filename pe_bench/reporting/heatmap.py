@@ -150,7 +150,7 @@ def _set_distances(axis: Axes, chart: GalleryChart) -> None:
 
 
 def _say(table: Table, view: Heatmap) -> str:
-    """Return in words what is shown."""
+    """Return the message of the picture."""
     axes = [table.axis(name) for name in ("length", "second")]
     what = view.title or f"{table.metric(view.metric).title} by {' and '.join(axes)}"
     if view.trained != (None, None) and "dashed" not in what:

@@ -1,4 +1,4 @@
-"""Small multiples, for more encodings than colours can tell apart: a panel for each, by rank."""
+"""Small multiples for many encodings: a panel for each, by rank."""
 
 import math
 import textwrap

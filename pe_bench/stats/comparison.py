@@ -149,9 +149,10 @@ def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Differ
 
     Args:
         scores: the numbers.
-        fewer: the differences of some of the pairs, corrected for their own number. None is told
-            apart among all pairs that is not here: a permutation of few seeds may count among few
-            comparisons, and cannot among many, which must not make a claim easier.
+        fewer: the differences of some of the pairs, corrected for their own number. A pair that is
+            not significant here is not significant among all pairs either: a permutation of few
+            seeds may count among few comparisons and cannot among many, and more comparisons must
+            not make a claim easier.
     """
     alone = {frozenset((one.first, one.second)): one for one in fewer}
     found = []
@@ -187,7 +188,7 @@ def rank_intervals(
 
 
 def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[str, str]:
-    """Return letters of each encoding: those that share one cannot be told apart (Piepho 2004).
+    """Return the compact letter display (Piepho 2004): equal letters, no significant difference.
 
     Args:
         ranking: encodings, the best first; it gets an "a".

@@ -1,8 +1,8 @@
-"""Encodings over several tasks: mean ranks, mean normalised scores, which tasks say the same.
+"""Encodings over several tasks: mean ranks, mean normalised scores, rank correlations.
 
 A score is normalised by two numbers of its task, so that all are without unit and higher is better:
 0 is what can be had without a model, such as the best reference, and 1 is the ceiling. In means,
-what is below the floor counts as 0: a task without a worst score, such as perplexity, would decide
+scores below the floor count as 0: a task without a worst score, such as perplexity, would decide
 them alone. Ranks know no floor.
 
 Tasks are a sample of tasks, and seeds of seeds. The bootstrap draws both, one fewer than there are

@@ -89,5 +89,5 @@ def _divisions(seeds: int) -> npt.NDArray[np.int64]:
         return np.array(list(combinations(range(2 * seeds), seeds)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     chosen = rng.random((20_000, 2 * seeds)).argsort(1)[:, :seeds]
-    chosen[0] = np.arange(seeds)  # what was observed is one of them
+    chosen[0] = np.arange(seeds)  # the observed division is one of them
     return chosen

@@ -199,7 +199,9 @@ def describe_options(cls: type[Any]) -> str:
 def describe_facts(plugin: Plugin) -> str:
     """Return a table of what an encoding acts on and declares."""
     values = encoding_table.card(plugin.label)
-    named = dict(zip((*encoding_table.COLUMNS, *encoding_table.FACTS.values()), values, strict=True))
+    named = dict(
+        zip((*encoding_table.COLUMNS, *encoding_table.FACTS.values()), values, strict=True)
+    )
     shown = [name for name in named if name not in ("name", "what it does", "paper", "year")]
     rows = [[name, prose(named[name]) or "0"] for name in shown]
     return _table(["property", "value"], rows, "ll")

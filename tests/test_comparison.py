@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pe_bench.results.intervals import wilson
 from pe_bench.results.items import Floats, Items
 from pe_bench.stats.comparison import (
     Difference,
@@ -30,7 +31,6 @@ from pe_bench.stats.significance import (
     student_quantile,
     student_tail,
 )
-from pe_bench.stats.statistics import wilson
 
 RNG = np.random.default_rng
 

@@ -8,6 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from pe_bench.errors import InputError
+from pe_bench.results.intervals import wilson
 from pe_bench.results.items import (
     Items,
     Place,
@@ -18,7 +19,6 @@ from pe_bench.results.items import (
     write_items,
 )
 from pe_bench.results.measurement import Measurement
-from pe_bench.stats.statistics import wilson
 
 SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(Place("all"),))
 RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(Place("all"),))

@@ -29,8 +29,8 @@ from pe_bench.api import (
     Vocabulary,
     collate,
 )
+from pe_bench.results.intervals import mean_of
 from pe_bench.results.journal import Journal
-from pe_bench.stats.statistics import mean_of
 
 
 class Echo(LengthGeneralizationTask):

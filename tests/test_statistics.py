@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pe_bench.results.intervals import Numbers, average, ratio
 from pe_bench.results.measurement import Measurement
-from pe_bench.stats.statistics import Numbers, average, ratio
 
 
 def of(above: Numbers, below: Numbers, clusters: Any = None, **options: Any) -> Measurement:

@@ -14,6 +14,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.results.intervals import proportion, wilson
 from pe_bench.sequences.rows import (
     END,
     PAD,
@@ -30,7 +31,6 @@ from pe_bench.sequences.scoring import (
     exact_match,
     teacher_forced,
 )
-from pe_bench.stats.statistics import proportion, wilson
 
 NAMES = plugins.names("encoding")
 

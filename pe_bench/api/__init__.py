@@ -16,6 +16,7 @@ from pe_bench.errors import DataError, InputError, suggest
 from pe_bench.layers import Layers
 from pe_bench.positions import ALIGNED, Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec, TaskSpec
+from pe_bench.results.intervals import average, mean_of, proportion, ratio
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
@@ -39,7 +40,6 @@ from pe_bench.sequences.rows import (
     stack,
 )
 from pe_bench.sequences.scoring import Scores, exact_match, teacher_forced
-from pe_bench.stats.statistics import average, mean_of, proportion, ratio
 from pe_bench.system.console import info, progress
 from pe_bench.task import (
     BASE,

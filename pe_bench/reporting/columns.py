@@ -11,8 +11,8 @@ from pe_bench.reporting.degradation import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table
+from pe_bench.results.intervals import wilson
 from pe_bench.results.views import Column
-from pe_bench.stats.statistics import wilson
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def list_columns(table: Table) -> list[NumberColumn]:
 def _views(table: Table) -> list[Column]:
     """Return the views of the columns after the headline.
 
-    What is published stands among them also where the task has no such column: exact match beside
+    Published metrics have a column too, even if the task declares none: exact match beside
     token accuracy. A subset is published as a whole or out of distribution.
     """
     views = table.views(Column)
@@ -129,7 +129,7 @@ def show_share(learned: int, seeds: int) -> str:
 
 
 def show_rank(comparison: Comparison, encoding: str) -> str:
-    """Return the ranks that are possible and the letters of groups that cannot be told apart."""
+    """Return the possible ranks and the compact letter display of an encoding."""
     if encoding not in comparison.ranks:
         return ABSENT
     best, worst = comparison.ranks[encoding]

@@ -29,7 +29,7 @@ WIDTH = 4.6  # of a panel, inches
 def draw_curves(table: Table, reference: str = "") -> Figure:
     """Return the picture of a table's curves.
 
-    Of more encodings than colours can tell apart each has panels of its own.
+    Above `MOST_CURVES` encodings, each one has separate panels.
 
     Args:
         table: the table.

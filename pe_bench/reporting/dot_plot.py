@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import ScoreChart, make_scores
+from pe_bench.reporting.chart_model import ScoreChart
+from pe_bench.reporting.charts import make_scores
 from pe_bench.reporting.multiples import MOST_CURVES
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import (
@@ -30,7 +31,7 @@ PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
 def draw_scores(table: Table) -> Figure:
     """Return the picture of a task's parts, those with the shortest inputs first.
 
-    Of more encodings than colours can tell apart each has a line of its own.
+    Above `MOST_CURVES` encodings, each one has a separate line.
     """
     chart = make_scores(table)
     assert chart is not None  # `pictures` asks for tables with lengths only

@@ -16,7 +16,7 @@ from pe_bench.stats.comparison import Difference
 ROW = 0.5  # inches
 MIDDLE = 4.2  # of the panel between the labels
 ABOVE = 48  # characters that fit above the panel
-OPEN = "0.55"  # grey of what cannot be told apart
+OPEN = "0.55"  # grey of differences that are not significant
 BOLD = 0.085  # inches of a character of a label
 
 
@@ -25,8 +25,8 @@ class Row:
     """A line of the picture.
 
     Attributes:
-        name: what stands to the left.
-        text: what stands to the right, the same in the task's own unit.
+        name: label on the left.
+        text: label on the right, the difference in the unit of the task.
         value, low, high: on the common scale; positive: the first encoding is better.
         difference: what it shows.
     """
@@ -43,7 +43,7 @@ class Row:
 def draw_forest(found: Verdicts) -> Figure:
     """Return a line for each task and one for their mean.
 
-    Tasks have units of their own, so each difference is divided by the distance between the best
+    Units differ between tasks, so each difference is divided by the distance between the best
     reference of its task and the ceiling; the text to the right has it in the task's unit.
     """
     rows = _rows(found)

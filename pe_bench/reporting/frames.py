@@ -133,7 +133,7 @@ def tidy_rows(results: Path) -> pd.DataFrame:
 
 
 def _describe_rows(record: RunRecord) -> pd.DataFrame:
-    """Return the rows of a run with what is known of it."""
+    """Return the rows of a run, with columns from its record."""
     rows = read_rows([record])
     metrics = [record.metrics.get(name) or describe_metric(name) for name in rows["metric"]]
     headline = record.headline

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import GalleryChart, MapChart, make_gallery, make_map
+from pe_bench.reporting.chart_model import GalleryChart, MapChart
+from pe_bench.reporting.charts import make_gallery, make_map
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap
@@ -149,7 +150,7 @@ def _set_distances(axis: Axes, chart: GalleryChart) -> None:
 
 
 def _say(table: Table, view: Heatmap) -> str:
-    """Return in words what is shown."""
+    """Return the message of the picture."""
     axes = [table.axis(name) for name in ("length", "second")]
     what = view.title or f"{table.metric(view.metric).title} by {' and '.join(axes)}"
     if view.trained != (None, None) and "dashed" not in what:

@@ -1,4 +1,4 @@
-"""What is known to be wrong with tables that were measured, to be shown with their numbers."""
+"""Known problems of measured tables, shown with their numbers."""
 
 import csv
 from functools import cache
@@ -8,7 +8,7 @@ FILE = Path(__file__).with_name("known_problems.csv")
 
 
 def find(settings: str) -> list[str]:
-    """Return what is known about the tables of a digest of settings, in the order of the file."""
+    """Return the known problems of tables with a settings digest, in the order of the file."""
     return [problem for known, problem in _load() if known == settings]
 
 

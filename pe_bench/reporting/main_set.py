@@ -40,7 +40,7 @@ class Signal:
         between: standard deviation between encodings, in the unit of the headline.
         within: standard deviation between the seeds of an encoding, pooled.
         worst, best: the mean of the last encoding and of the first.
-        learned: share of runs that learned what was trained.
+        learned: fraction of runs that passed the gate of their task.
         seconds: of a training, median over runs.
     """
 

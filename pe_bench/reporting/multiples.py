@@ -1,4 +1,4 @@
-"""Small multiples, for more encodings than colours can tell apart: a panel for each, by rank."""
+"""Small multiples for many encodings: a panel for each, by rank."""
 
 import math
 import textwrap
@@ -12,7 +12,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import keep_apart
-from pe_bench.reporting.charts import CurveChart, make_curves
+from pe_bench.reporting.chart_model import CurveChart
+from pe_bench.reporting.charts import make_curves
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import describe_bars, draw_options, short_labels
 from pe_bench.reporting.styles import styles

@@ -1,4 +1,4 @@
-"""What has to be known to read a table, in sentences."""
+"""Notes below a table: how to read it and how it was measured."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ BELOW = "†"
 
 
 def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
-    """Return what the marks in a table of the terminal mean."""
+    """Explain the marks in a table of the terminal."""
     marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
     if any(difference.seeds > 1 for difference in comparison.pairs):
         marks.append(
@@ -40,7 +40,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
 
 
 def write_notes(table: Table) -> str:
-    """Return what has to be known to read a table, a line each."""
+    """Return the notes below a table, a line each."""
     headline = table.headline
     known = known_problems.find(table.about.settings_digest)
     lines = [f"Known problem: {problem}" for problem in known]
@@ -84,7 +84,7 @@ def write_notes(table: Table) -> str:
 
 
 def _describe_damage(table: Table) -> list[str]:
-    """Return what the column of damage is."""
+    """Explain the column of relative degradation."""
     if not (table.scores["metric"] == DAMAGE).any():
         return []
     column = find_column(table.about)
@@ -114,7 +114,7 @@ def _describe_sizes(table: Table) -> list[str]:
 
 
 def _describe_spread(table: Table) -> str:
-    """Return what stands behind a number."""
+    """Explain the ± or the interval of a number."""
     if table.has_seeds:
         return "±: standard deviation over seeds."
     if table.about.measures_time:
@@ -134,7 +134,7 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
 
 
 def _describe_references(table: Table) -> list[str]:
-    """Return what the rows of references are, and which encodings are not above them."""
+    """Explain the rows of baselines, and the mark of encodings that are not above them."""
     if not table.reference_names:
         return []
     line = (
@@ -148,7 +148,7 @@ def _describe_references(table: Table) -> list[str]:
 
 
 def _describe_left_out(table: Table) -> list[str]:
-    """Return what was left out of a table of times, a line for each reason."""
+    """Return the measurements missing from a table of times, a line for each reason."""
     if not table.about.measures_time:
         return []
     encodings: dict[str, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""The paired comparison of a table: what may be said of differences between its encodings."""
+"""The paired comparison of the encodings of a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Comparison:
         to_reference: the difference of each other encoding to it, the best encoding first.
         pairs: the differences of all pairs.
         ranks: best and worst rank of each encoding.
-        letters: of each encoding; those that share one cannot be told apart.
+        letters: compact letter display; encodings that share one do not differ significantly.
         with_items: whether the items are known, so that their choice is part of the uncertainty.
     """
 

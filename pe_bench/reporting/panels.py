@@ -20,7 +20,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pe_bench.errors import InputError
-from pe_bench.reporting.charts import Mark
+from pe_bench.reporting.chart_model import Mark
 from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names
@@ -124,7 +124,7 @@ def set_panel_title(
 
 
 def mark_trained(axis: Axes, mark: Mark) -> None:
-    """Draw a dashed line at the end of what was trained, its label above the panel."""
+    """Draw a dashed line at a trained length, its label above the panel."""
     axis.axvline(mark.x, color="0.4", linestyle="--", linewidth=1, zorder=0)
     write_mark(axis, mark)
 
@@ -202,7 +202,7 @@ def save_each(
 
     Args:
         figure: with the artists as large as they will be.
-        changing: those that differ, and what is drawn over them.
+        changing: those that differ, and artists drawn over them.
         change: makes the artists those of a name.
         paths: of the files, by name.
         stamp: as in `save`.
@@ -260,7 +260,7 @@ def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
     known.add_text(STAMPS["png"], stamp)
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     left, bottom, right, top = (round(end * DPI) for end in box.extents)
-    # A canvas has whole pixels: what is cut off at the top and on the right would be black.
+    # A canvas has whole pixels: a fraction of one at the top or on the right would be black.
     image = image.crop(
         (left, max(0, image.height - top), min(right, image.width), image.height - bottom)
     )

@@ -80,7 +80,7 @@ def save_pictures(
     *,
     redraw: Redraw = "changes",
 ) -> Pictures:
-    """Draw the pictures of a table, those of single encodings in folders of their own.
+    """Draw the pictures of a table, those of single encodings in separate folders.
 
     Args:
         table, tables, reference: as in `draw`.
@@ -157,7 +157,7 @@ def _code() -> str:
 
 
 def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Callable[[], Figure]]:
-    """Return what draws each picture that `draw` returns."""
+    """Return a function for each picture of `draw`."""
     found: dict[str, Callable[[], Figure]] = {}
     if table.views(Curve):
         found[""] = partial(draw_curves, table, reference)

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pe_bench.reporting.charts import Point
+from pe_bench.reporting.chart_model import Point
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
 
@@ -24,7 +24,7 @@ def error_bars(points: Sequence[Point]) -> list[list[float]]:
 
 
 def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
-    """Return the options of a curve: hollow and dashed if what was trained was not learned."""
+    """Return the options of a curve: hollow and dashed if no seed passed the gate of the task."""
     learned = table.learned(encoding) > 0
     return {
         "color": style.colour,
@@ -52,7 +52,7 @@ def legend_width(table: Table) -> float:
 
 
 def describe_bars(table: Table) -> str:
-    """Return what error bars are."""
+    """Explain the error bars."""
     if table.has_seeds:
         return "± sd over seeds"
     if table.about.measures_time:

@@ -1,4 +1,4 @@
-"""Numbers from papers, to stand beside measured ones and never among them. No torch needed.
+"""Numbers from papers, shown next to measured ones and never among them.
 
 Numbers of tasks that this suite lacks, and those whose source is still to be read, wait in
 docs/published-waiting.csv.
@@ -99,12 +99,12 @@ class Source:
 
 
 def measures(task: str) -> list[tuple[str, str]]:
-    """Return subset and metric of what is published for a task, each once."""
+    """Return subset and metric of the published numbers of a task, each once."""
     return list(dict.fromkeys((number.subset, number.metric) for number in find(task)))
 
 
 def markdown(task: str) -> str:
-    """Return a section on what is published for a task, a table for each source, not ranked.
+    """Return a section of published numbers of a task, a table for each source, not ranked.
 
     Returns:
         An empty string where there is nothing.
@@ -114,7 +114,7 @@ def markdown(task: str) -> str:
 
 
 def sources(task: str) -> list[Source]:
-    """Return what is published for a task, in the order of the file."""
+    """Return the published tables of a task, in the order of the file."""
     found: dict[str, list[Published]] = {}
     for number in find(task):
         found.setdefault(f"{number.source} ({number.evidence})", []).append(number)

@@ -10,7 +10,7 @@ from pe_bench.reporting.terminal import WIDTH, plain_table, wrap
 
 
 def describe_ranks(tables: Sequence[Table]) -> str:
-    """Return the ranks of all encodings with the groups that cannot be told apart.
+    """Return the ranks of all encodings with their compact letter display.
 
     Args:
         tables: of what models learned, one at least.

@@ -1,4 +1,4 @@
-"""What may be said of two encodings, in sentences that anybody understands."""
+"""Plain-language summaries of a comparison of two encodings."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from pe_bench.reporting.verdicts import Verdict, Verdicts
 from pe_bench.stats.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
 
 MOST_SEEDS = 100  # a guess beyond is none
-SMALLEST = 0.05  # of 100: what is printed as 0.0
+SMALLEST = 0.05  # of 100: smaller numbers are printed as 0.0
 SCALE = "on a scale from 0, the best reference of a task and all below it, to 100, the ceiling"
 
 
@@ -31,7 +31,7 @@ def describe(found: Verdicts) -> list[str]:
 
 
 def describe_verdict(verdict: Verdict, name: str) -> str:
-    """Return what may be said of two encodings on one task, one sentence for everybody.
+    """Return the comparison of two encodings on one task, in one sentence.
 
     Args:
         verdict: the verdict.
@@ -72,7 +72,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
 
 
 def describe_all(found: Verdicts) -> str:
-    """Return what may be said of two encodings over all tasks, one sentence for everybody."""
+    """Return the comparison of two encodings over all tasks, in one sentence."""
     first, second = found.first, found.second
     apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
     better = sum(verdict.first_is_better for verdict in apart)
@@ -108,7 +108,7 @@ def describe_all(found: Verdicts) -> str:
 
 
 def title(found: Verdicts) -> str:
-    """Return what is to be seen in the picture of two encodings."""
+    """Return the message of the picture of two encodings."""
     apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
@@ -139,7 +139,7 @@ def own_unit(verdict: Verdict) -> str:
 
 
 def names_of(tables: Sequence[Table]) -> list[str]:
-    """Return the shortest names that tell tables apart: task, else heading."""
+    """Return the shortest unique names of tables: task, else heading."""
     tasks = [table.about.task for table in tables]
     return [
         table.about.task if tasks.count(table.about.task) == 1 else table.heading

@@ -236,12 +236,12 @@ class Table:
         return sum(record.encoding == encoding for record in self.records)
 
     def learned(self, encoding: str) -> int:
-        """Return with how many seeds an encoding learned what was trained."""
+        """Return how many seeds of an encoding passed the gate of the task."""
         return self.seeds(encoding) - self._failures.get(encoding, 0)
 
     @cached_property
     def _failures(self) -> dict[str, int]:
-        """How many seeds of each encoding have not learned what was trained."""
+        """How many seeds of each encoding did not pass the gate of the task."""
         scores = self.headline_scores()
         missing = (scores["seeds"] - scores["learned_seeds"]).groupby(scores["encoding"]).sum()
         return {str(encoding): int(count) for encoding, count in missing.items()}

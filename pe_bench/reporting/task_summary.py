@@ -1,4 +1,4 @@
-"""The leaderboard over tasks: mean ranks, mean normalised scores, which tasks say the same."""
+"""The leaderboard over tasks: mean ranks, mean normalised scores, rank correlations of tasks."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Block:
     Attributes:
         tables: one for each task.
         encodings: those that all tables rank, in alphabetical order.
-        left_out: sentences on what is in no mean.
+        left_out: sentences on results that are in no mean.
     """
 
     tables: tuple[Table, ...]
@@ -53,7 +53,7 @@ class Block:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """Letters of each encoding: those that share one cannot be told apart on these tasks."""
+        """Compact letter display: encodings that share a letter do not differ significantly."""
         scores = ranking.average_over(self.tasks)
         standings = sorted(self.standings, key=lambda one: -one.score)
         pairs = comparison.compare_all(scores)
@@ -88,7 +88,7 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
 
 
 def find_limits(table: Table) -> tuple[float, float]:
-    """Return what is normalised to 0 and 1, see `describe_limits`."""
+    """Return the scores that are normalised to 0 and 1, see `describe_limits`."""
     higher = table.higher_is_better
     means = table.headline_means().values()
     best, worst = max(means, default=math.nan), min(means, default=math.nan)
@@ -170,7 +170,7 @@ def correlation_rows(block: Block) -> list[list[str]]:
 
 
 def describe_correlations(block: Block) -> str:
-    """Return which tasks say the same, and how far from 0 a correlation has to be."""
+    """Explain the rank correlations between tasks, and which of them are significant."""
     count = len(block.encodings)
     needed = ranking.smallest_correlation(count)
     line = (
@@ -189,7 +189,7 @@ def too_few(count: int) -> str:
 
 
 def describe_notes(block: Block) -> list[str]:
-    """Return what has to be known to read the means of a block, a line each."""
+    """Return the notes on the means of a block, a line each."""
     if not block.is_enough:
         return [too_few(len(block.tables)), *block.left_out]
     return [

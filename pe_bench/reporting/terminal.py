@@ -17,7 +17,7 @@ def wrap(text: str) -> str:
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
     """Return a table without rules, its first column to the left and numbers to the right.
 
-    Headings are wrapped. A first cell that is too long stands on a line of its own, so that
+    Headings are wrapped. A first cell that is too long has a separate line, so that
     nothing is cut.
 
     Args:

@@ -9,7 +9,8 @@ from matplotlib.lines import Line2D
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import SIDES
-from pe_bench.reporting.charts import CostChart, make_costs
+from pe_bench.reporting.chart_model import CostChart
+from pe_bench.reporting.charts import make_costs
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import draw_options
 from pe_bench.reporting.styles import styles

@@ -1,4 +1,4 @@
-"""What each encoding of a table was trained with, and how that was chosen."""
+"""Learning rates of a table, and how they were chosen."""
 
 from collections.abc import Mapping
 from statistics import median
@@ -121,7 +121,7 @@ def _is_worse(record: RunRecord) -> bool:
 
 
 def _loss_of_search(search: Mapping[str, Any], phase: str) -> float | None:
-    """Return the median training loss of the trials of what was chosen, None if it is not known."""
+    """Return the median training loss of the chosen trials; None: it is not known."""
     lr = search.get("lr", {}).get(phase)
     value = search.get("values", {}).get(phase)
     losses = []

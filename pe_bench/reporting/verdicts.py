@@ -1,4 +1,4 @@
-"""Two encodings beside each other: which is better, on each task and over all of them."""
+"""The comparison of two encodings on each task and over all tasks."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from pe_bench.stats.ranking import average_over
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said of two encodings in one table.
+    """The comparison of two encodings in one table.
 
     Attributes:
         table: the table.
-        difference: of their headlines, the first minus the second.
+        difference: of their headlines, first minus second.
         first, second: means over the seeds that both have.
         comparisons: how many were asked together.
     """
@@ -30,13 +30,13 @@ class Verdict:
 
     @property
     def first_is_better(self) -> bool:
-        """Whether the first is better, told apart or not."""
+        """Whether the first is better, significantly or not."""
         return (self.difference.value > 0) == self.table.higher_is_better
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What may be said of two encodings.
+    """The comparison of two encodings in all tables.
 
     Attributes:
         first, second: the encodings.
@@ -75,7 +75,7 @@ def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -
 
 
 def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
-    """Return what may be said of two encodings in all tables together.
+    """Return the comparison of two encodings in all tables together.
 
     Args:
         tables: such as `choose_tables` returns.

@@ -103,7 +103,7 @@ def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
     for record in records:
         content = {name: v for name, v in record.to_json().items() if name not in DROPPED}
         if record.measures_time:
-            content["notes"] = list(record.notes)  # omitted measurements, with the reason
+            content["notes"] = list(record.notes)  # missing measurements, and why
         groups.setdefault(record.settings_digest, []).append({"run": record.name, **content})
     tables = []
     for contents in groups.values():

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.errors import InputError
+from pe_bench.results.intervals import Z95, average, ratio, wilson
 from pe_bench.results.measurement import Measurement
-from pe_bench.stats.statistics import Z95, average, ratio, wilson
 from pe_bench.system.files import write_atomic
 
 Floats = npt.NDArray[np.floating]

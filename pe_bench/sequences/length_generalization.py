@@ -12,6 +12,7 @@ import numpy as np
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.results.intervals import mean_of
 from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
@@ -30,7 +31,6 @@ from pe_bench.sequences.scoring import (
 )
 from pe_bench.sequences.summary import Summary
 from pe_bench.sequences.views import make_views
-from pe_bench.stats.statistics import mean_of
 from pe_bench.system.console import progress
 from pe_bench.task import Batch, Evaluation, Task, TaskContext
 

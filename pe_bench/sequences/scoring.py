@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
+from pe_bench.results.intervals import Numbers
 from pe_bench.sequences.rows import Mask, Sequences
-from pe_bench.stats.statistics import Numbers
 from pe_bench.text.tokenizer import TokenIds
 
 MAX_TOKENS = 16_384  # of a forward pass

@@ -1,1 +1,1 @@
-"""Statistics of results: intervals, tests, comparisons, rankings."""
+"""Statistics of results: tests, comparisons, rankings. Functions of numbers; no files."""

@@ -20,6 +20,7 @@ from itertools import combinations
 
 import numpy as np
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats, Items, combined
 from pe_bench.stats.significance import (
     LEVEL,
@@ -29,7 +30,6 @@ from pe_bench.stats.significance import (
     student_quantile,
     student_tail,
 )
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 RESAMPLES = 2000
 WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled
@@ -149,9 +149,10 @@ def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Differ
 
     Args:
         scores: the numbers.
-        fewer: the differences of some of the pairs, corrected for a smaller number of tests. A pair
-            that is not significant there is not significant here either: more comparisons never
-            make a claim easier.
+        fewer: the differences of some of the pairs, corrected for their own number. A pair that is
+            not significant here is not significant among all pairs either: a permutation of few
+            seeds may count among few comparisons and cannot among many, and more comparisons must
+            not make a claim easier.
     """
     alone = {frozenset((one.first, one.second)): one for one in fewer}
     found = []
@@ -187,7 +188,7 @@ def rank_intervals(
 
 
 def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[str, str]:
-    """Return the compact letter display: encodings without a common letter differ (Piepho 2004).
+    """Return the compact letter display (Piepho 2004): equal letters, no significant difference.
 
     Args:
         ranking: encodings, the best first; it gets an "a".

@@ -1,7 +1,7 @@
-"""Encodings over several tasks: mean ranks, mean normalised scores, correlations between tasks.
+"""Encodings over several tasks: mean ranks, mean normalised scores, rank correlations.
 
 A score is normalised by two numbers of its task, so that all are without unit and higher is better:
-0 is the score without a model, such as that of the best baseline, and 1 is the ceiling. In means,
+0 is what can be had without a model, such as the best reference, and 1 is the ceiling. In means,
 scores below the floor count as 0: a task without a worst score, such as perplexity, would decide
 them alone. Ranks know no floor.
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
 from pe_bench.stats.comparison import Scores
 from pe_bench.stats.significance import student_quantile
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 FEWEST_TASKS = 3  # two have no spread to speak of, and a correlation needs more than one other
 RESAMPLES = 4000

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, and imports slowly
 
+from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
-from pe_bench.stats.statistics import BOOTSTRAP_SEED
 
 LEVEL = 0.05
 POWER = 0.8
@@ -89,5 +89,5 @@ def _divisions(seeds: int) -> npt.NDArray[np.int64]:
         return np.array(list(combinations(range(2 * seeds), seeds)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     chosen = rng.random((20_000, 2 * seeds)).argsort(1)[:, :seeds]
-    chosen[0] = np.arange(seeds)  # the observed one is among them
+    chosen[0] = np.arange(seeds)  # the observed division is one of them
     return chosen

@@ -1,4 +1,4 @@
-"""Gathers what the page shows from tables, comparisons and records."""
+"""Builds the content of the page from tables, comparisons and records."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What encodings and tasks say of themselves: as their runs recorded it, else in their source."""
+"""Descriptions of encodings and tasks: from the records of their runs, else from their source."""
 
 import ast
 import inspect
@@ -12,11 +12,11 @@ from pe_bench.results.record import RunRecord
 
 
 def describe_labels(kind: Kind, records: Iterable[RunRecord]) -> dict[str, Mapping[str, Any]]:
-    """Return what is known of each encoding or task, by label.
+    """Return the description of each encoding or task, by label.
 
     Returns:
         "summary", a line, and "text", a docstring; "note", where they are not from the runs; of an
-        encoding also "facts" and "runs_on" where its runs say them. What is not known is absent.
+        encoding also "facts" and "runs_on" where its runs say them. Unknown entries are absent.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for record in sorted(records, key=lambda one: one.age):
@@ -26,7 +26,7 @@ def describe_labels(kind: Kind, records: Iterable[RunRecord]) -> dict[str, Mappi
 
 
 def describe_source(kind: Kind, label: str) -> dict[str, str]:
-    """Return what a shipped plugin says in its source, without importing it.
+    """Return the docstrings of a shipped plugin, without importing it.
 
     Args:
         kind: of the plugin.

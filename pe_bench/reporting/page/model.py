@@ -22,7 +22,7 @@ class Row:
         cells: texts behind the label.
         bars: an interval for some cells, by their place.
         shares: of some cells, by their place, how good from 0 to 1.
-        learned: whether what was trained was learned with a seed at least.
+        learned: whether at least one seed passed the gate of the task.
         below: whether it is not better than a reference.
         is_reference: whether it is one.
     """
@@ -42,7 +42,7 @@ class Overview:
 
     Attributes:
         title, preset: of its tables.
-        notes: what has to be known to read it.
+        notes: how to read it.
         header, rows: means over tasks, then a column for each task.
         columns: of each cell behind the label, the table and column that it is from.
         first: place of the first task among the cells.
@@ -63,7 +63,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class TableSection:
-    """Runs under equal settings, with all that is to be said of their numbers.
+    """Runs under equal settings, with notes and comparisons.
 
     Attributes:
         id: its anchor.
@@ -72,7 +72,7 @@ class TableSection:
         columns: of each cell behind the label, the place of its column in `numbers`.
         sorted: place of the headline in the header.
         numbers: what the cells are made of, the headline first.
-        notes: what has to be known to read it.
+        notes: how to read it.
         differences, difference_header, difference_notes: against the reference.
     """
 
@@ -102,7 +102,7 @@ class TableSection:
 
 @dataclass(frozen=True)
 class TaskSection:
-    """A task with all of its tables and what is published for it."""
+    """A task with all of its tables and published numbers."""
 
     id: str
     name: str
@@ -141,7 +141,7 @@ class Content:
 
     @property
     def counts(self) -> str:
-        """What is compared, and until when it was measured."""
+        """Counts of encodings, tasks, seeds and runs, and the latest date."""
         runs = [record for section in self.sections for record in section.table.records]
         seeds = {record.seed for record in runs}
         parts = [

@@ -40,7 +40,7 @@ def write_page(
 
     Args:
         folder: to write to.
-        tables: of what is reported on.
+        tables: all tables of the report.
         comparisons: one for each table.
         records: of all runs, also of those that are in no table.
         blocks: means over tasks.

@@ -1,4 +1,4 @@
-"""Proportions, means and ratios as rows with a standard error and a 95 % interval."""
+"""Proportions, means and ratios as rows, with a standard error and a 95 % interval."""
 
 import math
 from collections.abc import Sequence

@@ -143,3 +143,13 @@ def test_means_of_lengths_and_pairs(tmp_path: Path) -> None:
     assert sizes == {ID: 5, "longer": 9, "more-pairs": 6, OOD: 15, FAR: 6}
     assert [cell.length for cell in task.eval_points("gap")] == [2, 4, 8, 16, 32, 64, 128]
     assert cells_by_mean(task, "gap") == {}
+
+
+def test_a_value_of_the_row_is_right_once_in_as_many_pairs(tmp_path: Path) -> None:
+    task = make(tmp_path, samples=4)
+    (scores,) = task.own_baselines("grid", EvalPoint(64, "4")).values()
+    assert scores.counts.tolist() == [4] * 4
+    assert scores.correct is not None and scores.correct.tolist() == [1] * 4  # 4 queries, 1 of 4
+    assert scores.exact.tolist() == [0.25**4] * 4
+    (single,) = task.own_baselines("gap", EvalPoint(8)).values()  # one query among 32 / 8 pairs
+    assert single.exact.tolist() == [0.25] * 4

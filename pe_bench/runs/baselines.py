@@ -17,7 +17,7 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
 from pe_bench.system.sealed import read_sealed, recall, write_sealed
 
-VERSION = 2
+VERSION = 3
 """Raise it when a task's baselines change and its settings do not: they are measured again."""
 
 

@@ -1,5 +1,6 @@
 """Recall of many values by their keys, with more pairs and longer gaps than in training."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from pe_bench.api import (
     InputError,
     LengthGeneralizationTask,
     Preset,
+    Scores,
     Sequences,
     TaskContext,
     TrainConfig,
@@ -57,6 +59,7 @@ class MQAR(LengthGeneralizationTask):
     | `far` | 16 T and 32 T tokens, T/16 to T/4 pairs, no more than 50 rows of each length |
 
     `far` is apart from the headline, and an encoding with fewer positions is measured without it.
+    The baseline `a value of the row` answers every query with one of the row's values at random.
 
     Subset `gap`: T/8 pairs at the start of 8 T tokens and a single query, that many tokens after
     the last pair: how far an encoding reaches, separately from how many pairs it distinguishes.
@@ -166,6 +169,13 @@ class MQAR(LengthGeneralizationTask):
             gap = point.length
         rng = np.random.default_rng([EVAL_SEED, length, pairs, gap or 0])
         return draw(rng, self.count(subset, point), length, pairs, self.keys, gap)
+
+    def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
+        pairs = int(point.second_axis) if subset == "grid" else self.tokens // 8
+        counts = self.items(subset, point).scored.sum(1)  # (N,) queries
+        exact = (1 / pairs) ** counts
+        correct = counts / pairs
+        return {"a value of the row": Scores(exact, counts, correct, correct)}
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         rng = np.random.default_rng([seed, step])

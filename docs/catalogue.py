@@ -21,7 +21,7 @@ import torch
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pe_bench.commands import cards
+from pe_bench.commands import encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.registry import plugins
@@ -198,8 +198,10 @@ def describe_options(cls: type[Any]) -> str:
 
 def describe_facts(plugin: Plugin) -> str:
     """Return a table of what an encoding acts on and declares."""
-    values = cards.card(plugin.label)
-    named = dict(zip((*cards.COLUMNS, *cards.FACTS.values()), values, strict=True))
+    values = encoding_table.card(plugin.label)
+    named = dict(
+        zip((*encoding_table.COLUMNS, *encoding_table.FACTS.values()), values, strict=True)
+    )
     shown = [name for name in named if name not in ("name", "what it does", "paper", "year")]
     rows = [[name, prose(named[name]) or "0"] for name in shown]
     return _table(["property", "value"], rows, "ll")

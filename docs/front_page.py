@@ -125,7 +125,7 @@ def _beside_reference(block: Block) -> dict[str, str]:
     worse: Counter[str] = Counter()
     for table in block.tables:
         for difference in compare_table(table).to_reference:
-            if difference.told_apart:
+            if difference.significant:
                 is_better = (difference.value > 0) == table.higher_is_better
                 (better if is_better else worse)[difference.first] += 1
     counts = {name: f"{better[name]}, {worse[name]}" for name in block.encodings}

@@ -120,7 +120,7 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     near, far, none = (
         {v.table.about.task: v.difference for v in found.tasks}[n] for n in ("near", "far", "none")
     )
-    assert near.told_apart and far.told_apart and not none.told_apart
+    assert near.significant and far.significant and not none.significant
     assert near.low < 20 < near.high and far.low < 30 < far.high and none.low < 0 < none.high
     lines = {line.partition(":")[0]: line for line in sentences.describe(found)}
     assert re.match(
@@ -129,11 +129,13 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
         r"corrected for 4 comparisons\)\.$",
         lines["near"],
     )
-    assert "good and plain cannot be told apart" in lines["none"]
+    assert "good and plain do not differ significantly" in lines["none"]
     assert "less to" in lines["none"] and "seeds to show it." in lines["none"]
-    assert "good is better on 2 and cannot be told apart on 1 of 3 tasks" in lines["Together"]
+    assert (
+        "good is better on 2 and does not differ significantly on 1 of 3 tasks" in lines["Together"]
+    )
     assert "correction for the 4 comparisons asked." in lines["Together"]
-    assert found.mean is not None and found.mean.told_apart
+    assert found.mean is not None and found.mean.significant
     expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
     back = verdicts.judge(verdicts.choose_tables(tables, ["near"]), "plain", "good")
@@ -183,7 +185,7 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
         tasks = simulate(rng, effect)
         asked = [(task.scores, "A", "B") for task in tasks]
         differences = compare_asked([*asked, (average_over(tasks), "A", "B")])
-        apart = [difference.told_apart for difference in differences]
+        apart = [difference.significant for difference in differences]
         found.append(any(apart) if effect == 0 else all(apart))
     assert low <= np.mean(found) <= high
 
@@ -218,7 +220,7 @@ def test_seeds_to_show_an_effect_do_show_it() -> None:
     found = []
     for _ in range(60):
         scores = Scores("AB", rng.normal(0, 2, (2, seeds)) + np.array([[1.5], [0]]))
-        found.append(compare_asked([(scores, "A", "B")])[0].told_apart)
+        found.append(compare_asked([(scores, "A", "B")])[0].significant)
     assert 25 < seeds < 40 and 0.65 <= np.mean(found) <= 0.95
 
 
@@ -302,7 +304,8 @@ def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[s
     figure = draw_forest(found)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    expected = f"{found.first} is better than {found.second} on 2 of 3 tasks, not told apart on 1"
+    better = f"{found.first} is better than {found.second} on 2 of 3 tasks"
+    expected = f"{better}, no significant difference on 1"
     assert figure.get_suptitle().replace("\n", " ").startswith(expected)
     (axis,) = figure.axes
     renderer = canvas.get_renderer()
@@ -321,7 +324,7 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     command = ["compare", "good", "plain", "--results", str(small)]
     assert main([*command, "--picture", str(path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("near: good and plain cannot be told") and out.endswith(f"\n{path}\n")
+    assert out.startswith("near: good and plain do not differ") and out.endswith(f"\n{path}\n")
     assert max(map(len, out.splitlines()[:-1])) <= WIDTH
     assert image.imread(path).shape[1] > 600
     assert main([*command, "--task", "near"]) == 0

@@ -70,7 +70,7 @@ def rates(kind: str, seeds: int, times: int) -> tuple[float, float]:
     for _ in range(times):
         differences = compare_all(simulate(kind, rng, seeds))
         covered += [each.low <= 0 <= each.high for each in differences]
-        mistaken.append(any(each.told_apart for each in differences))
+        mistaken.append(any(each.significant for each in differences))
     return float(np.mean(covered)), float(np.mean(mistaken))
 
 
@@ -92,8 +92,8 @@ def test_coverage_with_five_seeds() -> None:
 def test_a_real_difference_is_found() -> None:
     base = scores([[50, 51, 49, 50, 52], [50.5, 51, 49, 50, 52], [30, 31, 29, 30, 31]])
     near, far = compare(base, [("B", "A"), ("C", "A")])
-    assert not near.told_apart and near.value == pytest.approx(0.1)
-    assert far.told_apart and far.value == pytest.approx(-20.2) and far.high < 0
+    assert not near.significant and near.value == pytest.approx(0.1)
+    assert far.significant and far.value == pytest.approx(-20.2) and far.high < 0
     assert far.p_value == pytest.approx(2 * smallest_p(5))  # two comparisons
     assert far.p_value <= 0.05 < near.p_value
 
@@ -104,15 +104,15 @@ def test_all_pairs_claim_no_more_than_some_of_them() -> None:
     base = Scores("ABCDE", np.array([b + 3 + 0.1 * (b % 2), b, b + 0.01, b - 0.02, b + 200]))
     fewer = compare(base, [(other, "B") for other in "ACDE"])
     among_all, bounded = compare_all(base), compare_all(base, fewer)
-    assert not fewer[0].told_apart and among_all[0].told_apart and not bounded[0].told_apart
+    assert not fewer[0].significant and among_all[0].significant and not bounded[0].significant
     assert bounded[0].p_value == fewer[0].p_value > LEVEL > among_all[0].p_value
-    others = [(one.first, one.second, one.told_apart) for one in bounded[1:]]
-    assert others == [(one.first, one.second, one.told_apart) for one in among_all[1:]]
+    others = [(one.first, one.second, one.significant) for one in bounded[1:]]
+    assert others == [(one.first, one.second, one.significant) for one in among_all[1:]]
 
 
 def test_three_seeds_tell_nothing_apart() -> None:
     (found,) = compare(scores([[90, 91, 92], [1, 2, 3]]), [("A", "B")])
-    assert found.low > 80 and not found.told_apart and found.p_value >= 0.1
+    assert found.low > 80 and not found.significant and found.p_value >= 0.1
 
 
 def test_one_seed_has_an_interval_over_items_and_no_claim() -> None:
@@ -124,16 +124,16 @@ def test_one_seed_has_an_interval_over_items_and_no_claim() -> None:
     (one,) = compare(Scores("AB", values.mean(1)[:, None], drawn, found[1]), [("A", "B")])
     error = (values[0] - values[1]).std() / 10
     assert one.high - one.low == pytest.approx(2 * 1.98 * error, rel=0.05)
-    assert not one.told_apart and one.p_value == 1
+    assert not one.significant and one.p_value == 1
     (nothing,) = compare(scores([[3], [4]]), [("A", "B")])
-    assert math.isnan(nothing.low) and not nothing.told_apart
+    assert math.isnan(nothing.low) and not nothing.significant
 
 
 def test_pairs_use_the_seeds_that_both_have() -> None:
     (found,) = compare(scores([[1, 2, 3, math.nan], [0, 1, math.nan, 9]]), [("A", "B")])
     assert (found.value, found.seeds) == (1, 2)
     (none,) = compare(scores([[1, math.nan], [math.nan, 1]]), [("A", "B")])
-    assert none.seeds == 0 and not none.told_apart
+    assert none.seeds == 0 and not none.significant
 
 
 def test_pairing_takes_out_what_seeds_share() -> None:
@@ -197,8 +197,8 @@ def test_seeds_that_a_claim_needs() -> None:
 
 
 def test_ranks_and_groups() -> None:
-    same = Difference("A", "B", 1, -1, 3, 5, 1.0, told_apart=False)
-    apart = replace(same, value=5.0, told_apart=True)
+    same = Difference("A", "B", 1, -1, 3, 5, 1.0, significant=False)
+    apart = replace(same, value=5.0, significant=True)
     pairs = [same, replace(apart, second="C"), replace(same, first="B", second="C")]
     ranks = rank_intervals("ABC", pairs, higher_is_better=True)
     assert ranks == {"A": (1, 2), "B": (1, 3), "C": (2, 3)}

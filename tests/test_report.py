@@ -139,7 +139,7 @@ def test_sizes_and_costs_are_shown(tmp_path: Path) -> None:
     assert "Seconds: training and evaluation of a run" in text
 
 
-def test_what_can_be_told_apart(tmp_path: Path) -> None:
+def test_what_can_be_significant(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", [50, 51, 49, 50.5, 52])
     put_seeds(tmp_path, "near", [50.2, 51, 49, 50, 52.5])
     put_seeds(tmp_path, "far", [20, 22, 19, 20.5, 22])
@@ -147,12 +147,12 @@ def test_what_can_be_told_apart(tmp_path: Path) -> None:
     ranks = {line["encoding"]: line["rank"] for line in cells(text)}
     assert ranks == {"near": "1 to 2 (a)", "rope": "1 to 2 (a)", "far": "3 (b)"}
     (near,) = re.findall(r"^\| near +\| +\+0\.04 \| .*$", text, re.MULTILINE)
-    assert "| not told apart |" in near and " to +" in near
+    assert "| not significant |" in near and " to +" in near
     (far,) = re.findall(r"^\| far +\| +-29\.80 \| .*$", text, re.MULTILINE)
     assert "| worse " in far and " 0.016 |" in far
     assert "minus rope" in text and "over seeds and items" in text
     differences = pd.read_csv(tmp_path / "comparisons.csv")
-    assert differences["told_apart"].tolist() == [False, True, True, False, True]
+    assert differences["significant"].tolist() == [False, True, True, False, True]
     assert set(differences["family"]) == {"all pairs", "to rope"}
     write_report(tmp_path, "far")
     assert "minus far" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
@@ -184,7 +184,7 @@ def test_three_seeds_tell_nothing_apart_and_the_report_says_so(tmp_path: Path) -
     put_seeds(tmp_path, "rope", [50, 51, 49])
     put_seeds(tmp_path, "far", [20, 22, 19])
     text, _ = report(tmp_path)
-    assert {line["rank"] for line in cells(text)} == {"1 to 2 (a)"} and "not told apart" in text
+    assert {line["rank"] for line in cells(text)} == {"1 to 2 (a)"} and "not significant" in text
     assert (
         "no p-value below 0.1: to stand the correction for 1 pairs of encodings, it takes 4 seeds."
         in text
@@ -253,7 +253,7 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tables_of_one_title_are_told_apart_in_the_heading(tmp_path: Path) -> None:
+def test_tables_of_one_title_are_significant_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
         settings = {"train": {"lr": lr, "steps": 5}, "start": None}
         put(tmp_path, "rope", CURVE, settings_digest=digest, settings=settings)

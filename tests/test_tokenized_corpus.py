@@ -85,7 +85,7 @@ def test_slices_go_across_the_chunks_of_a_column(
     assert len(list((tmp_path / "cache" / "tokens").rglob("*.arrow"))) == processes
 
 
-def test_tokens_are_told_apart(corpus: Corpus, tmp_path: Path) -> None:
+def test_tokens_are_significant(corpus: Corpus, tmp_path: Path) -> None:
     cache, other = tmp_path / "cache", ByteTokenizer()
     other.fingerprint = "another"
     other.vocab_size = 2**16 + 1

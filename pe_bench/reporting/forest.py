@@ -57,7 +57,7 @@ def draw_forest(found: Verdicts) -> Figure:
         y = -place
         first_is_better = row.value > 0
         winner = found.first if first_is_better else found.second
-        apart = row.difference.told_apart
+        apart = row.difference.significant
         colour = looks[winner].colour if apart else OPEN
         if row.low == row.low:
             axis.plot([row.low, row.high], [y, y], color=colour, linewidth=2, zorder=1)
@@ -137,10 +137,10 @@ def _key(found: Verdicts) -> Sequence[str]:
     shown = [verdict.difference for verdict in found.tasks]
     shown += [found.mean] if found.mean is not None else []
     line = "Lines: 95 % intervals of each by itself."
-    if any(difference.told_apart for difference in shown):
-        line += " Filled, in the colour of the better one: told apart."
-    if not all(difference.told_apart for difference in shown):
-        line += " Hollow grey: not told apart"
+    if any(difference.significant for difference in shown):
+        line += " Filled, in the colour of the better one: significant."
+    if not all(difference.significant for difference in shown):
+        line += " Hollow grey: not significant"
         line += "." if len(shown) == 1 else f", {len(shown)} comparisons having been asked."
     given = [
         verdict.table.describe_given([verdict.table.headline.metric]) for verdict in found.tasks

@@ -22,7 +22,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     if any(difference.seeds > 1 for difference in comparison.pairs):
         marks.append(
             "rank: from the best to the worst that is possible; encodings that share a letter "
-            "cannot be told apart."
+            "do not differ significantly."
         )
     if table.reference_names:
         names = ", ".join(table.reference_names)

@@ -115,7 +115,7 @@ def flatten(table: Table, found: Comparison) -> pd.DataFrame:
                     "ci_low": difference.low,
                     "ci_high": difference.high,
                     "p_holm": difference.p_value,
-                    "told_apart": difference.told_apart,
+                    "significant": difference.significant,
                     "seeds": difference.seeds,
                 }
             )
@@ -123,8 +123,8 @@ def flatten(table: Table, found: Comparison) -> pd.DataFrame:
 
 
 def _verdict(table: Table, difference: Difference) -> str:
-    if not difference.told_apart:
-        return "not told apart"
+    if not difference.significant:
+        return "not significant"
     return "better" if (difference.value > 0) == table.higher_is_better else "worse"
 
 
@@ -137,9 +137,9 @@ def describe_basis(found: Comparison) -> list[str]:
     lines = [
         "Differences are paired by seed and item; intervals (each by itself) and p-values are "
         f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
-        "counts if a permutation of the seeds agrees. Encodings that share a letter cannot be told "
-        "apart among all pairs, and ranks run from the best to the worst that is possible. Pairs "
-        "are more than comparisons with the reference, and corrected for more: an encoding may "
+        "is significant if a permutation of the seeds agrees. Encodings that share a letter do not "
+        "differ significantly among all pairs, and ranks run from the best to the worst that is "
+        "possible. Pairs are more than comparisons with the reference, and corrected for more: an encoding may "
         "differ from the reference and share a letter with it, but never the other way round."
     ]
     for count, what in (

@@ -41,7 +41,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     first, second = difference.first, difference.second
     amount, interval = _amount(verdict), _interval(verdict)
     numbers = _numbers(verdict)
-    if difference.told_apart:
+    if difference.significant:
         better, worse = (first, second) if verdict.first_is_better else (second, first)
         asked = verdict.comparisons
         corrected = f"; corrected for {asked} comparisons" if asked > 1 else ""
@@ -49,7 +49,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
             f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
             f"95 % interval: {interval}; {_seeds(difference.seeds)}{corrected})."
         )
-    start = f"{name}: {first} and {second} cannot be told apart"
+    start = f"{name}: {first} and {second} do not differ significantly"
     if difference.value == 0 and not difference.low < difference.high:
         return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
     found = f"{start}: {first} has {amount} ({numbers})"
@@ -74,7 +74,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
 def describe_all(found: Verdicts) -> str:
     """Return the comparison of two encodings over all tasks, in one sentence."""
     first, second = found.first, found.second
-    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
+    apart = [verdict for verdict in found.tasks if verdict.difference.significant]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
     open_ = len(found.tasks) - len(apart)
@@ -84,14 +84,14 @@ def describe_all(found: Verdicts) -> str:
     if worse:
         parts.append(f"is worse on {worse}")
     if open_:
-        parts.append(f"cannot be told apart on {open_}")
+        parts.append(f"does not differ significantly on {open_}")
     count = len(found.tasks)
     of_all = f"of {count} {_plural('task', count)}"
     if apart:
         where = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
         line = f"Together: against {second}, {first} {where} {of_all}"
     else:
-        line = f"Together: {first} cannot be told apart from {second} on any {of_all}"
+        line = f"Together: {first} does not differ significantly from {second} on any {of_all}"
     mean = found.mean
     if mean is None:
         return f"{line}."
@@ -102,21 +102,21 @@ def describe_all(found: Verdicts) -> str:
     line += f"; {SCALE}, it is {amount} on average over these tasks"
     if low == low:
         line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
-    counts = "which counts" if mean.told_apart else "which does not count"
+    counts = "which is significant" if mean.significant else "which is not significant"
     asked = count + 1
     return f"{line}, {counts} after correction for the {asked} comparisons asked."
 
 
 def title(found: Verdicts) -> str:
     """Return the message of the picture of two encodings."""
-    apart = [verdict for verdict in found.tasks if verdict.difference.told_apart]
+    apart = [verdict for verdict in found.tasks if verdict.difference.significant]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
     count = len(found.tasks)
     first, second = found.first, found.second
     if not apart:
         where = "any task" if count > 1 else _only(found)
-        return f"{first} and {second} cannot be told apart on {where}"
+        return f"{first} and {second} do not differ significantly on {where}"
     if count == 1:
         return f"{first} is {'better' if better else 'worse'} than {second} on {_only(found)}"
     parts = []
@@ -125,7 +125,11 @@ def title(found: Verdicts) -> str:
     if worse:
         parts.append(f"worse on {worse}" if better else f"worse than {second} on {worse}")
     line = f"{first} is {' and '.join(parts)} of {count} {_plural('task', count)}"
-    return line if len(apart) == count else f"{line}, not told apart on {count - len(apart)}"
+    return (
+        line
+        if len(apart) == count
+        else f"{line}, no significant difference on {count - len(apart)}"
+    )
 
 
 def own_unit(verdict: Verdict) -> str:

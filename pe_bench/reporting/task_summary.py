@@ -195,8 +195,8 @@ def describe_notes(block: Block) -> list[str]:
     return [
         f"Means over {len(block.tables)} tasks. Intervals are over tasks and seeds: they say what "
         "to expect of other tasks of this kind, and are wide where tasks are few or disagree.",
-        "Encodings that share a letter cannot be told apart by their mean normalised scores on "
-        "these very tasks, over seeds and items.",
+        "Encodings that share a letter do not differ significantly in their mean normalised scores "
+        "on these very tasks, over seeds and items.",
         f"{describe_limits(block.tables)} What is below 0 counts as 0.",
         *block.left_out,
     ]

@@ -45,7 +45,7 @@ class Difference:
         low, high: 95 % interval of this difference alone; nan with one seed and no items.
         seeds: number of seeds that both have.
         p_value: corrected for the number of comparisons; 1 where nothing can be said.
-        told_apart: whether the difference counts at 5 % in all comparisons together.
+        significant: whether the difference counts at 5 % in all comparisons together.
         spread: standard deviation of the difference over seeds; nan for one.
     """
 
@@ -56,7 +56,7 @@ class Difference:
     high: float
     seeds: int
     p_value: float
-    told_apart: bool
+    significant: bool
     spread: float = math.nan
 
 
@@ -139,8 +139,8 @@ def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
     corrected = holm(p_values)
     found = []
     for difference, p_value, alone in zip(plain, corrected, permuted, strict=True):
-        told_apart = p_value <= LEVEL and alone <= LEVEL
-        found.append(replace(difference, p_value=p_value, told_apart=told_apart))
+        significant = p_value <= LEVEL and alone <= LEVEL
+        found.append(replace(difference, p_value=p_value, significant=significant))
     return found
 
 
@@ -158,9 +158,9 @@ def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Differ
     found = []
     for pair in compare(scores, list(combinations(scores.encodings, 2))):
         other = alone.get(frozenset((pair.first, pair.second)), pair)
-        told_apart = pair.told_apart and other.told_apart
+        significant = pair.significant and other.significant
         p_value = max(pair.p_value, other.p_value)
-        found.append(replace(pair, p_value=p_value, told_apart=told_apart))
+        found.append(replace(pair, p_value=p_value, significant=significant))
     return found
 
 
@@ -177,7 +177,7 @@ def rank_intervals(
     better = dict.fromkeys(encodings, 0)  # how many are better than it
     worse = dict.fromkeys(encodings, 0)
     for difference in differences:
-        if difference.told_apart:
+        if difference.significant:
             first_wins = (difference.value > 0) == higher_is_better
             winner = difference.first if first_wins else difference.second
             loser = difference.second if first_wins else difference.first
@@ -196,7 +196,7 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     """
     groups = [set(ranking)]
     for difference in differences:
-        if not difference.told_apart:
+        if not difference.significant:
             continue
         pair = {difference.first, difference.second}
         split: list[set[str]] = []
@@ -249,7 +249,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
     differences = differences[both]
     seeds = len(differences)
     if not seeds:
-        return Difference(first, second, math.nan, math.nan, math.nan, 0, 1.0, told_apart=False)
+        return Difference(first, second, math.nan, math.nan, math.nan, 0, 1.0, significant=False)
     value = float(differences.mean())
     from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
     spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
@@ -262,7 +262,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
             from_items = max(0.0, from_items - max(0.0, under_single_seeds))
     error = math.sqrt(from_seeds + from_items)
     if seeds == 1 and scores.resampled is None:
-        return Difference(first, second, value, math.nan, math.nan, 1, 1.0, told_apart=False)
+        return Difference(first, second, value, math.nan, math.nan, 1, 1.0, significant=False)
     if error == 0:
         p_value = 1.0 if value == 0 or seeds == 1 else 0.0
         return Difference(first, second, value, value, value, seeds, p_value, False, spread)

@@ -5,7 +5,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
 const encodings = new Map(report.encodings.map((one, place) => [
   one.label, {...one, place, colour: `var(--e${place})`, symbol: symbolOf(one.outline)},
 ]));
-const FEW = 8; // encodings whose curves can be told apart
+const FEW = 8; // encodings whose curves can be distinguished
 const FIRST = 6; // of many, so many are switched on at first
 const show = (value, digits = 4) => value === null ? "–"
   : Number(value).toLocaleString("en", {maximumSignificantDigits: digits});

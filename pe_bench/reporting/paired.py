@@ -139,8 +139,9 @@ def describe_basis(found: Comparison) -> list[str]:
         f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
         "is significant if a permutation of the seeds agrees. Encodings that share a letter do not "
         "differ significantly among all pairs, and ranks run from the best to the worst that is "
-        "possible. Pairs are more than comparisons with the reference, and corrected for more: an encoding may "
-        "differ from the reference and share a letter with it, but never the other way round."
+        "possible. Pairs are more than comparisons with the reference, and corrected for more: an "
+        "encoding may differ from the reference and share a letter with it, but never the other "
+        "way round."
     ]
     for count, what in (
         (len(found.to_reference), f"comparisons with {found.reference}"),

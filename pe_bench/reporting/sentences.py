@@ -125,11 +125,8 @@ def title(found: Verdicts) -> str:
     if worse:
         parts.append(f"worse on {worse}" if better else f"worse than {second} on {worse}")
     line = f"{first} is {' and '.join(parts)} of {count} {_plural('task', count)}"
-    return (
-        line
-        if len(apart) == count
-        else f"{line}, no significant difference on {count - len(apart)}"
-    )
+    rest = count - len(apart)
+    return f"{line}, no significant difference on {rest}" if rest else line
 
 
 def own_unit(verdict: Verdict) -> str:

@@ -445,9 +445,10 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
     import pty
 
     path = str(Path(grid.__file__).parents[2])
-    (tmp_path / "toy.py").write_text(
-        TASK.replace('self.log("batch")', "import time; time.sleep(1)")
-    )
+    seen = tmp_path / "seen"
+    until_seen = f"while step == 1 and not Path({str(seen)!r}).exists(): time.sleep(0.01)"
+    wait = f"import time\n        {until_seen}"
+    (tmp_path / "toy.py").write_text(TASK.replace('self.log("batch")', wait))
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "80"}
@@ -462,6 +463,8 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
         if not more:
             break
         shown += more
+        if b"1/2 steps" in shown:
+            seen.touch()  # the second step goes on
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     text = shown.decode()

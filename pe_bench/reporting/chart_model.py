@@ -21,11 +21,11 @@ class Point(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A length that was trained, and the side of its line on which its label is."""
+    """A length that was trained, and where its label is."""
 
     x: float
     label: str
-    align: str  # "left": the label begins at the line; "right": it ends there
+    align: str  # "left": the label begins at the line; "right": it ends there; "center"
 
 
 class Baseline(NamedTuple):

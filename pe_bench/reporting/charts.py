@@ -251,11 +251,13 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
 
 
 def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -> list[Mark]:
-    """Return marks whose labels stay within the panel."""
+    """Return marks whose labels stay within the panel and do not overlap."""
     marks = []
     for x, label in trained.items():
         right = layout.place_in(limits, x, log=log) > 0.5
-        marks.append(Mark(x, label, "right" if right else "left"))
+        alone = "right" if right else "left"
+        is_first_of_several = x == min(trained) < max(trained)
+        marks.append(Mark(x, label, "center" if is_first_of_several else alone))
     return marks
 
 

@@ -136,7 +136,7 @@ def write_mark(axis: Axes, mark: Mark) -> None:
         mark.label,
         (mark.x, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(-3 if align == "left" else 3, 2),
+        xytext=({"left": -3, "center": 0, "right": 3}[mark.align], 2),
         textcoords="offset points",
         ha=align,
         va="bottom",

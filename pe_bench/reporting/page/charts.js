@@ -73,12 +73,15 @@ function curve(chart, width, shown, table) {
 }
 
 // Lines at the end of what was trained, with labels above the panel.
+const MARK_SIDES = {
+  left: {textAnchor: "start", dx: -3}, center: {textAnchor: "middle"}, right: {textAnchor: "end", dx: 3},
+};
 function trained(chart) {
   return chart.trained.flatMap(([x, words, align]) => [
     Plot.ruleX([x], {stroke: "var(--quiet)", strokeDasharray: "4 3"}),
     Plot.text([x], {
       x: d => d, text: () => words, frameAnchor: "top", dy: -15, fill: "var(--quiet)", fontSize: 11,
-      ...(align === "right" ? {textAnchor: "end", dx: 3} : {textAnchor: "start", dx: -3}),
+      ...MARK_SIDES[align],
     }),
   ]);
 }

@@ -211,6 +211,7 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
     try:
         for name in FLOAT_COLUMNS:
             rows[name] = rows[name].replace("", "nan").astype(float)
+        rows["seed"] = rows["seed"].replace("", "0")  # baselines have none
         return rows.astype(dict.fromkeys(INTEGER_COLUMNS, int))
     except ValueError as error:
         raise InputError(f"cannot read {source} ({error}): remove what is damaged") from None

@@ -1,4 +1,4 @@
-"""What an encoding costs: parameters, arithmetic and cache, beyond a decoder without positions."""
+"""Costs of an encoding: parameters, operations and cache, beyond a decoder without positions."""
 
 import functools
 import math
@@ -34,16 +34,15 @@ MOVES = {"_to_copy", "clone", "copy", "copy_", "masked_fill", "masked_fill_", "w
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one encoding, beyond a decoder that has none.
+    """Costs of one encoding, in addition to those of a decoder without positions.
 
     Attributes:
-        parameters: of the encoding, all layers together.
-        flops: floating-point operations per token of a forward pass as long as the training
-            length; of attention those of the whole square of queries and keys, as is customary.
-            Copies are free.
-        cache: numbers kept per token; None where no cache can be used.
-        bare_flops: what the decoder without positions needs per token.
-        bare_cache: what it keeps per token.
+        parameters: number of parameters of the encoding in all layers.
+        flops: floating-point operations per token of a forward pass over the training length.
+            Attention counts as the whole square of queries and keys, as usual; copies are free.
+        cache: cached numbers per token; None if no cache can be used.
+        bare_flops: operations per token of the decoder without positions.
+        bare_cache: cached numbers per token of the decoder without positions.
     """
 
     parameters: int
@@ -54,7 +53,7 @@ class Costs:
 
 
 def measure_costs(make_encoding: MakeEncoding, shape: ModelConfig = SHAPE) -> Costs:
-    """Runs one forward pass with an encoding and one without, and counts.
+    """Return the costs of an encoding, from one forward pass with and one without it.
 
     Raises:
         InputError: the encoding does not fit the shape.

@@ -17,12 +17,12 @@ SHOWN_FROM = 32 << 20  # bytes; less is ready before a progress bar could be rea
 
 
 def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
-    """Return a `Dataset` that is kept on disk, made where it is not there or not whole.
+    """Return a `Dataset` from disk, after writing it if it is missing or incomplete.
 
     Args:
-        seal: the record with the checksums of its files, which lie below the same folder.
-        make: makes the data set in files, whatever is there already.
-        what: is made, for people.
+        seal: path of the record with the checksums of the files, which are in the same folder.
+        make: writes the files of the data set, over existing ones.
+        what: name of the data set in messages.
     """
 
     def read() -> dict[str, Any]:
@@ -53,7 +53,7 @@ def quiet_library(cache: Path, size: int = 0) -> Iterator[Any]:
 
     Args:
         cache: the folder.
-        size: bytes that are to be read; much on a terminal gets progress bars.
+        size: number of bytes to read; large sizes have progress bars in a terminal.
     """
     import datasets  # late: half a second, and synthetic tasks need none of it
 
@@ -82,15 +82,15 @@ def keep_rows(
     empty: str,
     size: int = 0,
 ) -> Any:
-    """Return a memory-mapped `Dataset` of text columns, written where an earlier run did not.
+    """Return a memory-mapped `Dataset` of text columns, after writing it if it is missing.
 
     Args:
-        name: stands for the content, at most 64 characters.
+        name: identifies the content, at most 64 characters.
         columns: names of the columns.
-        rows: makes the rows; called only where there is something to write.
+        rows: returns the rows; called only if the data set must be written.
         cache: the data set goes into its subfolder `datasets`.
-        empty: what to say where there is no row.
-        size: bytes that are to be read.
+        empty: message of the error if there is no row.
+        size: number of bytes to read.
 
     Raises:
         DataError: `rows` raises it, or there is no row.

@@ -1,4 +1,4 @@
-"""tokenizer.json of the bytes: one id for each, the special ones behind them."""
+"""tokenizer.json of the bytes: one id for each byte, then the special tokens."""
 
 import json
 
@@ -8,7 +8,7 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<sep>")
 
 
 def byte_level_file(tokenizer: ByteTokenizer) -> bytes:
-    """Return a tokenizer.json under which a text has the ids of a `ByteTokenizer`."""
+    """Return a tokenizer.json that encodes a text to the ids of a `ByteTokenizer`."""
     import tokenizers
 
     vocab = {character: byte for byte, character in enumerate(_characters())}
@@ -25,9 +25,9 @@ def byte_level_file(tokenizer: ByteTokenizer) -> bytes:
 
 
 def _characters() -> list[str]:
-    """Return the character that byte-level vocabularies write for each byte.
+    """Return the character that represents each byte in byte-level vocabularies.
 
-    Printable ones of Latin-1 stand for themselves, the others are counted from 256 on.
+    Printable Latin-1 characters represent themselves; the others are numbered from 256.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     characters = []

@@ -1,8 +1,8 @@
 """The text that language models are trained and scored on, split by document.
 
-Sources: a part of the Python standard library that is shipped with this package, the whole of it as
-it is on this machine, and any folder of text files or of files that hold many documents. Numbers
-can be compared only where the fingerprints of the text are the same.
+Sources: a part of the Python standard library that is shipped with this package, the whole standard
+library of this machine, and any folder of text files or of files with many documents. Numbers are
+comparable only if the fingerprints of the text are equal.
 """
 
 import hashlib
@@ -75,11 +75,11 @@ class TextFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """Files whose documents are read together.
+    """Files whose documents form one text.
 
     Attributes:
-        files: The files, ordered by name.
-        fetch: Makes sure that a file is at its path; None where all of them are.
+        files: the files, ordered by name.
+        fetch: downloads a file to its path if it is missing; None: no file is missing.
     """
 
     files: tuple[TextFile, ...] = ()
@@ -93,7 +93,7 @@ class Piece:
         """Return a `Dataset` with a column `text`, kept in the subfolder `datasets` of a cache.
 
         Raises:
-            DataError: A file cannot be had or is damaged, or there is no document.
+            DataError: a file is missing or damaged, or there is no document.
         """
         return keep_rows(
             f"text-{self.fingerprint[:32]}",
@@ -117,11 +117,11 @@ class Corpus:
     """Documents of one source, each in exactly one of three splits.
 
     Attributes:
-        name: What tables call the corpus.
-        train: What to fit models and vocabularies to, in one piece, or in several where it is so
-            large that the first should do to begin with.
-        valid: What to tune on; no file where the source has no such part.
-        test: What results are measured on.
+        name: name in tables.
+        train: training documents for models and vocabularies; several pieces if the corpus is so
+            large that the first one is enough to start with.
+        valid: validation documents; no file if the source has no such part.
+        test: test documents, for results.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all files."""
+        """Return the SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all files."""
         pieces = [*self.train, self.valid, self.test]
         return _fingerprint(file for piece in pieces for file in piece.files)
 
@@ -144,11 +144,11 @@ def python_corpus() -> Corpus:
     """Modules of CPython 3.11.7's standard library: 1.6 MB of source code to train on and
     0.3 MB to test on.
 
-    They are files of this package, so the text is the same on every machine. Where they are from
-    and what their licence is stands beside them.
+    The files are part of this package, so the text is the same on every machine. A README beside
+    them states their origin and licence.
 
     Raises:
-        DataError: The files are missing or not those that were shipped.
+        DataError: the files are missing or not those that were shipped.
     """
     parts: _Parts = {}
     splits: tuple[Split, ...] = ("train", "test")
@@ -170,7 +170,7 @@ def stdlib_corpus() -> Corpus:
     It differs between Python versions, and the fingerprint with it.
 
     Raises:
-        DataError: The sources are not on this machine (a zipped or frozen Python).
+        DataError: the sources are not on this machine (a zipped or frozen Python).
     """
     return _stdlib_in(Path(sysconfig.get_paths()["stdlib"]))
 
@@ -200,14 +200,14 @@ def _stdlib_in(root: Path) -> Corpus:
 def folder_corpus(folder: Path) -> Corpus:
     """Every UTF-8 text file under a folder; hidden, empty and other files are left out.
 
-    A file is a document. One in JSON lines (.jsonl, .jsonl.gz, .json.gz) or a table (.parquet)
-    holds many, each in a field `text`. Subfolders `train` and `test`, and `valid` or `validation`
-    where there is one, are the splits, or files in JSON lines of these names. A folder without
-    `train` and `test` is split by file, about 90/5/5, after the hash of the relative path; there,
-    a file equal to another one counts once, lest the test text be seen in training.
+    A file is one document. JSON lines (.jsonl, .jsonl.gz, .json.gz) and tables (.parquet)
+    hold many documents, each in a field `text`. The splits are the subfolders, or files in JSON
+    lines, `train`, `test` and optionally `valid` or `validation`. A folder without `train` and
+    `test` is split by file, about 90/5/5, by the hash of the relative path; there,
+    equal files count once, so that no test text is in the training text.
 
     Raises:
-        DataError: The folder is missing or has no text, no test part or too little text.
+        DataError: the folder is missing or has no text, no test part or too little text.
     """
     if not folder.is_dir():
         raise DataError(f"no folder {folder}; give a folder of UTF-8 text files")
@@ -241,7 +241,7 @@ def _check_sizes(folder: Path, parts: Mapping[Split, Sequence[TextFile]]) -> Non
 
 
 def folder_test(folder: Path) -> Piece:
-    """Return what `folder_corpus` calls the test part, also of a folder that has no other one.
+    """Return the test part of `folder_corpus`, also for a folder without other parts.
 
     Raises:
         DataError: there is too little text.
@@ -254,7 +254,7 @@ def folder_test(folder: Path) -> Piece:
 
 
 def _named(folder: Path, part: str) -> list[Path]:
-    """What holds a part of a folder: a subfolder or a file of many documents."""
+    """Return the subfolder or file of many documents with a part of a folder."""
     paths = [folder / part, *(folder / f"{part}{suffix}" for suffix in SUFFIXES)]
     return [path for path in paths if (path.is_dir() if path.name == part else path.is_file())]
 
@@ -291,7 +291,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     """Return the files that are UTF-8 or hold documents, each read once, ordered by relative path.
 
     Raises:
-        DataError: A file cannot be read.
+        DataError: a file cannot be read.
     """
     files = []
     for path in paths:

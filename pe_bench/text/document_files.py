@@ -21,12 +21,12 @@ LARGEST_RATIO = 200  # of unpacked to packed bytes; text reaches 20, a bomb 1000
 
 
 def holds_many(path: Path) -> bool:
-    """Return whether a file's name says that it holds documents rather than being one."""
+    """Return whether a file holds many documents, by its name."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def read_documents(path: Path) -> Iterator[str]:
-    """Yield the documents of a file in its order; an empty one only where the file is one.
+    """Yield the documents of a file in order, empty ones only if the file is one document.
 
     Raises:
         DataError: the file is damaged, or a record has no text.
@@ -42,14 +42,14 @@ def read_documents(path: Path) -> Iterator[str]:
 
 
 def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield `name:line` and the value of each line of a file, blank ones left out.
+    """Yield `name:line` and the value of each line of a file, without blank lines.
 
-    The library's readers will not do: that of lines decodes what it unpacks as the machine's locale
-    says; that of JSON casts numbers to text, and fails on mixed types in fields that are not read.
+    The readers of `datasets` are unsuitable: the line reader decodes in the machine's locale, and
+    the JSON reader casts numbers to text and fails on mixed types in unused fields.
 
     Args:
         source: a path, or `zip://member::archive`.
-        name: what messages call the file.
+        name: name of the file in messages.
 
     Raises:
         DataError: the file is damaged, or a line is not JSON.
@@ -64,7 +64,7 @@ def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
 
 @contextlib.contextmanager
 def naming_damage(name: str | Path) -> Iterator[None]:
-    """Turn what the system and the unpackers raise for a damaged file into a `DataError`."""
+    """Turn errors of the system and of decompression for a damaged file into a `DataError`."""
     try:
         yield
     # RuntimeError covers encrypted members and unknown compression methods.
@@ -73,14 +73,14 @@ def naming_damage(name: str | Path) -> Iterator[None]:
 
 
 def refuse_bomb(path: Path, unpacked: int) -> None:
-    """Check what an archive unpacks to before any of it is kept.
+    """Check the unpacked size of an archive before writing any file.
 
     Args:
         path: the archive.
-        unpacked: bytes in it.
+        unpacked: number of bytes after unpacking.
 
     Raises:
-        DataError: it is many times the size of the archive.
+        DataError: the unpacked size is many times the size of the archive.
     """
     packed = path.stat().st_size
     if unpacked > max(ALWAYS_ALLOWED, LARGEST_RATIO * packed):
@@ -123,7 +123,7 @@ def _table(path: Path) -> Iterator[str]:
 
 
 def encodable(text: str) -> str:
-    """Return the text with unpaired surrogates, which UTF-8 cannot express, as `?`."""
+    """Return the text with `?` for unpaired surrogates, which UTF-8 cannot express."""
     return text.encode(errors="replace").decode()
 
 

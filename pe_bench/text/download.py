@@ -1,7 +1,7 @@
-"""Files of dataset repositories on the Hugging Face hub: resumed, verified, then kept.
+"""Download files of dataset repositories from the Hugging Face hub: resumable and verified.
 
-`datasets` and `hf_hub_download` of huggingface_hub 2.4 throw away what they have when they are
-interrupted, too much to lose with files of many gigabytes; the latter's parts are used here.
+`datasets` and `hf_hub_download` of huggingface_hub 2.4 discard an interrupted download, which costs
+too much for files of many gigabytes. This module uses parts of the latter.
 """
 
 import hashlib
@@ -27,20 +27,20 @@ def hub_file(
     revision: str = "main",
     endpoint: str | None = None,
 ) -> Path:
-    """Returns a local copy of a file, downloaded at most once.
+    """Return a local copy of a file, downloaded at most once.
 
-    A copy gets its final name only after its checksum was found right, and is checked again
-    without a network. What an interrupted download left is continued by the next call.
+    A copy gets its final name only after its checksum has been verified, and is verified again
+    without a network. The next call continues an interrupted download.
 
     Args:
-        repo: Dataset repository, `owner/name`.
-        filename: Path inside the repository.
-        cache: Copies are kept at `<cache>/<owner>--<name>/<revision>/<filename>`.
-        revision: Branch, tag or commit. A branch is looked up for the first download only.
-        endpoint: Address of the hub; default is the `HF_ENDPOINT` variable or the public hub.
+        repo: dataset repository, `owner/name`.
+        filename: path inside the repository.
+        cache: folder; copies are at `<cache>/<owner>--<name>/<revision>/<filename>`.
+        revision: branch, tag or commit. A branch is looked up for the first download only.
+        endpoint: address of the hub; default is the `HF_ENDPOINT` variable or the public hub.
 
     Raises:
-        DataError: The hub cannot be reached or refuses, or the copy is damaged.
+        DataError: the hub cannot be reached or refuses, or the copy is damaged.
     """
     target = hub_path(repo, filename, cache, revision)
     if not _is_whole(target):
@@ -52,7 +52,7 @@ def hub_file(
 
 
 def _is_whole(target: Path) -> bool:
-    """Tell whether a copy is there, as it was downloaded; a damaged one is removed."""
+    """Return whether there is an intact copy; remove a damaged one."""
     seal = _seal(target)
     if seal.exists():
         return recall(lambda: read_sealed(seal, of=target.name), keep=False) is not None
@@ -64,17 +64,17 @@ def _seal(target: Path) -> Path:
 
 
 def hub_path(repo: str, filename: str, cache: Path, revision: str) -> Path:
-    """Return where `hub_file` keeps a copy."""
+    """Return the path of a copy of `hub_file`."""
     return cache / repo.replace("/", "--") / revision / filename
 
 
 def hub_content(
     repo: str, filename: str, *, revision: str = "main", endpoint: str | None = None
 ) -> "HfFileMetadata":
-    """Return what the hub says of a file: `size`, checksum (`etag`) and `commit_hash`.
+    """Return the metadata of a file on the hub: `size`, checksum (`etag`) and `commit_hash`.
 
     Raises:
-        DataError: The hub cannot be reached or refuses.
+        DataError: the hub cannot be reached or refuses.
     """
     from huggingface_hub import get_hf_file_metadata
 
@@ -146,7 +146,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
 
 
 def _checksum(path: Path, *, like: str) -> str:
-    """The hub names big files by SHA-256 of the content, others by git's SHA-1 of a blob."""
+    """Return the hub's checksum: SHA-256 for large files, git's SHA-1 of a blob for others."""
     if len(like) == 64:
         digest: Any = "sha256"
     else:

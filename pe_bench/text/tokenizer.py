@@ -1,7 +1,7 @@
-"""Text to token ids and back, with the bytes that every id stands for.
+"""Tokenizers: text to token ids and back, and the bytes of every id.
 
-Scores are reported in bits per byte, the only unit that compares across tokenizers, so a
-tokenizer is accepted only where the tokens of a text stand for exactly the bytes of that text.
+Scores are in bits per byte, the only unit that is comparable across tokenizers. A tokenizer is
+therefore accepted only if the tokens of a text represent exactly the bytes of that text.
 """
 
 import hashlib
@@ -41,12 +41,12 @@ class Tokenizer(ABC):
     """Turns text into ids in [0, vocab_size) and back.
 
     Attributes:
-        name: What tables call it.
-        fingerprint: SHA-256 (hex) of everything that decides the ids.
-        vocab_size: Number of ids, special ones included.
-        byte_lengths: (vocab_size,) int64, UTF-8 bytes that each id stands for; 0 for special ids.
-        pad, bos, eos, sep: Ids of the special tokens, all different but for those that a pretrained
-            model lacks; no text encodes to them.
+        name: name in tables.
+        fingerprint: SHA-256 (hex) of everything that determines the ids.
+        vocab_size: number of ids, special ones included.
+        byte_lengths: (vocab_size,) int64, number of UTF-8 bytes of each id; 0 for special ids.
+        pad, bos, eos, sep: ids of the special tokens; no text encodes to them. They differ, except
+            for tokens that a pretrained model lacks.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Tokenizer(ABC):
 
     @cached_property
     def digit_ids(self) -> tuple[int, ...]:
-        """Ids that stand for one decimal digit, with or without a space."""
+        """Return the ids of one decimal digit, with or without a space."""
         return self._ids_where(lambda text: re.fullmatch(" ?[0-9]", text) is not None)
 
     @cached_property
     def separator_ids(self) -> tuple[int, ...]:
-        """Ids that end a sentence or a line: their text ends in a full stop or a newline."""
+        """Return the ids whose text ends in a full stop or a newline."""
         return self._ids_where(lambda text: text.endswith((".", "\n")))
 
     def _ids_where(self, holds: Callable[[str], bool]) -> tuple[int, ...]:
@@ -74,22 +74,22 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str | bytes) -> TokenIds:
-        """Ids (T,) of a text, without special tokens; an unpaired surrogate becomes `?`.
+        """Return the ids (T,) of a text, without special tokens; unpaired surrogates become `?`.
 
         Raises:
-            InputError: The tokenizer needs UTF-8, and these bytes are not.
+            InputError: the tokenizer needs UTF-8, and these bytes are not.
         """
 
     def encode_text(self, text: str) -> TokenIds:
-        """Ids (T,) of a whole text as the vocabulary's own library makes them.
+        """Return the ids (T,) of a whole text as the `tokenizers` library encodes it.
 
-        Some put a space before it, so that its first word is as any other; `encode`, whose ids
-        stand for exactly the bytes of a text or of a part of one, does not.
+        Some vocabularies put a space before the text. `encode` does not: its ids represent exactly
+        the bytes of a text or of a part of one.
         """
         return self.encode(text)
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """Text of ids (T,): special and unknown ids are dropped, invalid UTF-8 is replaced."""
+        """Return the text of ids (T,), without special and unknown ids; replace invalid UTF-8."""
         known = np.asarray(ids, dtype=np.int64)
         known = known[(known >= 0) & (known < self.vocab_size)]
         return self._text(known[self.byte_lengths[known] > 0])
@@ -99,7 +99,7 @@ class Tokenizer(ABC):
 
 
 class ByteTokenizer(Tokenizer):
-    """An id for each byte, then the special ones: 260 ids that need no fit and no file.
+    """One id for each byte, then the special tokens: 260 ids, without fitting or files.
 
     Source: ByT5 (Xue et al. 2022, arXiv:2105.13626), with the special ids last.
     """
@@ -118,24 +118,24 @@ class ByteTokenizer(Tokenizer):
 
 
 class BpeTokenizer(Tokenizer):
-    """A vocabulary of the `tokenizers` library, as kept in a tokenizer.json.
+    """A vocabulary of the `tokenizers` library, from a tokenizer.json.
 
-    What would add or change bytes is left out: a space put before the text and Unicode
-    normalisation (both are there in `encode_text`), truncation, and special tokens found inside a
+    Steps that add or change bytes are removed: a space before the text and Unicode
+    normalisation (`encode_text` keeps both), truncation, and special tokens inside a
     text. Special tokens that the vocabulary lacks get new ids after its last one.
 
     Args:
-        name: What tables call it.
-        content: The tokenizer.json.
-        model_size: Number of ids of a pretrained model, which has no room for new ones: special
-            tokens that the vocabulary lacks are then its end of text. None: There is no model yet.
+        name: name in tables.
+        content: the tokenizer.json.
+        model_size: number of ids of a pretrained model, which has no room for new ones: the end of
+            text then replaces missing special tokens. None: there is no model yet.
 
     Attributes:
-        content: The tokenizer.json.
+        content: the tokenizer.json.
 
     Raises:
-        InputError: The content is not a tokenizer.json, its tokens cannot be counted in bytes, or
-            it has other ids than the model.
+        InputError: the content is not a tokenizer.json, its tokens have no definite bytes, or its
+            ids differ from the model's.
     """
 
     def __init__(self, name: str, content: bytes, *, model_size: int | None = None) -> None:
@@ -216,18 +216,18 @@ class BpeTokenizer(Tokenizer):
 
 
 def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
-    """The tokenizer that a specification names.
+    """Return the tokenizer of a specification.
 
     Args:
         spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ones included; fewer
-            where the text runs out of repeated pairs) fitted to the first piece of the corpus'
+            if the text has too few repeated pairs) fitted to the first piece of the corpus'
             train split, mostly all of it; the path of a tokenizer.json; or the folder of a
             checkpoint, which has one, and whose config.json says how many ids the model knows.
-        corpus: The text in use.
-        cache: Folder whose subfolder `tokenizers` keeps fitted vocabularies, `datasets` the text.
+        corpus: the text in use.
+        cache: folder for fitted vocabularies (`tokenizers`) and text (`datasets`).
 
     Raises:
-        InputError: Unknown specification, too small a vocabulary, no such or no usable file.
+        InputError: unknown specification, too small a vocabulary, no such or no usable file.
     """
     if spec == "bytes":
         return ByteTokenizer()
@@ -251,7 +251,7 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
 
 
 def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
-    """Return the tokenizer.json of a BPE fitted to a piece, from the cache where it is there."""
+    """Return the tokenizer.json of a BPE fitted to a piece, from the cache if possible."""
     import tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -278,7 +278,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
 
 
 def _end_of_text(name: str, special: dict[str, int]) -> int:
-    """The id that ends a text, or begins one where there is no such id."""
+    """Return the id that ends a text, or else the id that begins one."""
     for role in ("eos", "bos"):
         if role in special:
             return special[role]
@@ -286,7 +286,7 @@ def _end_of_text(name: str, special: dict[str, int]) -> int:
 
 
 def _without_additions(part: Any) -> Any:
-    """A part of a tokenizer.json, if any, without what adds, drops or normalises bytes."""
+    """Return a part of a tokenizer.json, if any, without steps that add, drop or change bytes."""
     match part:
         case {"type": "Prepend" | "Strip" | "NFC"}:
             return None

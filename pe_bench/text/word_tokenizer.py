@@ -14,10 +14,10 @@ SPECIAL = ("pad", "bos", "eos", "sep")
 
 
 class WordTokenizer(Tokenizer):
-    """One id for each word with the space before it and for each digit; other text is bytes.
+    """One id for each word with the space before it, and for each digit; other text is bytes.
 
     Args:
-        texts: whose words form the vocabulary.
+        texts: texts with all words of the vocabulary.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -33,7 +33,7 @@ class WordTokenizer(Tokenizer):
 
     @staticmethod
     def pieces(text: str | bytes) -> list[bytes]:
-        """Return the parts of a text that are one token each where the vocabulary has them."""
+        """Split a text into parts that are one token each if the vocabulary has them."""
         data = text if isinstance(text, bytes) else text.encode(errors="replace")
         return PIECES.findall(data)
 

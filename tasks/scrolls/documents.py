@@ -33,9 +33,9 @@ class Record:
     """One example.
 
     Attributes:
-        id: Unique in its split.
-        input: What the model reads, a query and document or a document.
-        outputs: The references in file order, repeats included; none where labels are withheld.
+        id: unique in its split.
+        input: what the model reads, a query and document or a document.
+        outputs: the references in file order, repeats included; none where labels are withheld.
     """
 
     id: str
@@ -54,9 +54,9 @@ class Records(Sequence[Record]):
     An example is read from the disk each time it is asked for.
 
     Attributes:
-        rows: A `Dataset` with the fields of each line, one line per reference.
-        ids: The id of every example.
-        sha256: Of the file, in hexadecimal.
+        rows: a `Dataset` with the fields of each line, one line per reference.
+        ids: the id of every example.
+        sha256: of the file, in hexadecimal.
     """
 
     def __init__(self, rows: Any, sha256: str) -> None:
@@ -88,14 +88,14 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
     """Open one split of one subset.
 
     Args:
-        folder: Holds `<subset>/<split>.jsonl`, which wins, or `<subset>.zip`, which is read without
+        folder: holds `<subset>/<split>.jsonl`, which wins, or `<subset>.zip`, which is read without
             being unpacked.
-        subset: Name of a data set.
+        subset: name of a data set.
         split: `train`, `validation` or `test`; a test split may lack outputs.
-        cache: Where the table is kept, under the checksum of the lines.
+        cache: where the table is kept, under the checksum of the lines.
 
     Raises:
-        DataError: Neither is there, the zip is damaged or unsafe, or a line is not a record.
+        DataError: neither is there, the zip is damaged or unsafe, or a line is not a record.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: expected one that holds {subset}.zip")

@@ -55,7 +55,7 @@ def download(name: str, cache: Path) -> Path:
 
 @dataclass(frozen=True)
 class BuiltinDocuments:
-    """Writes built-in documents in the official layout: they are read as real data are.
+    """Write built-in documents in the official layout, so that they are read like real data.
 
     Attributes:
         cache: folder to write to.

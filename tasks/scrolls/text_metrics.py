@@ -58,8 +58,8 @@ def score(
     Args:
         metric: `f1`, `em`, or `rgm`, the geometric mean of the corpus means of ROUGE-1, 2 and L.
             For `rgm` the best reference is chosen for each ROUGE type on its own.
-        predictions: One text per example.
-        references: One or more texts per example.
+        predictions: one text per example.
+        references: one or more texts per example.
 
     Returns:
         Values from 0 to 100, not rounded: `f1` or `em`; or `rouge1`, `rouge2`, `rougeL`, `rgm`.
@@ -67,7 +67,7 @@ def score(
         which for a plain mean is the usual one; nan for one example.
 
     Raises:
-        InputError: Unknown metric, no examples, or predictions and references do not fit.
+        InputError: unknown metric, no examples, or predictions and references do not fit.
     """
     return summarize(metric, score_each(metric, predictions, references))
 

@@ -1,1 +1,1 @@
-"""Whether encodings do what they declare, and what they cost."""
+"""Checks of the declared properties of encodings and tasks, and costs of encodings."""

@@ -76,7 +76,7 @@ def measure_costs(make_encoding: MakeEncoding, shape: ModelConfig = SHAPE) -> Co
 
 @functools.cache
 def _bare_costs(shape: ModelConfig, length: int) -> tuple[float, int]:
-    """Return operations and numbers kept per token of a decoder without positions."""
+    """Return the operations and cached numbers per token of a decoder without positions."""
     bare = Decoder(shape, Encoding).eval()
     tokens = _tokens(shape, length)
     return _flops(bare, tokens) / length, _cached(bare, tokens)
@@ -132,19 +132,19 @@ class _Elementwise(TorchDispatchMode):
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Of torch's fused attention on a CPU, which its own counter does not know."""
+    """Operations of torch's fused attention on a CPU, which torch's counter lacks."""
     batch, heads, queries, dim = q
     return int(2 * batch * heads * queries * k[2] * (dim + v[3]))
 
 
 def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Of its backward pass: the logits again, and two products for each of two in forward."""
+    """Operations of its backward pass: the logits again, and two products for each forward one."""
     batch, heads, queries, dim = q
     return int(2 * batch * heads * queries * k[2] * (3 * dim + 2 * v[3]))
 
 
 def _triangular_solve(matrix: Any, right: Any, *_: Any, **__: Any) -> int:
-    """Of a triangular system: n^2 for each column of the right-hand side."""
+    """Operations of a triangular solve: n^2 for each column of the right-hand side."""
     return int(math.prod(matrix[:-2]) * matrix[-1] ** 2 * right[-1])
 
 

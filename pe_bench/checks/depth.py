@@ -1,4 +1,4 @@
-"""Whether what an encoding does to some layers happens in a model of few layers."""
+"""Find encodings whose special layers do not exist in a shallow model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ class Depths:
 def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list[int]:
     """Return the layers, from 0, whose output differs from that of layer 0.
 
-    All get the same input, state and weights, so that what differs is the encoding's doing.
+    All layers get the same input, state and weights, so only the encoding can make a difference.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

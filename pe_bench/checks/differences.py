@@ -1,4 +1,4 @@
-"""How far two results are apart, in words."""
+"""Describe the difference between two results."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ TOLERANCE = 1e-9  # relative, in float64
 
 
 def difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
-    """Return how far two results are apart, None where rounding explains it.
+    """Return the difference between two results as text; None if rounding explains it.
 
     Args:
         least: errors are relative to the largest number, and to this if all are smaller.

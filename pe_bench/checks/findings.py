@@ -1,4 +1,4 @@
-"""How a check ended, of encodings and of tasks."""
+"""Results of checks."""
 
 import traceback
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """How one check ended.
+    """Result of one check.
 
     Attributes:
         status: "ok", "-" (does not apply), "FAIL" or "ERROR".

@@ -1,4 +1,4 @@
-"""The search for shortcuts: how far the baselines of a task come between chance and ceiling.
+"""The search for shortcuts: the scores of a task's baselines between chance and ceiling.
 
 A task measures its subject only if no rule that knows neither the question nor any position
 answers it. Baselines are such rules: they count training batches, as

@@ -1,4 +1,4 @@
-"""The tiny model on which every task is checked, and what can be seen of an evaluation."""
+"""The tiny model on which every task is checked, and records of its evaluations."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ TINY = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, init_std=0.2)
 
 
 class Recorder(Decoder):
-    """An untrained model that remembers what it is asked."""
+    """An untrained model that records its inputs."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, Encoding)

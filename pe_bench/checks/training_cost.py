@@ -1,4 +1,4 @@
-"""What training takes, arithmetic and memory, counted on tensors that are shapes alone."""
+"""Operations and memory of training, counted on fake tensors, which have shapes only."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ REAL_WORDS = 64  # of a vocabulary, there
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Of a model with an encoding, for each token of a training row.
+    """Training cost per token of a model with an encoding.
 
     Attributes:
         parameters: of the model, its encoding included.
@@ -42,7 +42,7 @@ def measure_training(
     narrow: bool = False,
     recompute: bool = False,
 ) -> TrainingCost:
-    """Return what training takes; models of one and two layers stand for deeper ones.
+    """Return the cost of training, extrapolated from models of one and two layers.
 
     So all layers of a hybrid are taken for its second one, and windows of more than 256 keys for
     rows without one.
@@ -73,7 +73,7 @@ def measure_training(
 def _count_two(
     make_encoding: MakeEncoding, shape: ModelConfig, length: int, narrow: bool, recompute: bool
 ) -> tuple[TrainingCost, TrainingCost]:
-    """Return what models of one and two layers take.
+    """Return the costs of models of one and two layers.
 
     A token's products grow linearly with the length of its row.
     """

@@ -1,1 +1,1 @@
-"""Which encodings and tasks there are, and what decides their numbers."""
+"""The registry of encodings and tasks: names, options, and versions of their code."""

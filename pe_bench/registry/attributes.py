@@ -1,6 +1,6 @@
-"""Class attributes of shipped plugins, read from their source: nothing is imported, not even torch.
+"""Class attributes of shipped plugins, read from their source without importing them.
 
-Reports show encodings whose code they never import.
+Reports need these attributes, and never import torch.
 """
 
 import ast
@@ -14,12 +14,12 @@ from pe_bench.registry.plugins import path_of
 def literal_attributes(kind: Kind, name: str) -> dict[str, object]:
     """Return the attributes of a shipped plugin's class whose values are literals.
 
-    Inherited attributes are not among them. Where a file defines several public classes, the last
-    value of an attribute counts.
+    Inherited attributes are not included. If a file defines several public classes, the last value
+    of an attribute counts.
 
     Args:
         kind: "encoding" or "task".
-        name: of a shipped plugin.
+        name: name of a shipped plugin.
     """
     tree = ast.parse(path_of(kind, name).read_text(encoding="utf-8"))
     found: dict[str, object] = {}

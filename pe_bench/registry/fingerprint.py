@@ -1,4 +1,4 @@
-"""The code behind a plugin: shipped plugins go by their versions, a user's own files by content."""
+"""Identity of a plugin's code: versions of shipped plugins, contents of a user's own files."""
 
 import ast
 import hashlib
@@ -17,8 +17,8 @@ class Sources(NamedTuple):
     """The files that a plugin consists of.
 
     Attributes:
-        own: files of the user's, in a fixed order.
-        shipped: folder and name of each shipped plugin that they belong to or import from.
+        own: the user's files, in a fixed order.
+        shipped: folder and name of each shipped plugin among the files and their imports.
     """
 
     own: list[Path]
@@ -53,13 +53,13 @@ def find_sources(files: Iterable[Path], package: Path) -> Sources:
 
 
 def fingerprint(files: Iterable[Path], parts: Iterable[str]) -> str:
-    """Return the digest of Python files and of what else matters, in 12 digits.
+    """Return a digest of Python files and of other parts, in 12 digits.
 
     Comments, docstrings and layout make no difference.
 
     Args:
         files: in a fixed order.
-        parts: digests of what else matters.
+        parts: digests of everything else that matters.
     """
     text = "".join([*(_bare(_read(file)) for file in files), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Imports plugins: shipped ones by name, a user's by the path of a file or a folder."""
+"""Import plugins: shipped ones by name, others by the path of a file or a folder."""
 
 import hashlib
 import importlib
@@ -72,7 +72,7 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return all files of a plugin's folder but hidden and compiled ones, in a fixed order."""
+    """Return all files of a plugin's folder in a fixed order, without hidden and compiled ones."""
     found = []
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts
@@ -146,7 +146,7 @@ def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.Modul
 
 
 def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.ModuleType:
-    """Return what `run` imports; what it raises becomes a sentence with the line.
+    """Return the module that `run` imports; turn its exceptions into one sentence with the line.
 
     Args:
         where: the file of the plugin, or its folder.

@@ -1,4 +1,4 @@
-"""Options of plugins: found in a constructor's signature, converted from text to its types."""
+"""Options of plugins: the parameters of a constructor, converted from text to their types."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ from pe_bench.errors import InputError, suggest
 
 
 class NestedSpec(str):
-    """A spec as the value of an option: colons are between its options, where a spec has commas."""
+    """A spec as the value of an option: colons separate its options, instead of commas."""
 
 
 class EncodingSpec(NestedSpec):
@@ -68,7 +68,7 @@ def option_of(parameter: str) -> str:
 def options_of(cls: type[Any]) -> list[inspect.Parameter]:
     """Return a plugin's options, the keyword-only parameters of its constructor, types resolved.
 
-    Where it hands `**options` on to its parent, the parent's follow. Where the class attribute
+    If it passes `**options` to its parent, the parent's options follow. If the class attribute
     `option_tables` has dataclasses for an option's values, their fields with a default follow it.
     """
     found: dict[str, inspect.Parameter] = {}
@@ -124,7 +124,7 @@ def convert(text: str, annotation: Any) -> Any:
     Knows bool, int (also as 5e5), float, str, Path, Literal and unions of these with None.
 
     Raises:
-        ValueError: the text is no such value; the message names what would be.
+        ValueError: the text is no such value; the message names the valid ones.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -155,7 +155,7 @@ def show(value: Any) -> str:
 
 
 def show_type(annotation: Any) -> str:
-    """Return what may be written for an option of a type, for people."""
+    """Return a description of the valid values of a type, for messages."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return " or ".join("none" if arg is type(None) else show_type(arg) for arg in args)

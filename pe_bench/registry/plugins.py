@@ -3,7 +3,7 @@
 `--encoding rope:base=500000` means the one Encoding subclass of `encodings/rope.py`, built with
 `base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere. A
 hyphen in a name is an underscore in the file. Nothing here imports torch before a plugin is loaded,
-so `pe-bench list` is instant, and a plugin that does not import hurts only those who ask for it.
+so `pe-bench list` is instant, and a plugin that does not import affects only runs that use it.
 """
 
 import ast
@@ -172,7 +172,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         kind: "encoding" or "task".
         spec: "name", "path/to/file.py" or "path/to/folder/", each with or without
             ":key=value,key=value".
-        preset: of a task; what it sets takes the place of the constructor's defaults.
+        preset: preset of a task; its options replace the constructor's defaults.
 
     Raises:
         InputError: unknown name or option, a value of the wrong type, a file that does not import.
@@ -234,7 +234,7 @@ def _import(kind: Kind, where: str) -> types.ModuleType:
 def _refer_to_related(
     kind: Kind, where: str, known: Mapping[str, Any], given: Mapping[str, str]
 ) -> None:
-    """Refuse an option that only a shipped plugin has which extends this one.
+    """Refuse an option that only a shipped extension of this plugin has.
 
     Raises:
         InputError: there is one, and its name.
@@ -253,7 +253,7 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     """Return a plugin's name in tables.
 
     Raises:
-        InputError: it cannot be told from that of a shipped plugin.
+        InputError: it equals the name of a shipped plugin.
     """
     if not _is_path(where):
         return where
@@ -269,7 +269,7 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
 
 
 def _canonical(value: Any, preset: str) -> Any:
-    """Return a value of which there is one for each setting: a named plugin by its label."""
+    """Return the canonical form of a value: the label of a named plugin."""
     if isinstance(value, NestedSpec):
         kind: Kind = "task" if isinstance(value, TaskSpec) else "encoding"
         return type(value)(load(kind, value, preset).label.replace(",", ":"))
@@ -311,13 +311,13 @@ def _version(
 
 
 def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
-    """Return a class and those that it extends, below the interface."""
+    """Return a class and its ancestors below the interface."""
     base = importing.interface(kind)
     return [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
 
 
 def _is_plugin(cls: type[Any]) -> bool:
-    """Tell whether a class is a plugin's and not one of the engine's."""
+    """Return whether a class belongs to a plugin, not to the engine."""
     parts = cls.__module__.split(".")
     return parts[0] != "pe_bench" or parts[1] in FOLDERS
 

@@ -73,7 +73,7 @@ def test_a_model_for_each_subset(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_text_has_its_tokenizer() -> None:
     command = ["run", "--encoding", "rope", "--task", "perplexity", *TINY]
-    assert main([*command, "--train.length", "64", "--no-report"]) == 0
+    assert main([*command, "--train.length", "64"]) == 0
     assert main(["checkpoint", str(run_folder()), "saved"]) == 0
     assert open_checkpoint("saved").tokenizer().encode("né").tolist() == list("né".encode())
 

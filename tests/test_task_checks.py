@@ -83,7 +83,7 @@ BROKEN = {
         "        return self.draw(rng, [point.length] * self.samples)",
         "        rng = np.random.default_rng([0, 3])\n"
         "        return self.draw(rng, rng.integers(4, 9, self.train.batch_size))",
-        {"apart": "rows that points is evaluated on are in the first 10 training batches"},
+        {"apart": "rows that cells is evaluated on are in the first 10 training batches"},
     ),
     "has a mean that is none": (
         "    def draw(self",

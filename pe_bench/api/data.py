@@ -1,7 +1,7 @@
 """Files of data: download, read, check, convert to Arrow, and cache with checksums."""
 
 from pe_bench.system.files import write_atomic
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.arrow import keep_rows, keep_tables, quiet_library
 from pe_bench.text.corpus import Piece, TextFile, folder_test, read_files
 from pe_bench.text.document_files import encodable, naming_damage, read_json_lines, refuse_bomb
@@ -20,9 +20,9 @@ __all__ = [
     "naming_damage",
     "quiet_library",
     "read_files",
+    "read_if_intact",
     "read_json_lines",
     "read_sealed",
-    "recall",
     "refuse_bomb",
     "write_atomic",
     "write_sealed",

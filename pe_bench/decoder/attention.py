@@ -89,8 +89,7 @@ def attend(
         raise InputError(
             f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
         )
-    used = _used.get()
-    if used is not None:
+    if not torch.compiler.is_compiling() and (used := _used.get()) is not None:
         used.append(backend)
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)

@@ -15,7 +15,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.store import references_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 VERSION = 3
 """Raise it when a task's baselines change and its settings do not: they are measured again."""
@@ -33,7 +33,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
     """
     path = references_path(results, resolved.label, resolved.digest())
     record = path.with_suffix(".json")
-    kept = recall(lambda: read_sealed(record, of=path.stem))
+    kept = read_if_intact(lambda: read_sealed(record, of=path.stem))
     if kept is not None and kept.get("version") == VERSION:
         return
     try:

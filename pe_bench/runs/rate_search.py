@@ -25,7 +25,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning, round_rate
 from pe_bench.system.console import info
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 SOLVED = 0.01  # nats per target
 FACTOR = 3.0
@@ -224,7 +224,7 @@ class Search:
 
     def read(self) -> dict[str, Any]:
         """Return all that the file keeps; empty: nothing."""
-        return recall(lambda: read_sealed(self.path, of=self.path.stem)) or {}
+        return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
         """Return the chosen candidate of a phase; None before the choice."""

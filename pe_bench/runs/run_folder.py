@@ -26,7 +26,13 @@ from pe_bench.results.store import (
     write_rows,
 )
 from pe_bench.system.files import saving, slug, write_atomic
-from pe_bench.system.sealed import DamagedError, read_sealed, recall, set_aside, write_sealed
+from pe_bench.system.sealed import (
+    DamagedError,
+    read_if_intact,
+    read_sealed,
+    set_aside,
+    write_sealed,
+)
 from pe_bench.task import Evaluation
 
 
@@ -87,7 +93,7 @@ class RunFolder:
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
         """Return the cost of a subset that is measured, its rows and items whole."""
         path = self._file(subset, ".json")
-        return recall(lambda: read_sealed(path, of=self._seal(subset)))
+        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset)))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
         """Return the rows and items of subsets that are measured."""
@@ -108,7 +114,7 @@ class RunFolder:
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Tell whether the run is finished and whole, with all of these subsets."""
         path = self.path / "run.json"
-        if recall(lambda: read_sealed(path, of=place_of(self.path))) is None:
+        if read_if_intact(lambda: read_sealed(path, of=place_of(self.path))) is None:
             return False
         return self._has(subsets)
 

@@ -100,7 +100,7 @@ def read_sealed(path: Path, *, of: str) -> dict[str, Any]:
     return found
 
 
-def recall(read: Callable[[], Content], *, keep: bool = True) -> Content | None:
+def read_if_intact(read: Callable[[], Content], *, keep: bool = True) -> Content | None:
     """Call `read` and return its result; None if the file is missing or corrupt.
 
     A corrupt file is moved aside, with a warning.

@@ -10,7 +10,7 @@ from typing import Any
 
 from pe_bench.errors import DataError
 from pe_bench.system.files import locked, saving
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book
 SHOWN_FROM = 32 << 20  # bytes; less is ready before a progress bar could be read
@@ -28,12 +28,12 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
     def read() -> dict[str, Any]:
         return read_sealed(seal, of=seal.stem)
 
-    kept = recall(read, keep=False)
+    kept = read_if_intact(read, keep=False)
     if kept is None:
         with saving(seal.parent):
             seal.parent.mkdir(parents=True, exist_ok=True)
             with locked(seal.with_suffix(".lock"), what):
-                kept = recall(read, keep=False)  # another process may have made it
+                kept = read_if_intact(read, keep=False)  # another process may have made it
                 if kept is None:
                     made = make()
                     files = [Path(file["filename"]).resolve() for file in made.cache_files]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pe_bench.errors import DataError
 from pe_bench.system.files import locked
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from huggingface_hub import HfFileMetadata
@@ -55,7 +55,7 @@ def _is_whole(target: Path) -> bool:
     """Return whether there is an intact copy; remove a damaged one."""
     seal = _seal(target)
     if seal.exists():
-        return recall(lambda: read_sealed(seal, of=target.name), keep=False) is not None
+        return read_if_intact(lambda: read_sealed(seal, of=target.name), keep=False) is not None
     return target.exists()
 
 

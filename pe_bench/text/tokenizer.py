@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pe_bench.errors import InputError
 from pe_bench.system.files import write_atomic
-from pe_bench.system.sealed import read_sealed, recall, write_sealed
+from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.corpus import Corpus, Piece
 
 TokenIds = npt.NDArray[np.integer]  # of any shape and width
@@ -258,7 +258,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     name = f"bpe{size}-{piece.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
     path = cache / "tokenizers" / name
     seal = path.with_name(f"{path.stem}.seal")
-    if recall(lambda: read_sealed(seal, of=name)) is not None:
+    if read_if_intact(lambda: read_sealed(seal, of=name)) is not None:
         return path.read_bytes()
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = ByteLevel(add_prefix_space=False)

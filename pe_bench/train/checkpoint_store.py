@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pe_bench.system.sealed import DamagedError, recall
+from pe_bench.system.sealed import DamagedError, read_if_intact
 from pe_bench.train.adaptation_methods import saved_part
 from pe_bench.train.checkpoints import SUFFIX, read_checkpoint, write_checkpoint
 from pe_bench.train.training_result import TrainingResult
@@ -37,12 +37,12 @@ class CheckpointStore:
 
     def load_result(self) -> TrainingResult | None:
         """Return the result of a finished training; None if there is none."""
-        content = recall(lambda: read_checkpoint(self.final, of=self.key))
+        content = read_if_intact(lambda: read_checkpoint(self.final, of=self.key))
         return TrainingResult.from_json(content["trained"]) if content else None
 
     def load_final(self, model: nn.Module) -> TrainingResult | None:
         """Load the trained weights into a model; return the result, None if there is none."""
-        content = recall(lambda: self._read(self.final, model))
+        content = read_if_intact(lambda: self._read(self.final, model))
         if content is None:
             return None
         self._load(model, content["weights"])
@@ -58,7 +58,7 @@ class CheckpointStore:
 
     def load_resume(self, model: nn.Module) -> TrainingState | None:
         """Load the weights of an interrupted training into a model; return its state if any."""
-        return recall(lambda: self.read_resume(model))
+        return read_if_intact(lambda: self.read_resume(model))
 
     def read_resume(self, model: nn.Module) -> TrainingState:
         """Load the weights of an interrupted training into a model; return its state.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pe_bench.api import DataError, InputError
-from pe_bench.api.data import hub_file, read_sealed, recall, write_sealed
+from pe_bench.api.data import hub_file, read_if_intact, read_sealed, write_sealed
 from pe_bench.tasks.scrolls import miniature, styles
 from pe_bench.tasks.scrolls.documents import Records, open_split, write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -104,7 +104,9 @@ class BuiltinDocuments:
 
 def _is_whole(path: Path) -> bool:
     """Tell whether built-in documents are there as they were written."""
-    return recall(lambda: read_sealed(path.with_suffix(".json"), of=_seal(path))) is not None
+    return (
+        read_if_intact(lambda: read_sealed(path.with_suffix(".json"), of=_seal(path))) is not None
+    )
 
 
 def _seal(path: Path) -> str:

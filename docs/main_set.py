@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "tasks.md"
 RESULTS = ("quick", "scrolls")
 BETWEEN = r"(?<=<!-- signal -->\n).*?(?=\n<!-- end of signal -->)"
 HEADER = [
-    *("task", "encodings", "best reference", "worst mean", "best mean", "sd between encodings"),
+    *("task", "encodings", "best baseline", "worst mean", "best mean", "sd between encodings"),
     *("sd between seeds", "ratio", "runs that learned", "seconds of a training", "main set"),
 ]
 

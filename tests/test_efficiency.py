@@ -472,7 +472,7 @@ def test_cost_is_drawn_against_quality_and_no_name_is_on_another(report: Path) -
     first, second = (text.get_window_extent() for text in names)
     assert not first.overlaps(second)
     (legend,) = figure.legends
-    assert "best reference" in [text.get_text() for text in legend.get_texts()]
+    assert "best baseline" in [text.get_text() for text in legend.get_texts()]
     assert quality.learned("rope") == 0
     points = [line for line in axis.lines if line.get_marker() in ("s", "^")]
     in_legend = [line for line in legend.get_lines() if line.get_marker() in ("s", "^")]

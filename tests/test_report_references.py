@@ -42,7 +42,7 @@ def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_p
     assert names == ["alibi", "rope †", "*guessing*", "*bigram table*"]  # 9 is not below 9
     assert [row[HEADING] for row in rows[2:]] == ["20.000", "9.000"]
     assert {row["parameters"] for row in rows[2:]} == {"–"}
-    assert "In italics: chance and the strongest reference" in text and "†: not better" in text
+    assert "In italics: chance and the strongest baseline" in text and "†: not better" in text
     assert set(csv["encoding"]) == {"rope", "alibi"}
 
 
@@ -68,7 +68,7 @@ def test_the_best_is_a_line_that_the_legend_names(tmp_path: Path) -> None:
     (axis,) = figure.axes
     best = [row.value for row in rows["bigram table"]]
     assert best in lines(axis) and [3 * row.value for row in CURVE] not in lines(axis)
-    assert legend_of(figure) == ["rope", "best reference:\nbigram table"]
+    assert legend_of(figure) == ["rope", "best baseline:\nbigram table"]
 
 
 def test_parts_have_a_line_each(tmp_path: Path) -> None:

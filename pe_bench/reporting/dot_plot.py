@@ -107,7 +107,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
     figure.supxlabel(chart.y, fontsize=10)
     key = [f"The best first; bars: {describe_bars(table)}"]
     if names:
-        key.append(f"dotted: best reference ({', '.join(names)})")
+        key.append(f"dotted: best baseline ({', '.join(names)})")
     panels.set_title(figure, *_titles(table, chart), "; ".join(key))
     return figure
 

@@ -44,7 +44,7 @@ def draw_forest(found: Verdicts) -> Figure:
     """Return a line for each task and one for their mean.
 
     Units differ between tasks, so each difference is divided by the distance between the best
-    reference of its task and the ceiling; the text to the right has it in the task's unit.
+    baseline of its task and the ceiling; the text to the right has it in the task's unit.
     """
     rows = _rows(found)
     left = max(len(line) for row in rows for line in row.name.splitlines()) * BOLD
@@ -107,7 +107,7 @@ def draw_forest(found: Verdicts) -> Figure:
             fontsize=9,
             color=panels.GREY,
         )
-    axis.set_xlabel("difference, % of the way from the best reference of the task to its ceiling")
+    axis.set_xlabel("difference, % of the way from the best baseline of the task to its ceiling")
     panels.set_title(figure, sentences.title(found), *_key(found))
     return figure
 

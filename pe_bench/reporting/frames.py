@@ -183,7 +183,7 @@ def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def read_references(record: RunRecord) -> pd.DataFrame:
-    """Return the rows of the references under a run's settings, none where there are none.
+    """Return the rows of the baselines under a run's settings, none where there are none.
 
     Raises:
         InputError: the file is not of this form.
@@ -196,7 +196,7 @@ def read_references(record: RunRecord) -> pd.DataFrame:
         if seal.exists():  # not beside those of earlier versions
             read_sealed(seal, of=path.stem)
     except DamagedError as damage:
-        warn(f"{damage}: no references of {record.task}, run it again")
+        warn(f"{damage}: no baselines of {record.task}, run it again")
         return pd.DataFrame()
     return _make_frame(read_lines(path), str(path))
 

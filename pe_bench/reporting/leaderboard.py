@@ -104,7 +104,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
 
 
 def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return heading and cells of the ranked table, encodings before references."""
+    """Return heading and cells of the ranked table, encodings before baselines."""
     columns = list_columns(table)
     below = table.below_references()
     percent = columns[0].percent
@@ -172,7 +172,7 @@ def flatten(table: Table) -> pd.DataFrame:
 
 
 def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
-    """Return a row of the ranked table for each reference."""
+    """Return a row of the ranked table for each baseline."""
     if table.baselines.empty:
         return []
     alone = replace(table, tidy=table.baselines.assign(baseline=False))

@@ -237,7 +237,7 @@ def _key(table: Table, baselines: Collection[str], bold: str) -> str:
     if bold in table.encodings:
         parts.insert(2, f"bold: {bold}")
     if baselines:
-        parts.append(f"dotted: best reference ({', '.join(baselines)})")
+        parts.append(f"dotted: best baseline ({', '.join(baselines)})")
     if any(table.learned(encoding) == 0 for encoding in table.encodings):
         parts.append("hollow, dashed: not learned")
     return "; ".join(parts)

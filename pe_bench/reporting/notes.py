@@ -27,11 +27,11 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     if table.reference_names:
         names = ", ".join(table.reference_names)
         marks.append(
-            "Chance and the strongest reference, which know training batches only and are not "
+            "Chance and the strongest baseline, which know training batches only and are not "
             f"ranked: {names}."
         )
         if table.below_references():
-            marks.append(f"{BELOW}: not better than the strongest reference.")
+            marks.append(f"{BELOW}: not better than the strongest baseline.")
     marks += _describe_damage(table)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
@@ -138,12 +138,12 @@ def _describe_references(table: Table) -> list[str]:
     if not table.reference_names:
         return []
     line = (
-        "In italics: chance and the strongest reference, which know training batches only and are "
+        "In italics: chance and the strongest baseline, which know training batches only and are "
         "not ranked."
     )
     below = table.below_references()
     if below:
-        line += f" {BELOW}: not better than the strongest reference."
+        line += f" {BELOW}: not better than the strongest baseline."
     return [line]
 
 

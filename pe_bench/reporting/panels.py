@@ -41,7 +41,7 @@ ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
 CHARACTERS_PER_INCH = 13  # of a panel's title, a little less than fits
 TITLE_PER_INCH = 11.8  # of a figure's title
 REFERENCE: dict[str, Any] = {"color": "0.6", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
-"""Looks of the line of a reference: guessing, a constant answer, a table of n-grams."""
+"""Looks of the line of a baseline: guessing, a constant answer, a table of n-grams."""
 
 GREY = "0.35"
 PALETTE = 256  # colours of a PNG file

@@ -68,7 +68,7 @@ def add_legend(
     labels = short_labels(table, handles)
     if baselines:
         lines.append(next(iter(baselines.values())))
-        labels.append("best reference:\n" + ",\n".join(baselines))
+        labels.append("best baseline:\n" + ",\n".join(baselines))
     figure.legend(
         lines,
         labels,

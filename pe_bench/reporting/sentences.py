@@ -9,7 +9,7 @@ from pe_bench.stats.significance import LEVEL, seeds_needed, seeds_to_show, smal
 
 MOST_SEEDS = 100  # a guess beyond is none
 SMALLEST = 0.05  # of 100: smaller numbers are printed as 0.0
-SCALE = "on a scale from 0, the best reference of a task and all below it, to 100, the ceiling"
+SCALE = "on a scale from 0, the best baseline of a task and all below it, to 100, the ceiling"
 
 
 def describe(found: Verdicts) -> list[str]:

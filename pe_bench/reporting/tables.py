@@ -200,7 +200,7 @@ class Table:
 
     @property
     def reference_names(self) -> list[str]:
-        """Names of the references that the table shows: chance, and the strongest of all."""
+        """Names of the baselines that the table shows: chance, and the strongest of all."""
         scores = self._reference_scores
         if not scores:
             return []
@@ -209,7 +209,7 @@ class Table:
         return list(dict.fromkeys([chance, strongest]))
 
     def best_reference(self) -> float | None:
-        """Return the best score of a reference in the headline; None: there are none."""
+        """Return the best score of a baseline in the headline; None: there are none."""
         scores = self._reference_scores
         if not scores:
             return None
@@ -217,13 +217,13 @@ class Table:
 
     @cached_property
     def _reference_scores(self) -> dict[str, float]:
-        """The score of each reference in the headline, in the order of their file."""
+        """The score of each baseline in the headline, in the order of their file."""
         scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]
         return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
 
     def below_references(self) -> list[str]:
-        """Return the encodings whose headline is not better than that of every reference."""
+        """Return the encodings whose headline is not better than that of every baseline."""
         best = self.best_reference()
         if best is None:
             return []

@@ -109,7 +109,7 @@ def find_limits(table: Table) -> tuple[float, float]:
 def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     """Return in one line what normalised scores mean, or another scale from 0 to 1."""
     line = (
-        f"{scale}: 0 is the best reference of a task (guessing, a constant answer, tables of "
+        f"{scale}: 0 is the best baseline of a task (guessing, a constant answer, tables of "
         "n-grams), 1 is the best score that there can be"
     )
     open_end = [table.about.task for table in tables if not _has_end(table)]
@@ -117,12 +117,12 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     if open_end:
         line += f"; of {_list(open_end, tables)} 1 is the best encoding, there being no best score"
     if without:
-        line += f"; of {_list(without, tables)} 0 is the worst encoding, no reference being below"
+        line += f"; of {_list(without, tables)} 0 is the worst encoding, no baseline being below"
     return f"{line}."
 
 
 def is_usual(table: Table) -> bool:
-    """Tell whether scores are normalised by a reference and by the best score that there can be."""
+    """Tell whether scores are normalised by a baseline and by the best score that there can be."""
     return _has_floor(table) and _has_end(table)
 
 
@@ -248,7 +248,7 @@ def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
 
 
 def _has_floor(table: Table) -> bool:
-    """Tell whether a reference is below an encoding, and so is normalised to 0."""
+    """Tell whether a baseline is below an encoding, and so is normalised to 0."""
     return table.best_reference() == find_limits(table)[0]
 
 

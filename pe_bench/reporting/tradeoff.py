@@ -44,7 +44,7 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
             hollow = {"markerfacecolor": "white"} if name in chart.hollow else {}
             axis.plot(*point, **look | hollow)
         if chart.baseline is not None:
-            floors["best reference"] = axis.axhline(chart.baseline, **panels.REFERENCE)
+            floors["best baseline"] = axis.axhline(chart.baseline, **panels.REFERENCE)
         axis.set_xlim(*chart.x_limits)
         axis.set_ylim(*chart.y_limits)
         axis.grid(alpha=0.3)

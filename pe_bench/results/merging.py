@@ -228,7 +228,7 @@ def _merge_references(path: Path, target: Path, found: Merge) -> None:
         if seal.exists():
             write_atomic(copy.with_suffix(".json"), seal.read_bytes())
     elif version == present and sum_of(copy) != sum_of(path):
-        found.complaints.append(f"{path} has other references than {copy}, which stay")
+        found.complaints.append(f"{path} has other baselines than {copy}, which stay")
 
 
 def _version_of(path: Path) -> int:

@@ -53,7 +53,7 @@ def rows_path(record: RunRecord) -> Path:
 
 
 def references_path(results: Path, task: str, settings_digest: str) -> Path:
-    """Return the file with the rows of a task's references under some settings."""
+    """Return the file with the rows of a task's baselines under some settings."""
     return results / "references" / f"{slug(task)}-{settings_digest}.csv"
 
 

@@ -215,7 +215,7 @@ function charts(place) {
     }
   }
   if (kinds.costs) {
-    const panels = kinds.costs.map(chart => panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {says: [chart.says, dotted(chart.baseline === null ? [] : ["best reference"])].filter(Boolean).join("; ")}));
+    const panels = kinds.costs.map(chart => panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {says: [chart.says, dotted(chart.baseline === null ? [] : ["best baseline"])].filter(Boolean).join("; ")}));
     const grid = $(".panels:not(.small)", place) ?? place.appendChild(make("div", {class: "panels"}));
     grid.append(...panels);
   }

@@ -321,7 +321,7 @@ def _scores_of(table: Table) -> Iterator[Score]:
             mean=float(headline[encoding]),
             learned=table.learned(encoding),
             seeds=table.seeds(encoding),
-            baseline=table.best_reference(),
+            baseline=table.best_baseline(),
             best=float(headline[ranked[0]]),
             rank=rank,
             count=len(ranked),

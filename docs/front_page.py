@@ -53,7 +53,7 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     encodings = table.ranking()
     figure = draw_heatmap(table, view, encodings)
     seeds = max(table.seeds(encoding) for encoding in encodings)
-    floor = table.best_reference()
+    floor = table.best_baseline()
     assert floor is not None
     given = table.describe_given([view.metric])
     set_title(
@@ -91,7 +91,7 @@ def compose(tables: Sequence[Table]) -> str:
         [beside, "", *(counts[one.encoding] for one in ranked)],
     ]
     for table in block.tables:
-        floor = _show(table, table.best_reference())
+        floor = _show(table, table.best_baseline())
         scores = [_score(table, one.encoding) for one in ranked]
         rows.append([_heading(table), floor, *scores])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))

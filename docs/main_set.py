@@ -37,7 +37,7 @@ def compose(tables: list[Table]) -> str:
     for table in tables:
         encodings = [name for name in table.ranked() if ":" not in name]  # none taken apart
         signal = measure_signal(table, encodings)
-        floor = table.best_reference()
+        floor = table.best_baseline()
         cells = [table.task_name, str(len(encodings)), "" if floor is None else f"{floor:.1f}"]
         cells += [f"{signal.worst:.1f}", f"{signal.best:.1f}"]
         cells += [f"{signal.between:.1f}", f"{signal.within:.1f}", f"{signal.ratio:.1f}"]

@@ -8,7 +8,7 @@ import torch
 from helpers import make_task
 
 from pe_bench.api import IGNORE, Batch
-from pe_bench.results.store import read_measurements, references_path
+from pe_bench.results.store import baselines_path, read_measurements
 from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
@@ -68,7 +68,7 @@ def resolved(tmp_path: Path) -> ResolvedTask:
 def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     task = resolved(tmp_path)
     write_baselines(task, tmp_path)
-    path = references_path(tmp_path, task.label, task.digest())
+    path = baselines_path(tmp_path, task.label, task.digest())
     rows = read_measurements(path)
     assert len(rows) == sum(map(len, task.task.baselines().values()))
     written = path.stat().st_mtime_ns

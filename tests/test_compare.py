@@ -22,7 +22,7 @@ from pe_bench.reporting.terminal import WIDTH, plain_table
 from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import references_path, write_rows
+from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Scores, compare_asked
 from pe_bench.stats.ranking import (
@@ -72,11 +72,11 @@ def put(
         write_items(folder / "items.parquet", [Items("a", metric, each, groups=(Place("ood"),))])
 
 
-def put_references(root: Path, *tasks: str) -> None:
+def put_baselines(root: Path, *tasks: str) -> None:
     for task in tasks:
         row = {**ROW, "encoding": "guessing", "task": task, "metric": "accuracy", "seed": 0}
         rows = [{**row, "value": 10.0, "status": "ranked", "run": "guessing"}]
-        write_rows(references_path(root, task, task), rows, CSV_COLUMNS)
+        write_rows(baselines_path(root, task, task), rows, CSV_COLUMNS)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task, means in truths.items():
         for encoding, mean in zip(("good", "plain", "third"), means, strict=True):
             put(root, task, encoding, mean + next(noise))
-    put_references(root, *truths)
+    put_baselines(root, *truths)
     put(root, "bits", "good", [0.5, 0.51, 0.5, 0.49, 0.5], metric="bits_per_byte")
     put(root, "bits", "plain", [0.9, 0.91, 0.9, 0.89, 0.92], metric="bits_per_byte")
     return root
@@ -107,7 +107,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put(root, "near", encoding, [mean, mean + 1, mean + 2])
     put(root, "near", "late", [1, 2], first_seed=7)
     put(root, "elsewhere", "other", [1, 2])
-    put_references(root, "near")
+    put_baselines(root, "near")
     return root
 
 

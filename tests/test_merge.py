@@ -18,7 +18,7 @@ from pe_bench.reporting.frames import read_results
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.learning_curves import FILE
 from pe_bench.results.measurement import CSV_COLUMNS
-from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records, references_path
+from pe_bench.results.store import EXPORTED, PACKED_ROWS, baselines_path, read_records
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 
@@ -157,7 +157,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     a, b = tmp_path / "a", tmp_path / "b"
     put(a, "alibi", [SCORE], views=TEST)
     put(b, "rope", [SCORE], views=TEST)
-    theirs = references_path(b, "lm", "5e77")
+    theirs = baselines_path(b, "lm", "5e77")
     theirs.parent.mkdir()
     write_rows(theirs, [SCORE], task="lm", encoding="guessing")
     trial = {"phase": "all", "lr": 0.01, "seed": 1000, "loss": 1.0}
@@ -170,7 +170,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     path = b / "tuning" / "lm" / "rope-1.json"
     write_sealed(path, choices, of=path.stem)
     assert merge(b, to=a) == 0
-    assert references_path(a, "lm", "5e77").read_bytes() == theirs.read_bytes()
+    assert baselines_path(a, "lm", "5e77").read_bytes() == theirs.read_bytes()
     copy = a / "tuning" / "lm" / "rope-1.json"
     assert read_sealed(copy, of=copy.stem) == choices
     # The same rate, in other seconds, is no difference; what another machine has tried is added.
@@ -185,7 +185,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert merge(b, to=a) == 1
     found = capsys.readouterr().err
     assert f"(all: 3e-3) than in {copy} (all: 1e-2), which stay" in found
-    assert f"{theirs} has other references than" in found
+    assert f"{theirs} has other baselines than" in found
     assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
 
 
@@ -195,22 +195,22 @@ def test_of_two_versions_of_references_the_later_one_stays(
     a, b = tmp_path / "a", tmp_path / "b"
     for folder, version in ((a, 1), (b, 2)):
         put(folder, "rope", [SCORE], views=TEST)
-        path = references_path(folder, "lm", "5e77")
+        path = baselines_path(folder, "lm", "5e77")
         path.parent.mkdir()
         write_rows(path, [replace(SCORE, value=version)], task="lm", encoding="guessing")
         seal = {} if version == 1 else {"version": version}
         write_sealed(path.with_suffix(".json"), seal, of=path.stem, files=[path])
     later = path.read_bytes()
-    older = references_path(a, "lm", "5e77").read_bytes()
+    older = baselines_path(a, "lm", "5e77").read_bytes()
     c = tmp_path / "c"
     assert merge(a, to=c) == 0
-    copy = references_path(c, "lm", "5e77")
+    copy = baselines_path(c, "lm", "5e77")
     assert copy.read_bytes() == older
     for folder in (b, a):  # neither order brings the older one back
         assert merge(folder, to=c) == 0
         assert copy.read_bytes() == later
         read_sealed(copy.with_suffix(".json"), of=copy.stem)
-    assert "other references" not in capsys.readouterr().err
+    assert "other baselines" not in capsys.readouterr().err
 
 
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.store import (
     PACKED_ROWS,
+    baselines_path,
     read_records,
     read_run_items,
-    references_path,
 )
 from pe_bench.results.views import Column, Headline
 from pe_bench.system import commit
@@ -351,13 +351,13 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     put_seeds(runs, "far", [20, 22, 19, 20.5, 22])
     put(runs, "rope", [SCORE], settings_digest="d1")
     put(runs, "fire", [SCORE], status="failed")
-    path = references_path(runs, "lm", "5e77")
+    path = baselines_path(runs, "lm", "5e77")
     path.parent.mkdir(parents=True)
     write_rows(path, [SCORE], task="lm", encoding="guessing")
     export = tmp_path / "results" / "quick"
     written = write_report(runs, export=export)
     assert {export / PACKED_ROWS, export / "items.parquet", export / "records.json"} < {*written}
-    assert references_path(export, "lm", "5e77").read_text() == path.read_text()
+    assert baselines_path(export, "lm", "5e77").read_text() == path.read_text()
     write_report(runs)
     for name in ("leaderboard.csv", "comparisons.csv"):
         assert (export / name).read_text() == (runs / name).read_text()

@@ -14,12 +14,12 @@ from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.store import references_path, write_rows
+from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Column
 
 
-def put_references(root: Path, rows: dict[str, list[Measurement]]) -> None:
-    path = references_path(root, "lm", "5e77")
+def put_baselines(root: Path, rows: dict[str, list[Measurement]]) -> None:
+    path = baselines_path(root, "lm", "5e77")
     path.parent.mkdir()
     written = []
     for name, some in rows.items():
@@ -35,7 +35,7 @@ def scaled(rows: list[Measurement], factor: float) -> list[Measurement]:
 def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_path: Path) -> None:
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     put(tmp_path, "alibi", [SCORE, *CURVE])
-    put_references(tmp_path, {"guessing": scaled([SCORE], 20), "bigram table": scaled([SCORE], 9)})
+    put_baselines(tmp_path, {"guessing": scaled([SCORE], 20), "bigram table": scaled([SCORE], 9)})
     text, csv = report(tmp_path)
     rows = cells(text)
     names = [row["encoding"] for row in rows]
@@ -49,9 +49,9 @@ def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_p
 @pytest.mark.slow
 def test_without_them_nothing_is_said(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *CURVE])
-    put_references(tmp_path, {"guessing": scaled([SCORE], 20)})
+    put_baselines(tmp_path, {"guessing": scaled([SCORE], 20)})
     assert "†" not in report(tmp_path)[0]
-    references_path(tmp_path, "lm", "5e77").unlink()
+    baselines_path(tmp_path, "lm", "5e77").unlink()
     assert "italics" not in report(tmp_path)[0]
 
 
@@ -62,7 +62,7 @@ def lines(axis: Axes) -> list[list[float]]:
 def test_the_best_is_a_line_that_the_legend_names(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *CURVE])
     rows = {"guessing": scaled(CURVE, 3), "bigram table": scaled(CURVE, 2)}
-    put_references(tmp_path, rows)
+    put_baselines(tmp_path, rows)
     (table,) = read_tables(tmp_path)
     figure = draw_curves(table)
     (axis,) = figure.axes
@@ -73,7 +73,7 @@ def test_the_best_is_a_line_that_the_legend_names(tmp_path: Path) -> None:
 
 def test_parts_have_a_line_each(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *PARTS], views=PART_COLUMNS)
-    put_references(tmp_path, {"guessing": scaled(PARTS, 0.5)})
+    put_baselines(tmp_path, {"guessing": scaled(PARTS, 0.5)})
     (table,) = read_tables(tmp_path)
     (axis,) = draw_scores(table).axes
     halves = [values for values in lines(axis) if values == pytest.approx([PARTS[0].value / 2] * 2)]

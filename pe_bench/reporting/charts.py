@@ -426,7 +426,7 @@ def _seeds(numbers: pd.DataFrame) -> dict[str, tuple[int, int]]:
 def _cost_chart(table: Table, costs: Mapping[str, float], label: str, says: str) -> CostChart:
     qualities = table.headline_means()
     points = {name: (costs[name], qualities[name]) for name in qualities if name in costs}
-    baseline = table.best_reference()
+    baseline = table.best_baseline()
     ys = [y for _, y in points.values()]
     ys += [] if baseline is None else [baseline]
     xs = [x for x, _ in points.values()]

@@ -12,12 +12,12 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
+    baselines_path,
     key_of,
     read_lines,
     read_records,
     read_run_curves,
     read_run_lines,
-    references_path,
     results_of,
     rows_path,
 )
@@ -182,13 +182,13 @@ def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
     return _make_frame(lines, f"{rows_path(records[0])} or a file of its table")
 
 
-def read_references(record: RunRecord) -> pd.DataFrame:
+def read_baselines(record: RunRecord) -> pd.DataFrame:
     """Return the rows of the baselines under a run's settings, none where there are none.
 
     Raises:
         InputError: the file is not of this form.
     """
-    path = references_path(results_of(record), record.task, record.settings_digest)
+    path = baselines_path(results_of(record), record.task, record.settings_digest)
     if not path.exists():
         return pd.DataFrame()
     seal = path.with_suffix(".json")

@@ -98,7 +98,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
     header, rows = ranked(table, comparison)
     for row in rows:
-        if row[0] in table.reference_names:
+        if row[0] in table.baseline_names:
             row[0] = f"*{row[0]}*"
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
@@ -106,7 +106,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
 def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return heading and cells of the ranked table, encodings before baselines."""
     columns = list_columns(table)
-    below = table.below_references()
+    below = table.below_baselines()
     percent = columns[0].percent
     compared = any(difference.seeds > 1 for difference in comparison.pairs)
     losses = {encoding: training_loss(table, encoding) for encoding in table.encodings}
@@ -154,7 +154,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
     for row in rows:
         if row[0] in below:
             row[0] = f"{row[0]} {BELOW}"
-    return header, [*rows, *_reference_rows(table, header)]
+    return header, [*rows, *_baseline_rows(table, header)]
 
 
 def flatten(table: Table) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def flatten(table: Table) -> pd.DataFrame:
     return scores.assign(**common)[[*common, *scores.columns]]
 
 
-def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
+def _baseline_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
     """Return a row of the ranked table for each baseline."""
     if table.baselines.empty:
         return []
@@ -179,7 +179,7 @@ def _reference_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
     columns = {c.heading: c for c in list_columns(alone)}
     digits = {column.heading: column.digits for column in list_columns(table)}
     rows = []
-    for name in table.reference_names:
+    for name in table.baseline_names:
         row = [name]
         for heading in header[1:]:
             column = columns.get(heading)

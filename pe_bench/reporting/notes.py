@@ -24,13 +24,13 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
             "rank: from the best to the worst that is possible; encodings that share a letter "
             "do not differ significantly."
         )
-    if table.reference_names:
-        names = ", ".join(table.reference_names)
+    if table.baseline_names:
+        names = ", ".join(table.baseline_names)
         marks.append(
             "Chance and the strongest baseline, which know training batches only and are not "
             f"ranked: {names}."
         )
-        if table.below_references():
+        if table.below_baselines():
             marks.append(f"{BELOW}: not better than the strongest baseline.")
     marks += _describe_damage(table)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
@@ -67,7 +67,7 @@ def write_notes(table: Table) -> str:
         lines.append("Training loss: at the end, median over seeds.")
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
-    lines += _describe_references(table)
+    lines += _describe_baselines(table)
     lines += _describe_sizes(table)
     lines += describe_tuning(table)
     lines += describe_worse(table)
@@ -133,15 +133,15 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
     return "\n".join(["Not in a table:", "", *lines]) if lines else ""
 
 
-def _describe_references(table: Table) -> list[str]:
+def _describe_baselines(table: Table) -> list[str]:
     """Explain the rows of baselines, and the mark of encodings that are not above them."""
-    if not table.reference_names:
+    if not table.baseline_names:
         return []
     line = (
         "In italics: chance and the strongest baseline, which know training batches only and are "
         "not ranked."
     )
-    below = table.below_references()
+    below = table.below_baselines()
     if below:
         line += f" {BELOW}: not better than the strongest baseline."
     return [line]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
-from pe_bench.reporting.frames import finished_runs, read_references, read_rows, tidy
+from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, tidy
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
@@ -199,32 +199,32 @@ class Table:
         return bool(self.metric(self.headline.metric).higher_is_better)
 
     @property
-    def reference_names(self) -> list[str]:
+    def baseline_names(self) -> list[str]:
         """Names of the baselines that the table shows: chance, and the strongest of all."""
-        scores = self._reference_scores
+        scores = self._baseline_scores
         if not scores:
             return []
         chance = find_chance([*scores])
         strongest = find_strongest(scores, higher_is_better=self.higher_is_better)
         return list(dict.fromkeys([chance, strongest]))
 
-    def best_reference(self) -> float | None:
+    def best_baseline(self) -> float | None:
         """Return the best score of a baseline in the headline; None: there are none."""
-        scores = self._reference_scores
+        scores = self._baseline_scores
         if not scores:
             return None
         return scores[find_strongest(scores, higher_is_better=self.higher_is_better)]
 
     @cached_property
-    def _reference_scores(self) -> dict[str, float]:
+    def _baseline_scores(self) -> dict[str, float]:
         """The score of each baseline in the headline, in the order of their file."""
         scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]
         return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
 
-    def below_references(self) -> list[str]:
+    def below_baselines(self) -> list[str]:
         """Return the encodings whose headline is not better than that of every baseline."""
-        best = self.best_reference()
+        best = self.best_baseline()
         if best is None:
             return []
         scores = self.headline_scores()
@@ -282,7 +282,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     for group in groups.values():
         rows = read_rows(group)
         rows = add_damage(rows, group)
-        tables.append(Table(tuple(group), rows, tidy(rows, read_references(group[0]))))
+        tables.append(Table(tuple(group), rows, tidy(rows, read_baselines(group[0]))))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]
 

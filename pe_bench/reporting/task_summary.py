@@ -97,7 +97,7 @@ def find_limits(table: Table) -> tuple[float, float]:
     ceiling = best
     if _has_end(table):
         ceiling = 100.0 if higher else 0.0
-    reference = table.best_reference()
+    reference = table.best_baseline()
     floor = worst if reference is None else reference
     if not (floor < ceiling if higher else floor > ceiling):  # a reference that nothing beats
         floor = worst
@@ -249,7 +249,7 @@ def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
 
 def _has_floor(table: Table) -> bool:
     """Tell whether a baseline is below an encoding, and so is normalised to 0."""
-    return table.best_reference() == find_limits(table)[0]
+    return table.best_baseline() == find_limits(table)[0]
 
 
 def _has_end(table: Table) -> bool:

@@ -30,11 +30,11 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     EXPORTED,
     PACKED_ROWS,
+    baselines_path,
     key_of,
     read_run_curves,
     read_run_items,
     read_run_rows,
-    references_path,
     results_of,
     write_rows,
 )
@@ -71,8 +71,8 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         files.append(folder / FILE)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
     for record in records:
-        path = references_path(results_of(record), record.task, record.settings_digest)
-        target = references_path(folder, record.task, record.settings_digest)
+        path = baselines_path(results_of(record), record.task, record.settings_digest)
+        target = baselines_path(folder, record.task, record.settings_digest)
         if path.exists() and path != target and target not in files:
             write_atomic(target, path.read_bytes())
             seal = path.with_suffix(".json")

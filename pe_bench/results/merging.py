@@ -70,7 +70,7 @@ def merge_folder(source: Path, target: Path) -> Merge:
         _merge_run(record, there.get(key_of(record)), target, found)
     for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
         for path in sorted((folder / "references").glob("*.csv")):
-            _merge_references(path, target, found)
+            _merge_baselines(path, target, found)
         for path in sorted((folder / "tuning").glob("*/*.json")):
             _merge_tuning(path, target / path.relative_to(folder), found)
     for record in records:
@@ -207,7 +207,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _merge_references(path: Path, target: Path, found: Merge) -> None:
+def _merge_baselines(path: Path, target: Path, found: Merge) -> None:
     """Copy the rows of the baselines of a task, with their seal if they have one.
 
     The later version wins, see `VERSION` in `pe_bench.runs.baselines`.

@@ -52,7 +52,7 @@ def rows_path(record: RunRecord) -> Path:
     return record.folder / (PACKED_ROWS if record.exported else "rows.csv")
 
 
-def references_path(results: Path, task: str, settings_digest: str) -> Path:
+def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
     """Return the file with the rows of a task's baselines under some settings."""
     return results / "references" / f"{slug(task)}-{settings_digest}.csv"
 

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from pe_bench.errors import CRASHES, describe_error
 from pe_bench.results.measurement import CSV_COLUMNS
-from pe_bench.results.store import references_path, write_rows
+from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
@@ -31,7 +31,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
         resolved: the task.
         results: the results folder.
     """
-    path = references_path(results, resolved.label, resolved.digest())
+    path = baselines_path(results, resolved.label, resolved.digest())
     record = path.with_suffix(".json")
     kept = read_if_intact(lambda: read_sealed(record, of=path.stem))
     if kept is not None and kept.get("version") == VERSION:

@@ -94,20 +94,20 @@ def _ranked_rows(
         name: (number["mean"], number["ci_low"], number["ci_high"])
         for name, number in column.of.items()
     }
-    reference = table.best_reference()
+    reference = table.best_baseline()
     shown = [*intervals.values(), [] if reference is None else [reference]]
     scale = scale_of(shown, percent=column.percent)
-    below = table.below_references()
+    below = table.below_baselines()
     rows = []
     for row in cells:
         label = row[0].removesuffix(f" {BELOW}")
-        is_reference = label in table.reference_names and label not in table.encodings
+        is_baseline = label in table.baseline_names and label not in table.encodings
         bar = None
-        if not is_reference and label in intervals:
+        if not is_baseline and label in intervals:
             bar = interval_bar(scale, *intervals[label], reference=reference)
         bars = {place: bar} if bar else {}
-        learned = is_reference or not table.is_gated or table.learned(label) > 0
-        rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_reference))
+        learned = is_baseline or not table.is_gated or table.learned(label) > 0
+        rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_baseline))
     return rows
 
 

@@ -24,7 +24,7 @@ class Row:
         shares: of some cells, by their place, how good from 0 to 1.
         learned: whether at least one seed passed the gate of the task.
         below: whether it is not better than a reference.
-        is_reference: whether it is one.
+        is_baseline: whether it is one.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Row:
     shares: dict[int, float] = field(default_factory=dict)
     learned: bool = True
     below: bool = False
-    is_reference: bool = False
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True)

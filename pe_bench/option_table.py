@@ -50,8 +50,8 @@ class Option:
         metavar: placeholder of the value in `--help`; None: from the type.
         read: makes the value from the words of a command line. A ValueError says what the value
             must be. None: the type decides.
-        config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with what
-            is given of them, or the dataclass itself, which the flag `--NAME` turns on.
+        config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with the
+            options given, or the dataclass itself, which the flag `--NAME` turns on.
         positional: whether its words stand on the command line without a flag.
     """
 

@@ -84,7 +84,7 @@ def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
     (axis,) = figure.axes
     message, heading = figure.get_suptitle().splitlines()
-    assert message == "lm: what is left beyond what was trained"
+    assert message == "lm: scores beyond the training lengths"
     assert heading == "lm · quick · strict · data=builtin"
     assert set(legend_of(figure)) == {*LONG, "partly"}
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("tokens per window", "bits per byte ↓")

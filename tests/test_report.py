@@ -102,7 +102,7 @@ def test_all_seeds_are_ranked_and_those_that_learned_stand_beside(tmp_path: Path
     beside = [line["their mean, not ranked"] for line in lines]
     assert beside == ["1.800 ± 0.000", "1.500 ± 0.707", "–"]
     assert [line["seeds"] for line in lines] == ["3"] * 3
-    assert "A seed has learned what was trained with at least 95 % in distribution." in text
+    assert "A seed has learned the task with at least 95 % in distribution." in text
     seeds = dict(zip(csv["encoding"].astype(str), csv["learned_seeds"], strict=True))
     assert seeds == {"alibi": 3, "rope": 2, "0": 0}
     assert set(csv["metric"]) == {"bits_per_byte"}  # a verdict is no part of a name

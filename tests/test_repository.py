@@ -82,33 +82,7 @@ def test_local_hooks_are_the_checks_of_ci() -> None:
 
 
 # Folders and files in plain English; the aim is the whole package.
-PLAIN = (
-    "encodings",
-    "examples",
-    "pe_bench/api",
-    "pe_bench/checks",
-    "pe_bench/commands",
-    "pe_bench/config.py",
-    "pe_bench/decoder",
-    "pe_bench/encoding.py",
-    "pe_bench/errors.py",
-    "pe_bench/grid",
-    "pe_bench/layers.py",
-    "pe_bench/positions.py",
-    "pe_bench/pretrained",
-    "pe_bench/registry",
-    "pe_bench/results",
-    "pe_bench/runs",
-    "pe_bench/sequences",
-    "pe_bench/stats",
-    "pe_bench/system",
-    "pe_bench/task.py",
-    "pe_bench/text",
-    "pe_bench/train",
-    "pe_bench/visibility.py",
-    "pe_bench/wrapper.py",
-    "tasks",
-)
+PLAIN = ("encodings", "tasks", "examples", "pe_bench")
 BANNED = re.compile(
     r"\bwhat (?:is|are|was|were)\b"  # a definition by relative clause
     r"|\bof (?:theirs|his|hers|ours|yours|somebody(?: else)?'s)\b"
@@ -121,11 +95,7 @@ PROMPTS = {"tasks/passkey/prompts.py"}  # texts for models, worded by the papers
 
 
 def plain_files() -> list[Path]:
-    files: list[Path] = []
-    for name in PLAIN:
-        path = ROOT / name
-        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return files
+    return [path for name in PLAIN for path in sorted((ROOT / name).rglob("*.py"))]
 
 
 def banned_phrases(source: str) -> list[str]:

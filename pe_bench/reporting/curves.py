@@ -83,7 +83,7 @@ def _say(table: Table) -> str:
     if table.about.measures_time:
         return f"{table.task_name}: what it costs as inputs get longer"
     if trained_lengths(table):
-        return f"{table.task_name}: what is left beyond what was trained"
+        return f"{table.task_name}: scores beyond the training lengths"
     return f"{table.task_name}: scores by length"
 
 

@@ -214,7 +214,7 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
         rows["seed"] = rows["seed"].replace("", "0")  # baselines have none
         return rows.astype(dict.fromkeys(INTEGER_COLUMNS, int))
     except ValueError as error:
-        raise InputError(f"cannot read {source} ({error}): remove what is damaged") from None
+        raise InputError(f"cannot read {source} ({error}): remove the damaged file") from None
 
 
 def tidy(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:

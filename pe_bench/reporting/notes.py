@@ -58,7 +58,7 @@ def write_notes(table: Table) -> str:
         gate = table.about.gate
         reached = "" if gate is None else f" at least {gate:g} % in distribution"
         lines.append(
-            f"A seed has learned what was trained with{reached or ' its gate passed'}. The share "
+            f"A seed has learned the task with{reached or ' its gate passed'}. The share "
             "of seeds that did has Wilson's 95 % interval; their mean stands beside it and ranks "
             "nothing."
         )

@@ -166,6 +166,6 @@ def _make_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot write to {folder} ({error.strerror}): move what is in the way"
+            f"cannot write to {folder} ({error.strerror}): move the file that is in the way"
         ) from None
     return folder

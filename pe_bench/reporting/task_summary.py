@@ -197,7 +197,7 @@ def describe_notes(block: Block) -> list[str]:
         "to expect of other tasks of this kind, and are wide where tasks are few or disagree.",
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
         "on these very tasks, over seeds and items.",
-        f"{describe_limits(block.tables)} What is below 0 counts as 0.",
+        f"{describe_limits(block.tables)} Scores below 0 count as 0.",
         *block.left_out,
     ]
 

@@ -57,7 +57,7 @@ def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -
         f"{name}: tuned for every encoding, beginning with {rates}, by the loss on held-out draws "
         f"({rule} {seeds}, not reported): {'; '.join(chosen)}."
         + (f" A search took up to {max(costs):g} trainings." if costs else "")
-        + (f" {EDGE.strip()} marks a rate at the edge of what was tried." if edge else "")
+        + (f" {EDGE.strip()} marks a rate at the edge of the rates tried." if edge else "")
     )
 
 

@@ -93,5 +93,5 @@ def _facts(
     own = sorted(count for count in counts if count is not None)
     if own:
         text = f"{own[0]:,}" if len(own) == 1 else f"{own[0]:,} to {own[-1]:,}"
-        found.append(("parameters", text, "of its own, in the models of these tables"))
+        found.append(("parameters", text, "of the encoding, in the models of these tables"))
     return found

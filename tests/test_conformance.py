@@ -536,7 +536,7 @@ def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.Monkey
         return sdpa(q + 0.01 * torch.randn_like(q), *args, **more)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", coarse)
-    monkeypatch.setattr(short, "LONGEST", 0)  # short rows in training have products of their own
+    monkeypatch.setattr(short, "LONGEST", 0)  # short rows in training use other products
     wrong = compare_kernels(model, tokens, ["blocked", "sdpa"], [64])
     assert wrong is not None and re.fullmatch(
         r"sdpa, float32, 64 tokens: outputs .*e-0[0-3] off", wrong

@@ -1,7 +1,7 @@
 """Every task satisfies the interface: batches, items, means, baselines, settings.
 
 The tests are written once against `Task`, or against `LengthGeneralizationTask`, and run on every
-task in the folder. What a task alone defines is tested in a file of its own.
+task in the folder. What a task alone defines is tested in a separate file.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The grid: plan, then run by run; whatever fails, the rest goes on."""
+"""The grid: plan the runs, then execute them. A failure does not stop the other runs."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class Prepared:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of all runs whose time earlier runs tell."""
+        """Estimated time of the runs that resemble earlier ones, seconds."""
         return self.overview.seconds(self.executor.lanes)
 
 
@@ -68,8 +68,8 @@ def run_grid(
         seeds: of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
-        how: the runs are worked through.
-        like: more folders with runs that tell how long others take, `results` is one.
+        how: how the runs are executed.
+        like: further folders with finished runs, for estimates of time.
 
     Returns:
         One outcome per run, and one per task or subset whose data are missing; none of a dry run.

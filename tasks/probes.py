@@ -67,7 +67,7 @@ class Probes(LengthGeneralizationTask):
     averages_each_subset = True
     presets = {
         "quick": Preset(
-            # Each probe has a training of its own; two narrow models take less than two minutes.
+            # Each probe is trained separately; two narrow models take less than two minutes.
             TrainConfig(steps=1200, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
             TINY.changed(init_std=0.05),
             {"max_train_symbols": 16, "samples": 200, "gate": 95.0},

@@ -83,7 +83,7 @@ class Properties(Task):
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         if subset == "logit":
             return Evaluation(self._logits(model))
-        # These two build models of their own, with gradients and without autocast.
+        # These two build other models, with gradients and without autocast.
         device = model.lm_head.weight.device.type
         with (
             torch.inference_mode(False),

@@ -53,8 +53,8 @@ def draw(
 def _distinct(rng: np.random.Generator, rows: int, count: int, below: int) -> TokenIds:
     """Return ordered draws without replacement, all equally likely: (rows, count).
 
-    Repeated symbols are drawn again. All symbols are treated alike, so all outcomes are equally
-    likely. This is much cheaper than a permutation of all symbols if few of many are drawn.
+    Repeated symbols are drawn again. This treats all symbols equally, so all outcomes are equally
+    likely, and is much cheaper than a permutation of all symbols if few of many are drawn.
     """
     if 2 * count > below:
         return rng.permuted(np.tile(np.arange(below), (rows, 1)), axis=1)[:, :count]

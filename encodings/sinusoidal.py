@@ -17,8 +17,8 @@ class Sinusoidal(Encoding):
     frequencies into C/2 - 1 steps, so that the slowest is exactly 1/10000.
 
     Args:
-        layout: "interleaved", "concat" or "t2t". scale: factor of the token embeddings. "sqrt" is
-        sqrt(C) as in the paper; without it tokens
+        layout: "interleaved", "concat" or "t2t".
+        scale: factor of the token embeddings. "sqrt" is sqrt(C) as in the paper; without it tokens
             with a standard deviation of 0.02 are negligible beside sinusoids of amplitude one.
             "one" is common in published baselines.
     """

@@ -11,8 +11,7 @@ from pe_bench.encodings.rope import RoPE, rotate
 
 
 class TAPE(StatefulEncoding, RoPE):
-    """Every token has a complex state z per head and channel pair, initially e^(ip theta) as in
-    RoPE.
+    """Every token has a complex state z per head and channel pair, initially RoPE's e^(ip theta).
 
     In each layer, with A the head's attention and m the MLP's output:
 

@@ -28,8 +28,7 @@ EVAL_SEED = 20_250_101
 
 
 class Addition(LengthGeneralizationTask):
-    """a + b = c, with the last digit of each number first: 12 + 9 = 21 is `21+9=12` and an end
-    token.
+    """a + b = c, last digits first: 12 + 9 = 21 is `21+9=12` and an end token.
 
     Training draws the lengths of a and b uniformly from 1 to `digits`, then each number uniformly
     from those of its length (without 0). The loss is on the tokens after `=`. Evaluation has

@@ -35,8 +35,7 @@ FAR_FACTORS = (16, 32)
 
 
 class Copying(LengthGeneralizationTask):
-    """Copy or reverse a sequence, in eight variants (Kazemnejad et al. 2023), each with its own
-    model.
+    """Copy or reverse a sequence: eight variants with a model each (Kazemnejad et al. 2023).
 
     A row of `copy` is `COPY c a c SEP c a c END`. `reverse` begins with REVERSE, and its answer is
     in reverse order. `copy-twice` and `reverse-twice` answer twice, and `reverse-then-copy` in both

@@ -15,7 +15,7 @@ markdown_it = pytest.importorskip("markdown_it")
 
 TEXTS = [
     "*a*.py", "**a**", "_a_.py", "__init__", "a_b_c", "snake_case", "`a`", "[a](b)", "<b>a</b>",
-    "a|b", "a\\*b", "~~a~~", "$a$", "&lt;", "&#42;", "a & b", "a_", "_", "rope -> rope [lora, 2 steps]",
+    "a|b", "a\\*b", "~~a~~", "$a$", "&lt;", "&#42;", "a & b", "a_", "_", "rope -> rope [2 steps]",
     "a\nb", "![a](b)",
 ]  # fmt: skip
 

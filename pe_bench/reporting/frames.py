@@ -1,5 +1,6 @@
 """Rows and learning curves of finished runs as pandas frames."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -220,7 +221,7 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns: encoding, those of `NUMBER` (the status is "partial" or "ranked"), and
 
-        mean, sd: over all seeds; sd is nan for one.
+        mean, sd: over all seeds; sd is nan for one, and both are if a seed has no number.
         ci_low, ci_high: 95 % interval of the mean: over seeds (Student's t); with one seed over
             its items.
         seeds: number of seeds.
@@ -245,7 +246,12 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
         learned_mean=("learned_value", "mean"),
         learned_sd=("learned_value", "std"),
         n=("n", "first"),
+        known=("value", "count"),
+        rows=("value", "size"),
     ).reset_index()
+    incomplete = scores["known"] < scores["rows"]
+    scores = scores.drop(columns=["known", "rows"])
+    scores.loc[incomplete, ["mean", "sd"]] = math.nan
     several = scores["seeds"] > 1
     quantiles = {n: student_quantile(n - 1) for n in set(scores["seeds"][several])}
     half = scores["seeds"].map(quantiles) * scores["sd"] / scores["seeds"] ** 0.5

@@ -26,6 +26,7 @@ from pe_bench.results.learning_curves import (
     write_curve_file,
 )
 from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.reading import find_baselines
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     EXPORTED,
@@ -35,7 +36,6 @@ from pe_bench.results.store import (
     read_run_curves,
     read_run_items,
     read_run_rows,
-    results_of,
     write_rows,
 )
 from pe_bench.system.files import write_atomic
@@ -71,9 +71,9 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         files.append(folder / FILE)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
     for record in records:
-        path = baselines_path(results_of(record), record.task, record.settings_digest)
+        path = find_baselines(record)
         target = baselines_path(folder, record.task, record.settings_digest)
-        if path.exists() and path != target and target not in files:
+        if path and path != target and target not in files:
             write_atomic(target, path.read_bytes())
             seal = path.with_suffix(".json")
             if seal.exists():

@@ -1,7 +1,7 @@
 """The record of a run, `run.json`: settings, data, environment and costs."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,8 @@ class RunRecord:
         preset, protocol: their names.
         data: provenance of the data, with a short name under "label".
         settings: everything that determines results, except encoding and seed.
+        options: words of the command that change the settings, see `runs.command_words`; None: the
+            record is of an earlier version.
         sources: paths of plugins, data and tokenizers that are not shipped; not in exports, since
             the paths are those of one machine.
         settings_digest: digest of `settings`; a table has runs of one digest only.
@@ -82,6 +84,7 @@ class RunRecord:
     protocol: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Sequence[str] | None = None
     sources: Mapping[str, Any] = field(default_factory=dict)
     tuning: Mapping[str, Any] | None = None
     models: Mapping[str, str] = field(default_factory=dict)

@@ -4,11 +4,10 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict, get_args
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
@@ -22,13 +21,14 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import slug, write_atomic
+from pe_bench.system.files import LARGEST, check_links, slug, write_atomic
+from pe_bench.system.schema import FileName, Label, WrongError, printable, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
 PACKED_ROWS = "rows.csv.gz"  # beside it
-WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What other JSON than a record raises."""
+FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
+FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -130,11 +130,10 @@ def read_records(results: Path) -> list[RunRecord]:
     for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
         if path.exists():
             try:
-                content = read_sealed(path, of=EXPORTED)
+                check_links(path.parent, FILES_OF_AN_EXPORT)
+                content = read_sealed(path, of=EXPORTED, limit=LARGEST)
                 records += records_of_export(content, path.parent)
-            except InputError:
-                raise
-            except (DamagedError, *WRONG) as error:
+            except (OSError, DamagedError, WrongError) as error:
                 raise InputError(
                     f"{path} is not an export of runs ({error}): write it again or remove it"
                 ) from None
@@ -146,7 +145,8 @@ def read_record(folder: Path) -> RunRecord:
     path = folder / "run.json"
     remedy = f"run it again, or remove {folder}"
     try:
-        content = read_sealed(path, of=place_of(folder))
+        check_links(folder, FILES_OF_A_RUN)
+        content = read_sealed(path, of=place_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
             _check_columns(folder / "rows.csv")
@@ -155,19 +155,34 @@ def read_record(folder: Path) -> RunRecord:
         reason = str(error)
     except DamagedError as error:
         reason = f"{error}: {remedy}"
-    except (OSError, *WRONG) as error:
+    except (OSError, WrongError) as error:
         reason = f"{path} is not the record of a run ({error}): {remedy}"
-    task, encoding, name = folder.parts[-3:]
-    seed = re.match(r"seed(\d+)", name)
+    return _damaged(reason, folder, folder.parts[-3:])
+
+
+def _damaged(
+    reason: str, folder: Path, labels: Sequence[str], *, exported: bool = False
+) -> RunRecord:
+    """Return what stands for a run that cannot be read.
+
+    Args:
+        reason: why not, a sentence.
+        folder: folder of the run, or of the export that contains it.
+        labels: task, encoding and name.
+        exported: whether the run is part of an export.
+    """
+    task, encoding, name = map(printable, labels)
+    seed = re.match(r"seed(\d{1,18})", name, re.ASCII)
     return RunRecord(
         status="damaged",
         task=task,
         encoding=encoding,
         seed=int(seed[1]) if seed else 0,
         settings_digest="",
-        reason=reason,
+        reason=printable(reason),
         folder=folder,
         name=name,
+        exported=exported,
     )
 
 
@@ -184,15 +199,41 @@ def _check_columns(path: Path) -> None:
         raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
+class _Table(TypedDict):
+    """The runs of a table in an export; each is read by itself, so that one cannot hurt others."""
+
+    shared: Mapping[str, object]
+    described: NotRequired[Mapping[str, object]]
+    runs: list[Mapping[str, object]]
+
+
+class _Export(TypedDict):
+    tables: list[_Table]
+
+
 def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
-    """Return the records that the `EXPORTED` file of a folder holds."""
+    """Return the records that the `EXPORTED` file of a folder holds.
+
+    The status of a run whose record cannot be what it says is "damaged".
+
+    Raises:
+        WrongError: the file has another structure.
+    """
     records = []
-    for table in content["tables"]:
+    for table in read_as(_Export, content)["tables"]:
         for run in table["runs"]:
-            content = {**table["shared"], **run}
-            described = table.get("described", {}).get(content["encoding"], {})
-            record = RunRecord.from_json({**content, "described": described}, folder)
-            records.append(replace(record, name=run["run"], exported=True))
+            own = {**table["shared"], **run}
+            try:
+                encoding = read_as(Label, own.get("encoding"))
+                described = table.get("described", {}).get(encoding, {})
+                name = read_as(FileName, own.get("run"))
+                own["described"] = described
+                records.append(RunRecord.from_json(own, folder, name=name, exported=True))
+            except WrongError as error:
+                labels = [str(own.get(key))[:100] for key in ("task", "encoding", "run")]
+                reason = f"{folder / EXPORTED}: {'/'.join(labels)} is not the record of a run"
+                reason = f"{reason} ({error}): ask for another export, or remove this one"
+                records.append(_damaged(reason, folder, labels, exported=True))
     return records
 
 

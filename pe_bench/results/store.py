@@ -4,10 +4,11 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, get_args
+from typing import Any, NotRequired, TypedDict, cast, get_args
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
@@ -21,12 +22,17 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import LARGEST, check_links, slug, write_atomic
-from pe_bench.system.schema import FileName, Label, WrongError, printable, read_as
+from pe_bench.system.files import LARGEST, check_links, read_regular, slug, write_atomic
+from pe_bench.system.schema import FileName, Label, WrongError, is_line, printable, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
 PACKED_ROWS = "rows.csv.gz"  # beside it
+FLOATS = ("value", "stderr", "ci_low", "ci_high")
+FLOAT = re.compile("[-+.e0-9inf ]*")  # no "nan", which is an empty cell; a perplexity may overflow
+INTEGERS = ("seed", "length", "n")
+INTEGER = re.compile("[0-9 ]*")
+DIGITS = 15  # a float holds all integers of as many
 FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
 FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
 
@@ -60,24 +66,57 @@ def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
 def read_lines(path: Path) -> list[list[str]]:
     """Return the lines of a file that `write_rows` has written, with cells as in `CSV_COLUMNS`.
 
-    Every reader of rows goes through this function.
+    Every reader of rows goes through this function, so all cells are what they should be.
 
     Raises:
         InputError: the file is missing or not of this form.
     """
-    unpack = gzip.open if path.suffix == ".gz" else open
     try:
-        with unpack(path, "rt", encoding="utf-8", newline="") as file:
-            header, *lines = csv.reader(file, strict=True)
+        content = read_regular(path, LARGEST)
+        if path.suffix == ".gz":
+            content = _unpack(content)
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
+        header, *lines = csv.reader(text, strict=True)
         places = [header.index(name) for name in CSV_COLUMNS]
         short = next((line for line in lines if len(line) != len(header)), None)
         if short is not None:
             raise ValueError(f"a line of {len(short)} cells under {len(header)} columns")
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+        if header != list(CSV_COLUMNS):
+            lines = [[line[place] for place in places] for line in lines]
+        for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):
+            _check_cells(name, set(column))
+    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
-    if header == list(CSV_COLUMNS):
-        return lines
-    return [[line[place] for place in places] for line in lines]
+    return lines
+
+
+def _unpack(content: bytes) -> bytes:
+    with gzip.open(io.BytesIO(content)) as file:
+        unpacked = file.read(LARGEST + 1)
+    if len(unpacked) > LARGEST:
+        raise ValueError(f"it unpacks to more than {LARGEST >> 20} MiB")
+    return unpacked
+
+
+def _check_cells(name: str, cells: set[str]) -> None:
+    """Check the distinct cells of a column; all are joined, which is faster than one by one.
+
+    Raises:
+        ValueError: one of them cannot stand in this column.
+    """
+    joined = " ".join(cells)
+    if name in FLOATS:
+        right = FLOAT.fullmatch(joined) is not None
+        for cell in cells - {""} if right else ():
+            float(cell)
+    elif name in INTEGERS:
+        right = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
+    elif name == "status":
+        right = cells <= {*get_args(Status)}
+    else:
+        right = is_line(joined)
+    if not right:
+        raise ValueError(f"the column {name} has a cell that cannot be one")
 
 
 def read_measurements(path: Path) -> list[Measurement]:
@@ -94,21 +133,15 @@ def read_measurements(path: Path) -> list[Measurement]:
                 subset=row["subset"],
                 metric=row["metric"],
                 value=float(row["value"] or "nan"),
-                n=int(row["n"]),
+                n=int(row["n"] or 0),
                 stderr=float(row["stderr"] or "nan"),
                 length=int(row["length"]) if row["length"] else None,
                 second_axis=row["second_axis"],
                 ci_low=float(row["ci_low"] or "nan"),
                 ci_high=float(row["ci_high"] or "nan"),
-                status=_status(row["status"]),
+                status=cast(Status, row["status"]),
             )
         )
-    return found
-
-
-def _status(text: str) -> Status:
-    known = {status: status for status in get_args(Status)}
-    found: Status = known[text]
     return found
 
 
@@ -285,9 +318,16 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
     """Return the rows of a run as its file has them, see `read_lines`."""
     path = rows_path(record)
     if not record.exported:
-        return read_lines(path)
-    changed = path.stat().st_mtime_ns if path.exists() else 0
-    return _lines_by_run(path, changed).get(key_of(record), [])
+        lines = read_lines(path)
+    else:
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        lines = _lines_by_run(path, changed).get(key_of(record), [])
+    encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")
+    if not {(line[encoding], line[seed]) for line in lines} <= {
+        (record.encoding, str(record.seed))
+    }:
+        raise InputError(f"{path} has rows of another run than {record.name}: remove it")
+    return lines
 
 
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:

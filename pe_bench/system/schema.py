@@ -83,12 +83,13 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and (value.isprintable() or FORBIDDEN.search(value) is None)
 
 
-def _is_line(value: Any) -> bool:
+def is_line(value: Any) -> bool:
+    """Return whether a value is a text of one line without control characters."""
     return isinstance(value, str) and (value.isprintable() or LINE.fullmatch(value) is not None)
 
 
 def _is_label(value: Any) -> bool:
-    return _is_line(value) and value not in ("", ".", "..")
+    return is_line(value) and value not in ("", ".", "..")
 
 
 def _is_file_name(value: Any) -> bool:
@@ -98,7 +99,7 @@ def _is_file_name(value: Any) -> bool:
 Count = Annotated[int, _must("a number, 0 or more", lambda x: _is_integer(x) and x >= 0)]
 Measured = Annotated[float, _must("a number", _is_number)]
 """A number that may be infinite or no number, such as the loss of a training that diverged."""
-Line = Annotated[str, _must("a line of text", _is_line)]
+Line = Annotated[str, _must("a line of text", is_line)]
 Label = Annotated[str, _must("a name", _is_label)]
 """The name of an encoding or a task, which `slug` turns into that of a folder."""
 FileName = Annotated[str, _must("a name of letters, digits and any of .=,+-_", _is_file_name)]

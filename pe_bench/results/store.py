@@ -370,7 +370,7 @@ def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[I
         changed: time of its last change, so that another content is read again.
     """
     found: dict[tuple[str, str, str], list[Items]] = {}
-    for items, labels in read_labelled_items(path):
+    for items, labels in read_labelled_items(path, OF_AN_EXPORT[:3]):
         key = (labels["task"], labels["encoding"], labels["run"])
         found.setdefault(key, []).append(items)
     return found

@@ -4,7 +4,7 @@ Keys that are not listed may be anything, see `pe_bench.system.schema.read_as`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.system.schema import Count, Label, Line, Measured, PartOf
@@ -43,18 +43,29 @@ class Trial(TypedDict):
     steps: NotRequired[Count | None]
 
 
-class Search(TypedDict, total=False):
-    """The trials and choices of a search, values by phase."""
+class Choices(TypedDict, total=False):
+    """The choices of a search, by phase."""
 
-    task: Label
-    encoding: Label
-    encoding_version: Line
     lr: Mapping[str, float]
     values: Mapping[str, str | None]
     at_edge: Mapping[str, bool]
     trainings: Mapping[str, float]
     option: Line | None
     tried: list[Trial]
+
+
+class Search(Choices):
+    """A search for learning rates."""
+
+    task: Label
+    encoding: Label
+    encoding_version: Line
+
+
+class Baselines(TypedDict, total=False):
+    """What the seal of a file of baselines says."""
+
+    version: Count
 
 
 class Searches(TypedDict, total=False):
@@ -137,7 +148,7 @@ class Environment(TypedDict, total=False):
     """Device and versions."""
 
     device: Line | None
-    device_type: Line
+    device_type: Literal["cpu", "cuda"]
     threads: Count
     python: Line | None
     versions: Mapping[str, str | None]

@@ -166,6 +166,24 @@ def check_links(folder: Path, names: Iterable[str]) -> None:
             raise OSError(errno.EINVAL, f"a link that leads out of {folder}", path)
 
 
+def list_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, in order; links to other folders are not followed.
+
+    Raises:
+        OSError: one is a link that leads out of the folder, or no regular file.
+    """
+    root = folder.resolve()
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if not path.resolve().is_relative_to(root):
+            raise OSError(errno.EINVAL, f"a link that leads out of {folder}", str(path))
+        if path.is_file():
+            found.append(path)
+        elif not path.is_dir():
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return found
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write indented JSON, atomically."""
     write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n")

@@ -9,6 +9,7 @@ from pe_bench.results import record_parts as parts
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Headline, View, to_json
 from pe_bench.system.schema import Count, FileName, Label, Line, WrongError, read_as
+from pe_bench.system.text import printable
 
 Status = Literal["done", "skipped", "failed", "damaged"]
 
@@ -120,8 +121,8 @@ class RunRecord:
         return self.order, self.finished
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of run.json."""
-        content = asdict(self)
+        """Return the content of run.json, without control characters in its text."""
+        content: dict[str, Any] = _make_printable(asdict(self))
         content["views"] = [to_json(view) for view in self.views]
         return {name: value for name, value in content.items() if name not in NOT_IN_FILE}
 
@@ -150,3 +151,14 @@ class RunRecord:
         if record.status == "done" and not record.headline:
             raise WrongError("lacks a headline")
         return record
+
+
+def _make_printable(value: Any) -> Any:
+    """Replace control characters in all text within a value."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_make_printable(name): _make_printable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_make_printable, value))
+    return value

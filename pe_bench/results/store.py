@@ -23,8 +23,9 @@ from pe_bench.results.learning_curves import (
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import LARGEST, check_links, read_regular, slug, write_atomic
-from pe_bench.system.schema import FileName, Label, WrongError, is_line, printable, read_as
+from pe_bench.system.schema import FileName, Label, WrongError, is_line, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
+from pe_bench.system.text import printable
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
 PACKED_ROWS = "rows.csv.gz"  # beside it

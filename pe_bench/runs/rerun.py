@@ -129,7 +129,7 @@ def _check_repeatable(record: RunRecord) -> None:
             f"{record.task} measures time, which is never the same twice: use pe-bench run with "
             "another --results, and compare"
         )
-    if not NEEDED <= record.settings.keys():
+    if not record.settings.keys() >= NEEDED:
         raise InputError("the record has no settings, it is of an earlier version: run it again")
 
 

@@ -24,12 +24,10 @@ from typing import (
 )
 
 from pe_bench.system.files import slug
+from pe_bench.system.text import FORBIDDEN, printable
 
 DEPTH = 30  # of values without a declared type
 LARGEST = 2**63  # integers are below, as in a table
-
-# Control characters, those that change the direction of text, and halves of characters.
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 LINE = re.compile(f"[^\n\t{FORBIDDEN.pattern[1:]}*")
 
@@ -52,11 +50,6 @@ class WrongError(ValueError):
     def below(self, name: object) -> "WrongError":
         """Return the same for the value that holds this one under a name."""
         return WrongError(self.says, printable(str(name))[:100], *self.path)
-
-
-def printable(text: str) -> str:
-    """Replace the characters that could control a terminal."""
-    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _must(what: str, holds: Callable[[Any], bool]) -> Read:

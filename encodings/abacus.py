@@ -18,26 +18,23 @@ from pe_bench.api import (
 class Abacus(Wrapper):
     """x = token + table[id]: the id counts 1, 2, 3... inside each run of digits and is 0 elsewhere.
 
-    In training one random number per batch is added to all ids but 0, so that the rows which only
-    longer numbers reach are trained too. Row 0 is learned and added to all tokens that are no
-    digits, as in the authors' code. Digits past the table share its last row; there they raise
-    IndexError.
+    In training, one random number per batch is added to all ids except 0. This also trains the rows
+    that only longer numbers use. Row 0 is learned and added to all other tokens, as in the authors'
+    code. Digits beyond the table share its last row; in the authors' code they raise an IndexError.
 
-    It tells where a digit stands in its number and nothing else; `base` orders all tokens. The
-    authors' "Abacus" is the default, a causal decoder without any other encoding, and they also
-    report it on FIRE and on RoPE (base=rope). It is made for numbers that are written with the
-    least significant digit first and for tokens of one digit each: a token of several digits
-    ends a run.
+    The ids only encode the place of a digit within its number; `base` encodes the order of all
+    tokens. The default is the authors' "Abacus", a causal decoder without any other encoding. They
+    also combine it with FIRE and RoPE (base=rope). It is designed for numbers with the least
+    significant digit first and one token per digit: a token of several digits ends a run.
 
     Args:
-        base: spec of the encoding that it adds to, colons between its options:
+        base: spec of the encoding that it extends, with colons between its options:
             base=rope:base=5e5:rotary=0.5.
-        offset: the random number in training is at least 0 and below this, the paper's 100;
-            1 turns it off.
-        rows: length of the table.
-        init_std: standard deviation of its initial values; None is that of the token embeddings,
-            as in the authors' training, which initialises all embeddings the same way. In their
-            standalone file it is 1, fifty times a token of 0.02.
+        offset: upper bound (exclusive) of the random number in training; the paper has 100, and 1
+            turns it off.
+        rows: number of rows of the table.
+        init_std: standard deviation of the initial values; None is that of the token embeddings, as
+            in the authors' training. Their standalone file has 1, fifty times a token's 0.02.
     """
 
     family = "structure"
@@ -72,13 +69,13 @@ class Abacus(Wrapper):
         self.is_digit: Tensor
         digits = torch.isin(torch.arange(model.vocab_size), torch.tensor(model.digit_ids))
         self.register_buffer("is_digit", digits, persistent=False)
-        if layer == 0:  # the tokens are embedded once, also where every layer has an instance
+        if layer == 0:  # tokens are embedded once, although every layer has an instance
             self.table = nn.Embedding(rows, model.width)
             std = model.init_std if init_std is None else init_std
             nn.init.normal_(self.table.weight, std=std)
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Return the base's ids and those of the digits, (B, S, 2)."""
+        """Return the ids of the base and of the digits, (B, S, 2)."""
         index = torch.arange(tokens.shape[1], device=tokens.device)
         before = torch.where(self.is_digit[tokens], -1, index).cummax(dim=1).values
         return join_ids(super().positions(tokens), index - before)

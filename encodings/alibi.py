@@ -12,8 +12,8 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 def slopes(heads: int) -> list[float]:
     """Return the penalty per token of each head.
 
-    For 2^n heads 2^(-8/H), 2^(-16/H), ...; otherwise those of the next lower power of two P,
-    followed by every second one of 2P, in this order, as in the authors' code.
+    For 2^n heads they are 2^(-8/H), 2^(-16/H), ... Otherwise they are the slopes for the next lower
+    power of two P, followed by every second slope for 2P, as in the authors' code.
     """
     lower = 2 ** (heads.bit_length() - 1)
     powers = [2.0 ** (-8 * (h + 1) / lower) for h in range(lower)]
@@ -22,9 +22,9 @@ def slopes(heads: int) -> list[float]:
 
 
 def other_scales(model: ModelConfig) -> list[float]:
-    """Return powers of two under which the slowest head has 1 and 4 nats over a training row.
+    """Return powers of two that give the slowest head 1 and 4 nats over a training row.
 
-    Under the published slopes that is 1 nat in 256 tokens: in shorter rows it never forgets.
+    With the published slopes it has 1 nat per 256 tokens, so in shorter rows it hardly decays.
     """
     slowest = min(slopes(model.heads)) * model.train_length  # nats
     return [2.0 ** round(math.log2(nats / slowest)) for nats in (1, 4)]
@@ -33,11 +33,11 @@ def other_scales(model: ModelConfig) -> list[float]:
 class ALiBi(Encoding):
     """logit_ij -= slope_h (i - j), not learned, the same in every layer.
 
-    The authors add slope_h j, which differs by a constant per query that softmax ignores; in half
-    precision it does not survive long sequences, so the engine is given float32.
+    The authors add slope_h j instead, which differs by a constant per query, and softmax ignores
+    it. The bias is float32, because half precision cannot represent it in long sequences.
 
     Args:
-        slope_scale: multiplies all slopes; 96 is what BiPE uses on segments instead of tokens.
+        slope_scale: factor of all slopes; BiPE uses 96 for segments instead of tokens.
     """
 
     family = "bias"
@@ -60,7 +60,7 @@ class ALiBi(Encoding):
         return positions.once(self._table, positions.key)
 
     def _table(self, ids: Tensor) -> Tensor:
-        """Return c of keys at some ids: (B or 1, S) -> (B or 1, H, S)."""
+        """Return c for keys with the given ids: (B or 1, S) -> (B or 1, H, S)."""
         per_head = torch.tensor(slopes(self.model.heads), dtype=torch.float64)
         per_token = self.slope_scale * per_head.to(ids.device, non_blocking=True)  # (H,)
         return -per_token[:, None] * ids[:, None, :]

@@ -14,22 +14,21 @@ EPSILON = 1e-5
 class BAM(Encoding):
     """logit_ij -= e^c (|d - mu| + 1e-5)^a, with d = i - j and c, a and mu of each head.
 
-    It starts as ALiBi: a = 1, e^c are ALiBi's slopes, mu = 0. Nothing bounds a,
-    unlike Kerple's power; with a below zero a head attends to distant tokens.
+    It starts as ALiBi: a = 1, e^c are ALiBi's slopes, mu = 0. Unlike the power of Kerple, a is not
+    bounded; a head with a negative a attends to distant tokens.
 
-    The published code has no licence, so this is compared with the formula in float64 and not with
-    numbers of it. Formula and initial values are those of its last version; earlier ones have e^c
-    inside the power.
+    The published code has no licence, so the tests compare with the formula in float64. Formula and
+    initial values follow its last version; earlier versions have e^c inside the power.
 
     | published code | here |
     |---|---|
-    | mu = 2 sinh(l), added to d | subtracted: a head with mu > 0 looks mu tokens back |
+    | mu = 2 sinh(l), added to d | subtracted: a head with mu > 0 attends mu tokens back |
     | BAM-SSMax: scores and bias times s ln n | not part of this encoding |
     | the exponent may have a separate learning rate | one learning rate for all parameters |
 
     Args:
-        location: mu is learned; the authors keep it at 0.
-        shared: one prior for all layers, as the authors' default, or one for each.
+        location: whether mu is learned; the authors keep it at 0.
+        shared: whether all layers share one prior, as by default in the authors' code.
     """
 
     family = "bias"

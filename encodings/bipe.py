@@ -1,4 +1,4 @@
-"""A token's place in its sentence, and that sentence's (He et al. 2024, arXiv 2401.16421)."""
+"""The place of a token in its sentence and of the sentence (He et al. 2024, arXiv 2401.16421)."""
 
 from typing import Literal
 
@@ -12,23 +12,23 @@ from pe_bench.encodings.rope import RoPE
 
 
 class BiPE(Wrapper):
-    """Two ids per token: inter, the separators before it, and intra, the tokens since the last one.
+    """Two ids per token: inter counts separators before it, intra counts tokens since the last one.
 
         x     = token + table[min(intra, train_scale - 1)]
         logit = RoPE at the inter ids, or -96 slope_h (inter_i - inter_j)
 
-    A separator belongs to the segment that it ends. Inserting whole segments moves all later inter
-    ids by the same number, which these encodings ignore, and no intra id.
+    A separator belongs to the segment that it ends. Inserting a whole segment changes no intra id,
+    and shifts all later inter ids by the same number, to which both forms are invariant.
 
     | authors' code | here |
     |---|---|
-    | LLaMA's ids 869 and 13 separate, its full stop 29889 does not | "." or newline at the end do |
+    | LLaMA's ids 869 and 13 are separators, its full stop 29889 is not | ends in "." or a newline |
     | the last row of the table stays zero, as padding | it is learned |
     | no cache | a cache |
 
     Args:
-        form: what the inter ids go to: "rope", or "alibi" with 96 times its slopes.
-        train_scale: rows of the table; None is the training length, which the authors' 1024 is.
+        form: encoding of the inter ids: "rope", or "alibi" with 96 times its slopes.
+        train_scale: rows of the table; None is the training length, as in the authors' code (1024).
     """
 
     family = "structure"

@@ -1,4 +1,4 @@
-"""Every token adds a learned penalty to all older ones (Veisi et al. 2025, arXiv 2503.08067)."""
+"""Every token adds a learned penalty to older tokens (Veisi et al. 2025, arXiv 2503.08067)."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,8 +14,8 @@ class CABLE(FoX):
     from N(0, init_std), and b (H,), from zero, in every layer.
 
     Args:
-        scaled: divide q k^T by sqrt(D), as every other encoding here. The published code means to
-            but divides by sqrt(C / C) = 1; False does the same.
+        scaled: whether q k^T is divided by sqrt(D), as in all other encodings here. The published
+            code intends this but divides by sqrt(C / C) = 1, which is False.
     """
 
     family = "content"

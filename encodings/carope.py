@@ -1,4 +1,4 @@
-"""Rotary whose base the tokens choose (CARoPE; Veisi et al. 2025, arXiv 2507.23083)."""
+"""RoPE with a base that depends on the tokens (CARoPE; Veisi et al. 2025, arXiv 2507.23083)."""
 
 import math
 from typing import Literal
@@ -12,20 +12,20 @@ from pe_bench.encodings.rope import BASE, rotate
 
 
 class CARoPE(Encoding):
-    """Plane m of head h turns by f_h(x_1)^m + ... + f_h(x_t)^m, x_t the input of the attention.
+    """Plane m of head h rotates by f_h(x_1)^m + ... + f_h(x_t)^m, x_t the input of the attention.
 
         f(x) = 1 / (1 + softplus(x W + b)),    between 0 and 1
 
     W is (C, heads), for each layer. With f = base^(-2/D) this is RoPE. The fastest plane, m = 0,
-    always turns by 1. There are no position ids.
+    always rotates by 1. There are no position ids.
 
     | paper, whose code was not found | here |
     |---|---|
-    | "initialised as RoPE", which f without b cannot be | b, such that W = 0 is RoPE |
+    | "initialised as RoPE", which is impossible without b | b, such that W = 0 is RoPE |
     | f has no b | `start=normal`: W from N(0, init_std^2), f about 0.6 |
     | x is the token's embedding | input of the layer's attention |
-    | as many key heads as heads | grouped queries: one f for each key head and its queries |
-    | sums in the model's type | in float64: sums over long texts stay exact |
+    | one key head per query head | grouped queries: one f for each key head and its queries |
+    | sums in the model's dtype | in float64, which is exact for long texts |
 
     Args:
         base: of the frequencies under start=rope.
@@ -78,7 +78,7 @@ class CARoPE(Encoding):
         """Return the angles of all tokens so far, (B, H, S, D/2) float64."""
         m = torch.arange(self.model.head_dim // 2, device=features.device)
         steps = (features.double() * m).exp()  # (B, H, S, D/2)
-        # Along the last axis, where a GPU adds in parallel.
+        # Along the last axis, where a GPU sums in parallel.
         return steps.mT.cumsum(-1).mT
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:

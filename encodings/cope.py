@@ -1,4 +1,4 @@
-"""Positions count the tokens that a query cares for (Golovneva et al. 2024, arXiv 2405.18719)."""
+"""Positions that count tokens selected by the query (Golovneva et al. 2024, arXiv 2405.18719)."""
 
 import math
 from typing import Literal
@@ -12,20 +12,20 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 class CoPE(Encoding):
     """logit_ij = (q_i k_j + q_i e[p_ij]) / sqrt(D), p_ij = sum_{t=j..i} sigmoid(q_i k_t / sqrt(D)).
 
-    e is (D, npos), zero at the start, one table per layer for all heads. p is at most npos - 1;
-    between whole numbers e is interpolated, and the gradient reaches p through the fraction. The
-    own token counts, so 0 is reached only by gates that are shut.
+    e is (D, npos), initially zero; each layer has one table for all heads. p is at most npos - 1.
+    Between integers e is interpolated, so p has a gradient. The query's own token counts too, so p
+    is 0 only if the gates are closed.
 
-    The gates' extra key projection and gates from values, options of the published code, are left
-    out. In float32 the gradient needs 32 bytes per head, query and key, and 8 per head, query and
-    embedding, where inputs are long of one block of queries at a time; nothing is as large as
-    T x S x npos.
+    Two options of the published code are left out: a separate key projection for the gates, and
+    gates from values. In float32 the gradient needs 32 bytes per head, query and key, and 8 bytes
+    per head, query and embedding; long inputs need them for one block of queries at a time. No
+    tensor has T x S x npos elements.
 
     Args:
-        npos: number of embeddings. None is the published code's train_length + 1, enough for all
-            that training can count; the comparison in the DAPE paper used 64.
-        divide: what the division by sqrt(D) is applied to. "sum" is the formula above and the
-            published code's default; "scores" leaves q_i e[p_ij] as it is, as the paper's listing.
+        npos: number of embeddings. None is train_length + 1 as in the published code, enough for
+            every count in training; the comparison in the DAPE paper used 64.
+        divide: term that is divided by sqrt(D). "sum" is the formula above and the default of the
+            published code; "scores" does not divide q_i e[p_ij], as in the listing of the paper.
     """
 
     family = "content"
@@ -54,7 +54,7 @@ class CoPE(Encoding):
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         gates = scores.sigmoid().masked_fill(~positions.causal, 0)  # (B, H, T, S)
-        # From the query backwards, where a sum is still small when it is exact to the last digit.
+        # From the query backwards, so that counts near the query are exact.
         counts = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.npos - 1)  # (B, H, T, S)
         below = counts.detach().long()
         embedded = q @ self.table  # (B, H, T, npos)

@@ -14,19 +14,18 @@ from pe_bench.encodings.kerple import Kerple
 class DAPE(Encoding):
     """logit_ij = s + b + MLP([s; b]), s the scaled scores of all heads, b their biases.
 
-    For each pair of tokens apart, the MLP maps the 2H numbers through Linear(2H, hidden), leaky
-    ReLU (0.01) and Linear(hidden, H), with torch's default initial weights. Every layer has
-    its own MLP and base encoding.
+    The MLP maps the 2H numbers of each pair of tokens through Linear(2H, hidden), leaky ReLU (0.01)
+    and Linear(hidden, H), with torch's default initialisation. Every layer has a separate MLP and
+    base encoding.
 
-    Heads are mixed, so there is no fused kernel: short inputs keep B x T x S x (2H + hidden)
-    numbers per layer, long ones are worked on in blocks of queries, which keep none. FIRE as a base
-    has leaky ReLUs inside, as in the published code, not FIRE's own ReLUs. The second version
-    (Zheng et al. 2024, arXiv 2410.04798), with convolutions along the keys, is not here.
+    The MLP mixes heads, so there is no fused kernel. Short inputs store B x T x S x (2H + hidden)
+    numbers per layer; long inputs are processed in blocks of queries and store none. FIRE as a base
+    has leaky ReLUs, as in the published code. The second version is `dapev2`.
 
     Args:
-        base: what b is: "alibi", "kerple" (its logarithmic form; the base of the paper's
+        base: encoding of b: "alibi", "kerple" (its logarithmic form, the base in the paper's
             comparison of costs) or "fire".
-        hidden: width of the MLP, and of FIRE's own.
+        hidden: width of the MLP, and of the MLP of FIRE.
     """
 
     family = "content"

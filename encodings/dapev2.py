@@ -13,23 +13,24 @@ from pe_bench.encodings.dape import DAPE
 class DAPEv2(DAPE):
     """logit_ij = s + b + conv(leaky_relu(conv([s; b]))), both convolutions 1 x `kernel`.
 
-    s are the scaled scores of all heads, b their biases; the convolutions run along the keys of
-    each query, over 2H to hidden to H channels, with zeros beyond the query.
+    s are the scaled scores of all heads and b their biases. The convolutions run along the keys of
+    each query, with 2H, hidden and H channels, and zeros after the query.
 
     | published code | here |
     |---|---|
-    | no mask between the convolutions | zeros beyond the query there too |
+    | no mask between the convolutions | zeros after the query there too |
 
-    The first convolution reaches past the query. Unmasked, the newest token's logits change when
-    another one follows, though not by what it is, and a cache gives other numbers than a full
-    forward. Masked, each query has the logits that it has there as the last token.
+    The first convolution reaches beyond the query. Without the mask, the logits of a token change
+    when another token follows (whatever it is), and decoding with a cache differs from a full
+    forward pass. With the mask, each query has the logits that the published code gives to the last
+    token.
 
-    As in the first version there is no fused kernel; blocks of queries keep memory small. Compared
-    with the published code (Apache 2.0) at the last token of texts of every length.
+    As in the first version there is no fused kernel; blocks of queries keep memory small. The tests
+    compare with the published code (Apache 2.0) at the last token of texts of every length.
 
     Args:
-        hidden: channels between the convolutions, and width of FIRE's own MLP.
-        kernel: keys that a convolution looks at, odd.
+        hidden: channels between the convolutions, and width of the MLP of FIRE.
+        kernel: number of keys in a convolution, odd.
     """
 
     family = "content"

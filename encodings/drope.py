@@ -12,10 +12,10 @@ from pe_bench.encodings.nope import NoPE
 class DroPE(NoPE):
     """No positions; in evaluation queries are multiplied by 1 + temperature ln s, s at least 1.
 
-    It is what a model trained with `rope` goes on with for a few per cent of the steps, at the same
-    length. s is the length in evaluation over that in training. The two constants are the paper's
-    as quoted by others, and not verified: the published code, which has no licence, reads
-    one constant scale from a configuration.
+    A model trained with `rope` continues with this encoding for a few per cent of the steps, at the
+    same length. s is the length in evaluation divided by the training length. The two constants are
+    quoted from secondary sources and not verified: the published code, which has no licence, reads
+    a constant scale from a configuration.
 
     | paper | here |
     |---|---|
@@ -24,8 +24,8 @@ class DroPE(NoPE):
 
     Args:
         temperature: 0.412 was used for models trained from scratch, 0.103 for pretrained ones.
-        factor: s; None: each query has its own, so that short texts stay as they are and a cache
-            gives the same numbers.
+        factor: s; None: s depends on the query, so that short texts do not change and a cache gives
+            equal results.
     """
 
     family = "extension"

@@ -1,4 +1,4 @@
-"""Rotary in chunks that meet earlier ones at known ids (An et al. 2024, arXiv 2402.17463)."""
+"""RoPE in chunks, with ids from training across chunks (An et al. 2024, arXiv 2402.17463)."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from pe_bench.encodings.rope import Remap
 
 
 class DualChunk(Remap):
-    """In evaluation RoPE in chunks of c = chunk - local tokens, at other ids.
+    """In evaluation, RoPE in chunks of c = chunk - local tokens, with other ids.
 
-    A key j has the id j mod c, and a query i one for each kind of keys:
+    Key j has the id j mod c. The id of query i depends on the chunk of the key:
 
-    | the key's chunk | id of the query |
+    | chunk of the key | id of the query |
     |---|---|
-    | its own | i mod c |
-    | the one before | min(i mod c + c, chunk) |
-    | older | min(2c - 1, chunk) |
+    | the query's chunk | i mod c |
+    | the previous chunk | min(i mod c + c, chunk) |
+    | an older chunk | min(2c - 1, chunk) |
 
-    Distances are true in a chunk, and to the one before for the first `local` queries.
+    Distances are exact within a chunk, and to the previous chunk for the first `local` queries.
 
     | published code | here |
     |---|---|
@@ -29,7 +29,7 @@ class DualChunk(Remap):
 
     Args:
         chunk: largest id of a query; None is three quarters of the training length L0.
-        local: first queries of a chunk at true distances from the chunk before; None is L0/8.
+        local: number of queries of a chunk with exact distances to the previous one; None is L0/8.
     """
 
     family = "extension"

@@ -12,8 +12,8 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 def other_thresholds(model: ModelConfig) -> list[float]:
     """Return a half and an eighth of the training length.
 
-    The published 512 are a quarter of the rows of 2048 tokens that it was made for. Queries before
-    the threshold see distances alone, so in shorter rows all do.
+    The published threshold of 512 is a quarter of its training rows of 2048 tokens. Queries before
+    the threshold only see distances; in shorter rows these are all queries.
     """
     return [max(2.0, model.train_length // 2), max(2.0, model.train_length // 8)]
 
@@ -22,24 +22,24 @@ class FIRE(Encoding):
     """logit_ij += MLP(psi(i - j) / (psi(max(i, t)) + eps)), psi(x) = ln(1 + |c x|).
 
     The MLP is Linear(1, width), an activation, Linear(width, H). c and t = |multiplier threshold|
-    are learned, the latter through its multiplier, which starts at 1. Queries before t see
-    distances alone, later ones see distances relative to their positions: not invariant to a
-    shift. The multiplier learns from queries before t only, so from none if t is 1 or less.
+    are learned, the latter through its multiplier, which starts at 1. Queries before t only see
+    distances. Later queries see distances relative to their positions, so FIRE is not invariant to
+    shifts. The multiplier has gradients from queries before t only, and none if t is at most 1.
 
-    The numbers are those of the paper's listing, which reimplementations share; no code of the
-    authors was found. Where a unit's input is exactly zero, its gradient is that of one side; a
-    ReLU's would be zero.
+    The constants are those of the listing in the paper, which reimplementations share; no code by
+    the authors was found. If the input of a unit is exactly zero, its gradient is the one from one
+    side; that of a ReLU would be zero.
 
     Args:
-        width: of the MLP.
-        c: initial value.
+        width: hidden size of the MLP.
+        c: initial value of c.
         threshold: initial value of t.
         eps: keeps the quotient finite.
-        shared: one MLP for all layers (the paper's FIRE-S), or one for each.
-        activation: "relu", or "leaky-relu" (0.01), which DAPE's code has in its place.
-        init: of the MLP. "torch": torch's default for linear layers, uniform; "normal":
-            N(0, init_std) and no biases, as in TAPE's baseline, where the bias is about 0.001 in
-            the beginning.
+        shared: whether all layers share one MLP (FIRE-S in the paper).
+        activation: "relu", or "leaky-relu" (0.01) as in the code of DAPE.
+        init: initialisation of the MLP. "torch" is torch's default for linear layers; "normal" is
+            N(0, init_std) without biases, as in the baseline of TAPE, where the initial bias of the
+            logits is about 0.001.
     """
 
     family = "bias"
@@ -79,7 +79,7 @@ class FIRE(Encoding):
         self.threshold = threshold
         self.eps = eps
         self.shared = shared
-        self.leak = 0.0 if activation == "relu" else 0.01  # slope of a unit that is off
+        self.leak = 0.0 if activation == "relu" else 0.01  # slope of an inactive unit
         self.c = nn.Parameter(torch.tensor(c))
         self.multiplier = nn.Parameter(torch.tensor(1.0))
         self.mlp = nn.Sequential(
@@ -100,7 +100,7 @@ class FIRE(Encoding):
         furthest = positions.query.to(self.c.dtype).maximum(threshold)  # (B or 1, T)
         relative = self.psi(distance) / (self.psi(furthest)[..., None] + self.eps)
         by_head = self.lookup(relative.flatten())  # (H, B T S)
-        # Keys go last in memory, which fused attention asks of a bias.
+        # Fused attention needs a bias with the keys as the last axis in memory.
         bias: Tensor = by_head.unflatten(1, relative.shape).transpose(0, 1).contiguous()
         return bias
 
@@ -111,8 +111,8 @@ class FIRE(Encoding):
     def lookup(self, x: Tensor) -> Tensor:
         """Return the MLP's output at numbers x, (N,) -> (H, N).
 
-        A function of one number through a layer of ReLUs is a straight line between the points
-        where a unit switches: slope x + start. The lines are found once for all numbers.
+        The MLP is piecewise linear in its one input: slope x + start between the points where a
+        unit switches. The pieces are computed once for all numbers.
         """
         first = cast(nn.Linear, self.mlp[0])
         last = cast(nn.Linear, self.mlp[2])
@@ -121,7 +121,7 @@ class FIRE(Encoding):
         switch, order = switch.detach().sort()  # (width,): x where each unit switches
         pieces = torch.arange(self.width + 1, device=x.device)[:, None]  # (width + 1, 1)
         behind = pieces > torch.arange(self.width, device=x.device)  # (width + 1, width)
-        on = behind == (weight[order] > 0)  # units of falling weight are on before they switch
+        on = behind == (weight[order] > 0)  # units with a negative weight are on before they switch
         gain = torch.where(on, 1.0, self.leak).to(x.dtype)  # (width + 1, width)
         rates = last.weight[:, order]  # (H, width)
         slope = (rates * weight[order]) @ gain.T  # (H, width + 1)

@@ -1,4 +1,4 @@
-"""A forget gate per head and token weakens older tokens (Lin et al. 2025, arXiv 2503.02130)."""
+"""Forget gates per head and token that weaken older tokens (Lin et al. 2025, arXiv 2503.02130)."""
 
 import math
 from typing import ClassVar, Literal
@@ -13,19 +13,19 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
 class FoX(Encoding):
     """logit_ij += c_i - c_j, with c_t = sum_{s <= t} ln f_s and the gate f = sigmoid(W x + b).
 
-    W is (H, C) and b (H,), in every layer; W starts from N(0, init_std). Neither queries nor
-    keys are rotated, as in the authors' default. Their "Pro" block also shifts keys and values by
-    a token and normalises and gates the output: that is architecture and left out.
+    Each layer has W (H, C), initially from N(0, init_std), and b (H,). Queries and keys are not
+    rotated, as by default in the authors' code. Their "Pro" block also shifts keys and values by a
+    token, and normalises and gates the output; these parts are not positional and left out.
 
     Args:
-        gate: "full" is the gate above; "bias_only" has no W, so that it does not depend on the
-            content; "fixed" does not learn b either.
-        bias_init: b at the start. 0, the authors' value, halves the weight with every token;
-            x-transformers starts from 5.
-        shortest: in place of bias_init, start from f = e^(-1/T) with memories T of the heads in
-            tokens, spread geometrically from `shortest`, the first head's, to `longest`. The
-            authors do so for "bias_only" and "fixed", and have no default for the ends.
-        longest: the last head's memory.
+        gate: "full" is the gate above; "bias_only" has no W, so that the gate does not depend on
+            the content; "fixed" also does not learn b.
+        bias_init: initial value of b. The authors' 0 halves the weight with every token;
+            x-transformers has 5.
+        shortest: alternative to bias_init: the initial gates are f = e^(-1/T), where T, the memory
+            of a head in tokens, increases geometrically from `shortest` to `longest`. The authors
+            do this for "bias_only" and "fixed", without default values.
+        longest: memory of the last head.
     """
 
     family = "content"
@@ -42,7 +42,7 @@ class FoX(Encoding):
         "gate=bias_only,shortest=2,longest=64",
         "gate=fixed,shortest=2,longest=64",
     )
-    gate_bias: Tensor  # a parameter, or a buffer where it is fixed
+    gate_bias: Tensor  # a parameter, or a buffer if it is fixed
 
     def __init__(
         self,

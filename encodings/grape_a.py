@@ -1,4 +1,4 @@
-"""ALiBi whose slopes queries and keys set (Zhang et al. 2025, arXiv 2512.07805, GRAPE-A)."""
+"""ALiBi with slopes from queries and keys (Zhang et al. 2025, arXiv 2512.07805, GRAPE-A)."""
 
 import math
 from typing import Any, Literal
@@ -14,20 +14,21 @@ from pe_bench.encodings.alibi import slopes
 class GrapeA(Encoding):
     """logit_ij -= (i - j) slope_h w_h (softplus(v_h q_i / sqrt(D)) + softplus(u_h k_j / sqrt(D))).
 
-    slope_h are ALiBi's; w_h > 0 is learned and starts at 1, u_h and v_h are learned directions,
-    vectors of length one. Both gates begin near ln 2, so a head begins near ALiBi's slope times
-    1.4, or 0.7 with one gate.
+    slope_h are the slopes of ALiBi. w_h > 0 is learned and starts at 1; u_h and v_h are learned
+    unit vectors. Both gates start near ln 2, so the initial slope is about 1.4 times that of ALiBi,
+    or 0.7 times with one gate.
 
     | published code | here |
     |---|---|
-    | queries and keys normalised (RMSNorm per head, with gains) | as the model makes them |
-    | u and v from N(0, 0.25/C), then of length one | N(0, 1/D), then of length one: the same |
+    | queries and keys normalised (RMSNorm per head, with gains) | as in the model |
+    | u and v from N(0, 0.25/C), normalised | N(0, 1/D), normalised: equivalent |
 
-    It rewrites the logits, so there is no fused path; blocks of queries keep memory small. Compared
-    with numbers of the published code (Apache 2.0).
+    It rewrites the logits, so there is no fused kernel; blocks of queries keep memory small. The
+    tests compare with the published code (Apache 2.0).
 
     Args:
-        gate: what sets the slope: the query and the key, or one of them (the authors' variants).
+        gate: whether the slope depends on the query and the key, or on one of them (the authors'
+            variants).
     """
 
     family = "content"

@@ -1,4 +1,4 @@
-"""A path of penalties from key to query (Zhang et al. 2025, arXiv 2512.07805, GRAPE-AP)."""
+"""Penalties summed from key to query (Zhang et al. 2025, arXiv 2512.07805, GRAPE-AP)."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ from pe_bench.encodings.stick_breaking import sums_from
 class GrapeAP(Encoding):
     """logit_ij += slope_h (psi_i(j+1) + ... + psi_ii), psi_il = ln sigmoid(p_i R_l n_l / dim).
 
-    p = W x has `dim` numbers per head and token, n is p divided by its root mean square, R_l turns
-    all of n's channel pairs by -l radians, and slope_h are ALiBi's. p_i is not turned, so psi_il
-    depends on l itself and not on i - l alone: this encoding is not invariant to shifts, although
-    the paper presents it as relative.
+    p = W x has `dim` numbers per head and token, n is p divided by its root mean square, R_l
+    rotates all channel pairs of n by -l radians, and slope_h are the slopes of ALiBi. p_i is not
+    rotated, so psi_il depends on l and not only on i - l: the encoding is not invariant to shifts,
+    although the paper presents it as relative.
 
     | published code | here |
     |---|---|
-    | queries and keys normalised (RMSNorm per head, with gains) | as the model makes them |
-    | W from N(0, 0.25/C) | N(0, init_std), as all weights |
-    | p may be q, k or v, by options | left out |
+    | queries and keys normalised (RMSNorm per head, with gains) | as in the model |
+    | W from N(0, 0.25/C) | N(0, init_std), like all weights |
+    | options use q, k or v as p | left out |
 
-    It rewrites the logits, so there is no fused path; blocks of queries keep memory small. Compared
-    with numbers of the published code (Apache 2.0).
+    It rewrites the logits, so there is no fused kernel; blocks of queries keep memory small. The
+    tests compare with the published code (Apache 2.0).
 
     Args:
         dim: numbers of p per head, even; 8 in the authors' runs.

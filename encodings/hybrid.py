@@ -7,9 +7,9 @@ from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibili
 
 
 class Hybrid(Layers):
-    """One encoding for most layers, which may see a window or chunks, and one for every n-th.
+    """One encoding for most layers, with a window or chunks, and another for every n-th layer.
 
-    It expresses the published hybrids, whose parts papers rarely report:
+    It expresses published hybrids and their parts, which papers rarely report:
 
     | published hybrid | spec |
     |---|---|
@@ -19,19 +19,19 @@ class Hybrid(Layers):
     | chunks, NoPE with a temperature: Llama 4 | `irope` |
     | a window and two bases: Gemma | `gemma` |
 
-    In a model of fewer than `every` layers the last one is global. Published windows are 512 to
-    8192 tokens: in a small model they have to be shorter than its texts.
+    In a model with fewer than `every` layers the last one is global. Published windows have 512 to
+    8192 tokens; a small model needs windows that are shorter than its texts.
 
-    An encoding whose layers share parameters shares them among the local ones and among the
-    global ones.
+    If an encoding shares parameters between layers, local layers share them with each other, and so
+    do global layers.
 
     Args:
-        local: spec of the encoding of most layers, colons between its options.
-        global_: spec of that of layers every - 1, 2 every - 1, ...: the option is `global`.
-        every: distance of two global layers.
-        window: last keys that local layers see; None: all.
-        chunk: size of the chunks whose keys local layers see; None: no chunks.
-        first: first keys that local layers see besides.
+        local: spec of the encoding of most layers, with colons between its options.
+        global_: spec of the encoding of layers every - 1, 2 every - 1, ... (option `global`).
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers; None: all.
+        chunk: size of the chunks that local layers attend within; None: no chunks.
+        first: number of first keys that are also visible in local layers.
     """
 
     family = "hybrid"

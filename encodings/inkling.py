@@ -1,4 +1,4 @@
-"""Relative logits: each query has a bias for every distance (Thinking Machines 2026, Inkling)."""
+"""Biases by distance that depend on the query (Thinking Machines 2026, Inkling)."""
 
 import math
 from typing import Any
@@ -10,26 +10,26 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 
 
 class Inkling(Encoding):
-    """logit_ij += r_i P[:, i - j] below distance `extent`, else nothing; r = W x, for each head.
+    """logit_ij += r_i P[:, i - j] below distance `extent`, with r = W x for each head.
 
-    P is (rank, extent), for all heads of a layer: profiles over distances, which every query mixes
-    by its content. A bias of the distance alone, as T5's, is the case of a constant r. The source
-    is the model's code in transformers (Apache 2.0), with whose numbers it is compared; no paper
-    was found.
+    P is (rank, extent) and shared by all heads of a layer: profiles over distances, which every
+    query mixes according to its content. With a constant r it is a bias by distance, as in T5. The
+    source is the code of the model in transformers (Apache 2.0), with which the tests compare; no
+    paper was found.
 
     | Inkling | here |
     |---|---|
     | P ends at 1024 of 131,072 tokens, with a window at 512 | at a quarter of the training length |
-    | windows in five of six layers | all layers see everything |
-    | queries and keys normalised, products divided by D | as the model makes them, by sqrt(D) |
-    | short convolutions over keys and values | left out: that is architecture |
+    | windows in five of six layers | no windows |
+    | queries and keys normalised, products divided by D | as in the model, by sqrt(D) |
+    | short convolutions over keys and values | left out: not positional |
 
     Args:
         rank: numbers of r per head, and rows of P; 16 in the model.
-        extent: distances that P has; None: a quarter of the training length.
-        floor: queries with n > floor keys have q and bias multiplied by 1 + strength ln(n / floor);
-            None, the default of the model's code: none have.
-        strength: of that; 0.1 in the model's code.
+        extent: number of distances in P; None: a quarter of the training length.
+        floor: if a query has n > floor keys, q and bias are multiplied by 1 + strength
+            ln(n / floor). None, the default of the model's code, turns this off.
+        strength: see `floor`; 0.1 in the model's code.
     """
 
     family = "content"

@@ -13,18 +13,18 @@ SMALLEST = 0.01
 class Kerple(Encoding):
     """logit_ij -= p ln(1 + a d) or logit_ij -= a d^p, with d = i - j and p, a > 0 of each head.
 
-    "power-weighted" is the authors' variant with a kernel that multiplies, too:
+    "power-weighted" is the authors' variant in which a second kernel multiplies the logits:
 
         logit_ij = exp(-weight_a d^weight_p) q_i k_j / sqrt(D) - a d^p
 
-    As in their code, p and a start as U(0, 2) and U(0, 1), one module serves all layers, and each
-    forward first puts parameters that have left their range back to its edge: at least 0.01, the
-    exponents at most 2. Such a parameter keeps its gradient, and so can come back.
+    As in their code, p and a are initialised from U(0, 2) and U(0, 1), and all layers share one
+    module. Each forward pass first clamps the parameters to their range: at least 0.01, exponents
+    at most 2. A clamped parameter keeps its gradient, so it can return.
 
     Args:
-        form: "log", the paper's main variant, "power", or "power-weighted", which rewrites
-            the logits and so has no fused path.
-        shared: one set of parameters for all layers, or one for each (as in DAPE).
+        form: "log", the main variant of the paper, "power", or "power-weighted", which rewrites
+            the logits and has no fused kernel.
+        shared: whether all layers share the parameters (in DAPE they do not).
     """
 
     family = "bias"
@@ -55,7 +55,7 @@ class Kerple(Encoding):
 
     def penalty(self, distances: Tensor, p: Tensor, a: Tensor) -> Tensor:
         """Return p ln(1 + a d) or a d^p of distances d: (N,), (H,), (H,) -> (H, N)."""
-        # Through .data, which autograd does not watch: a second forward before the backward of
+        # Through .data, which autograd does not track: a second forward before the backward of
         # the first must not look like a change to what the first has saved.
         a.data.clamp_(min=SMALLEST)
         p.data.clamp_(min=SMALLEST, max=None if self.form == "log" else 2)

@@ -11,12 +11,13 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 class Learned(Encoding):
     """x = token + table[p], the table starting as N(0, init_std).
 
-    Rows from the training length on are never trained and stay the noise they start as: longer
-    sequences run, and mean nothing. `train_positions=random` or `offset` trains them all.
+    Rows beyond the training length are never trained and keep their random initial values, so the
+    results of longer sequences are meaningless. `train_positions=random` or `offset` trains all
+    rows.
 
     Args:
-        rows: positions that there are; 2048 as in the comparison of decoders by Kazemnejad et al.
-            (2023, arXiv 2305.19466).
+        rows: number of positions; 2048 as in the comparison of decoders by Kazemnejad et al. (2023,
+            arXiv 2305.19466).
         past: "error" refuses later positions, "clamp" gives them the last row.
     """
 

@@ -1,4 +1,4 @@
-"""Rotary that sees the first tokens and a window (Han et al. 2023, arXiv 2308.16137)."""
+"""RoPE with the first tokens and a window visible (Han et al. 2023, arXiv 2308.16137)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class LMInfinite(Remap):
-    """In evaluation RoPE at the distance min(i - j, w), for keys j < sinks or i - j < w alone.
+    """In evaluation, RoPE with distance min(i - j, w), for keys with j < sinks or i - j < w.
 
     | published code | here |
     |---|---|
@@ -19,10 +19,10 @@ class LMInfinite(Remap):
     | window and distance limit are two options | both are w, as in all its examples |
     | a few more keys in the middle, by their logits, as an option | left out |
 
-    Other keys are not seen, but the cache keeps them, in memory that the method would spare.
+    Other keys are masked. The cache keeps them, although the method would not need them.
 
     Args:
-        sinks: first tokens that all queries see.
+        sinks: number of first tokens that are visible to all queries.
         window: w; None is the training length.
     """
 

@@ -10,7 +10,7 @@ from pe_bench.api import EncodingSpec, InputError, ModelConfig, Positions, Wrapp
 
 
 class LogTemperature(Wrapper):
-    """logit_ij = tau(n_i) q_i k_j / sqrt(D) + the biases of `base`, n_i the keys that i sees.
+    """logit_ij = tau(n_i) q_i k_j / sqrt(D) + the biases of `base`, n_i the number of keys of i.
 
     | form | tau(n) | source |
     |---|---|---|
@@ -20,17 +20,17 @@ class LogTemperature(Wrapper):
     | llama4 | 1 + scale ln(1 + floor(n / start)) | Llama 4, scale 0.1, start 8192 |
     | ministral | 1 + scale ln(1 + floor((n - 1) / start)) | Ministral 3, scale 0.1, start 16384 |
 
-    L0 is the training length. Llama 4 has its form in layers without positions alone:
-    `hybrid:global=log-temperature:form=llama4:base=nope`. The initial s could not be verified: by
+    L0 is the training length. Llama 4 uses its form only in layers without positions:
+    `hybrid:global=log-temperature:form=llama4:base=nope`. The initial s could not be verified. By
     default it is 1 / mean of ln n over a training row, so that training starts near the base.
 
     Args:
-        base: spec of the encoding whose logits are multiplied, colons between its options.
+        base: spec of the encoding whose logits are multiplied, with colons between its options.
         form: see above.
-        scale: of llama4 and ministral.
-        start: keys at which llama4 and ministral start to grow; None is the training length.
-        initial: s at the start; None: see above. 0.43 and 1 are those of other implementations.
-        bias: the biases of `base` are multiplied too, as in BAM's published code.
+        scale: scale of llama4 and ministral.
+        start: number of keys where llama4 and ministral start to grow; None is the training length.
+        initial: initial value of s; None: see above. Other implementations have 0.43 and 1.
+        bias: whether the biases of `base` are multiplied too, as in the published code of BAM.
     """
 
     family = "softmax"
@@ -99,7 +99,7 @@ class LogTemperature(Wrapper):
         return None if self.with_bias else super().separable_bias(positions)
 
     def _factors(self, n: Tensor) -> Tensor:
-        """Return tau, (B or 1, H or 1, T), of numbers of keys (B or 1, T)."""
+        """Return tau for numbers of keys: (B or 1, T) -> (B or 1, H or 1, T)."""
         n = n[:, None]
         length = math.log(max(self.model.train_length, 2))
         if self.form == "ssmax":

@@ -16,4 +16,4 @@ class NoPE(Encoding):
     shift_invariant = True
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
-        super().__init__(model, layer)  # no ids, so no options about them
+        super().__init__(model, layer)  # without ids there are no options for them

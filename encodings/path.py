@@ -1,4 +1,4 @@
-"""Every token reflects what passes it from key to query (Yang et al. 2025, arXiv 2505.16381)."""
+"""Householder reflections accumulated from key to query (Yang et al. 2025, arXiv 2505.16381)."""
 
 import math
 from typing import Literal
@@ -17,26 +17,27 @@ CHUNK = ALIGNED
 class PaTH(Encoding):
     """logit_ij = k_j^T H_{j+1} ... H_i q_i / sqrt(D), H_t = I - beta_t w_t w_t^T.
 
-    For every head, w = silu(conv3(W_up W_down x)) divided by its length, the convolution causal
-    and one per channel, and beta = 2 sigmoid(W x + b), 1 at the start. All weights are from
-    N(0, init_std), b is zero.
+    For each head, w = silu(conv3(W_up W_down x)) divided by its length, with a causal depthwise
+    convolution, and beta = 2 sigmoid(W x + b), initially 1. All weights are initialised from
+    N(0, init_std), and b is zero.
 
     | published code | here |
     |---|---|
     | adds 1e-6 to w's squared length | divides by the length |
     | grouped queries: one w per key head, at full rank | one per query head |
 
-    Multiplying out: for a range of tokens let the rows of W be the w and M the inverse of
-    I + strictly_lower(diag(beta) W W^T), times diag(beta). The product of the range's H, last
-    token first, is I - W^T M W, and a part of the range has that part of M. So one triangular
-    solve per chunk gives all products that start or end in it, and queries walk over the chunks,
-    last to first. In float32 the logits of 2048 tokens are off by 1e-6 of the largest, and by 2e-5
-    in the worst case tried, all w nearly the same and beta nearly 2.
+    Computation: for a range of tokens, let the rows of W be the vectors w, and let M be the inverse
+    of I + strictly_lower(diag(beta) W W^T), times diag(beta). The product of the matrices H of the
+    range, last token first, is I - W^T M W; for a part of the range it has the same part of M. So
+    one triangular solve per chunk gives all products that start or end in the chunk, and queries
+    are propagated over the chunks from last to first. In float32 the logits of 2048 tokens have an
+    error of 1e-6 of the largest, and of 2e-5 in the worst case that was tried (nearly equal w, beta
+    near 2).
 
     Args:
-        gate: "fox" adds FoX's c_i - c_j to the logits; "fla" adds it divided by sqrt(D), which is
-            what flash-linear-attention, the authors' code, computes.
-        rank: of W_up W_down.
+        gate: "fox" adds c_i - c_j of FoX to the logits; "fla" adds it divided by sqrt(D), as in
+            flash-linear-attention, the authors' code.
+        rank: rank of W_up W_down.
     """
 
     family = "content"
@@ -80,7 +81,7 @@ class PaTH(Encoding):
         return torch.cat(features, dim=-1)
 
     def scan_features(self, features: Tensor) -> Tensor:
-        """Put w where W_up W_down x was."""
+        """Replace W_up W_down x by w."""
         low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
         past = F.pad(low_rank, (0, 0, 2, 0))  # (B, H, S + 2, D)
         mixed = torch.zeros_like(low_rank)  # (B, H, S, D)
@@ -95,12 +96,12 @@ class PaTH(Encoding):
         return summed / math.sqrt(self.model.head_dim) if self.gate == "fla" else summed
 
     def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
-        """Return what each chunk of keys does to later queries, (B, H, S, 2 D + chunk), or None."""
+        """Return the effect of each chunk on later queries, (B, H, S, 2 D + chunk), or None."""
         keys = k.shape[2]
         if keys < 2 * CHUNK or positions.index is not None or positions.visible.hides(keys):
             return None
         w, beta = _reflections(positions, k.shape[3])
-        # Made once more for the gradient: its parts are larger than all else that a layer keeps.
+        # Computed again for the gradient, because it needs more memory than the rest of the layer.
         prepared: Tensor = checkpoint(_prepare_all, k, w, beta, use_reentrant=False)
         return prepared
 
@@ -124,20 +125,20 @@ def _reflections(positions: Positions, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Positions) -> Tensor:
-    """Return the products of queries at any places: all of them walk through every chunk."""
+    """Return the products for queries at any places: every query passes every chunk."""
     dim = q.shape[-1]
     first_query = 0
     if positions.index is not None and positions.index.is_cpu:  # a GPU would have to be waited
         first_query = int(positions.index.min())  # for: it masks all, which changes nothing
     chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
     causal = positions.causal.split(CHUNK, dim=-1)
-    walked = q  # every query, changed by all tokens from its own down to the chunk's end
+    walked = q  # queries after all tokens from their own down to the end of the chunk
     products: list[Tensor] = []
     for number, (key, w, beta) in reversed(list(enumerate(chunks))):
-        # Two wide products cost less time than the four of which they are made.
+        # Two wide products are faster than four narrow ones.
         met, reached = (walked @ torch.cat([w, key], dim=2).mT).chunk(2, dim=-1)
         if (number + 1) * CHUNK > first_query:
-            # Queries inside the chunk have met its tokens up to themselves.
+            # Queries inside the chunk pass only its tokens up to their own.
             met = met * causal[number]
         through = torch.linalg.solve_triangular(
             _system(w, beta), met, upper=False, left=False, unitriangular=True
@@ -149,14 +150,14 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
 
 
 def _prepare_all(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-    """Return what `_prepare` does for keys, w, (B, H, S, D), and beta, (B, H, S, 1), in a row."""
+    """Apply `_prepare` to keys and w, (B, H, S, D), and beta, (B, H, S, 1), in one sequence."""
     fill = (0, 0, 0, -k.shape[2] % CHUNK)
     chunks = (F.pad(t, fill).unflatten(2, (-1, CHUNK)) for t in (k, w, beta))
     return _prepare(*chunks).flatten(2, 3)[:, :, : k.shape[2]]
 
 
 def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-    """Return M times what comes before, and the keys moved to the end of their chunk.
+    """Return M times the preceding tokens, and the keys moved to the end of their chunk.
 
     Args:
         k, w: (B, H, N, chunk, D).
@@ -165,7 +166,7 @@ def _prepare(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     Returns:
         (B, H, N, chunk, D + chunk + D): M W, M times W's products with earlier keys, moved keys.
     """
-    # Transposed, as LAPACK has matrices: nothing is copied, which halves the time.
+    # Transposed, as LAPACK stores matrices: this avoids a copy and halves the time.
     system, before = _system(w, beta).mT, (beta * _before(k, w)).mT
     solved = torch.linalg.solve_triangular(
         system, before, upper=True, left=False, unitriangular=True
@@ -179,11 +180,11 @@ def _of_last_queries(
 ) -> Tensor:
     """Return the products of the last queries, in descending order, at less cost.
 
-    A query passes through part of its chunk, and through every earlier chunk as a whole: that
-    takes one matrix, and the keys of the chunk moved to its end.
+    A query passes part of its chunk and the whole of every earlier chunk. A whole chunk takes one
+    matrix, and the keys of the chunk moved to its end.
 
     Args:
-        prepared: what `prepare_product` returned, if the first query begins a chunk.
+        prepared: return value of `prepare_product`, if the first query begins a chunk.
     """
     tokens = q.shape[2]
     keys, dim = k.shape[2:]
@@ -191,7 +192,7 @@ def _of_last_queries(
     fill = ((tokens - keys) % size, -tokens % size)  # a chunk begins with the first query
     k, w, beta = (F.pad(t, (0, 0, *fill)).unflatten(2, (-1, size)) for t in (k, w, beta))
     q = F.pad(q, (0, 0, fill[1], 0)).unflatten(2, (-1, size)).flip(2)  # (B, H, N', size, D)
-    chunks = [k.shape[2] - q.shape[2], q.shape[2]]  # without queries and with, N in all
+    chunks = [k.shape[2] - q.shape[2], q.shape[2]]  # without and with queries, N in total
 
     if prepared is None:
         prepared = _prepare(k, w, beta)
@@ -214,7 +215,7 @@ def _of_last_queries(
     products = []
     for number, step in reversed(list(enumerate(whole.unbind(2), -chunks[0]))):
         walked, of_keys = (walked @ step).split([dim, size], dim=-1)
-        if number >= 0:  # the chunk has queries, and chunks before it too
+        if number >= 0:  # the chunk has queries, and chunks before it
             before = nothing[:, :, : number * size]
             of_keys = torch.cat([of_keys, inside[number], before], dim=2)
             walked = torch.cat([walked, at_start[number]], dim=2)
@@ -224,7 +225,7 @@ def _of_last_queries(
 
 
 def _system(w: Tensor, beta: Tensor) -> Tensor:
-    """Return what M is the inverse of, but for diag(beta) and its diagonal of ones."""
+    """Return the inverse of M without diag(beta) and without its diagonal of ones."""
     return (beta * (w @ w.mT)).tril(-1)
 
 

@@ -1,4 +1,4 @@
-"""Training ids that skip, so that all distances occur (Zhu et al. 2024, arXiv 2309.10400)."""
+"""Training ids with a gap, so that all distances occur (Zhu et al. 2024, arXiv 2309.10400)."""
 
 from typing import Any
 
@@ -9,17 +9,18 @@ from pe_bench.api import EncodingSpec, InputError, ModelConfig, Wrapper, make_ba
 
 
 class PoSE(Wrapper):
-    """In training a row's ids are 0, 1, ..., r - 1, u + r, u + r + 1, ...; else contiguous.
+    """In training the ids of a row are 0, 1, ..., r - 1, u + r, u + r + 1, ...; else contiguous.
 
-    Of n tokens r is uniform from 1 to (n + 1) // 2 and u from 0 to target - n, drawn for each row.
+    For n tokens, r is uniform from 1 to (n + 1) // 2 and u from 0 to target - n, drawn for each
+    row.
 
     | published code | here |
     |---|---|
-    | the text behind r comes from a later place of the document | the text is not cut |
-    | a trained model is extended | `--from` for that; from scratch otherwise |
+    | the text after r comes from a later place of the document | the text is not cut |
+    | a trained model is extended | with `--from`; from scratch otherwise |
 
     Args:
-        base: spec of the encoding that sees the ids, colons between its options.
+        base: spec of the encoding that uses the ids, with colons between its options.
         target: length whose ids occur in training; None is four times the training length.
     """
 

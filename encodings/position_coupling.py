@@ -1,4 +1,4 @@
-"""One learned vector for digits of equal significance (Cho et al. 2024, arXiv 2405.20671)."""
+"""A learned vector for all digits of equal significance (Cho et al. 2024, arXiv 2405.20671)."""
 
 import torch
 from torch import Tensor, nn
@@ -9,28 +9,29 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions, join_ids,
 class PositionCoupling(Encoding):
     """x = token + table[id]: ids count 1, 2, 3... inside each run of digits and are 0 elsewhere.
 
-    Numbers are written with the least significant digit first, so digits of equal significance
-    share an id in operands and answer; a symbol counts as the digit before the first. In
-    training one random number per row is added to all ids, as large as the table has room for.
-    Digits past the table share its last row. There are no other positions.
+    Numbers are written with the least significant digit first, so digits of equal significance have
+    the same id in operands and answer. A symbol counts as the digit before the first. In training,
+    one random number per row, up to the length of the table, is added to all ids. Digits beyond the
+    table share its last row. There are no other positions.
 
     With `operands`, for sums of many numbers (Cho et al. 2025, arXiv 2410.15787), a second table
-    holds which number it is: x = token + table[id] + second[n]. A symbol belongs to the number that
-    follows, and the answer's numbers, those behind a separator, are counted from 0 again.
+    encodes the index of the number: x = token + table[id] + second[n]. A symbol belongs to the
+    number after it. The numbers of the answer, after a separator, are counted from 0 again.
 
-    `abacus` counts digits the same way; there symbols stay at 0, and a batch has one random number.
+    `abacus` counts digits in the same way, but symbols stay at 0, and the random number is drawn
+    for each batch.
 
     | authors' code | here |
     |---|---|
-    | ids come with the data | from the tokens |
-    | operands from their first digit to their last | from their last to their first |
-    | multiplication by one digit: ids fall with significance | they rise |
-    | ids from 1, 0 for padding and ends of rows | from 0, which these have as all symbols |
+    | ids are part of the data | derived from the tokens |
+    | first digit of the operands first | last digit first |
+    | multiplication by one digit: ids decrease with significance | they increase |
+    | ids from 1, 0 for padding and ends of rows | from 0, which all symbols have |
 
     Args:
-        rows: length of each table; 132 is for addition, trained to 40 digits. With `operands` the
-            paper has 40.
-        operands: whether there is the second table.
+        rows: length of each table; the paper has 132 for addition, trained up to 40 digits, and 40
+            with `operands`.
+        operands: whether to add the second table.
     """
 
     family = "structure"
@@ -71,7 +72,7 @@ class PositionCoupling(Encoding):
             nn.init.normal_(self.second.weight, std=model.init_std)
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Return the ids of the digits, (B, S); with `operands` those of the numbers too."""
+        """Return the ids of the digits, (B, S); `operands`: and of numbers, (B, S, 2)."""
         index = torch.arange(tokens.shape[1], device=tokens.device)
         symbol = ~self.is_digit[tokens]  # (B, S)
         places = index - torch.where(symbol, index, -1).cummax(dim=1).values

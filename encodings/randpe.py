@@ -1,4 +1,4 @@
-"""RoPE at random ascending ids from a larger pool (Ruoss et al. 2023, arXiv 2305.16843)."""
+"""RoPE with random ascending ids from a larger pool (Ruoss et al. 2023, arXiv 2305.16843)."""
 
 from typing import Any, ClassVar, Literal
 
@@ -12,38 +12,38 @@ from pe_bench.encodings.rope import RoPE, rotate
 def other_pools(model: ModelConfig) -> list[int]:
     """Return pools of 8 and 32 training rows.
 
-    The published pool of 2048 ids is four times the longest row there, 500 tokens. A pool that is
-    smaller than a task's longest row does not fit it.
+    The published pool of 2048 ids is four times its longest row of 500 tokens. A pool must not be
+    smaller than the longest row of a task.
     """
     return [8 * model.train_length, 32 * model.train_length]
 
 
 class RandPE(RoPE):
-    """A sequence of n tokens takes n distinct ids below `max`, drawn at random and put in order.
+    """A sequence of n tokens has n distinct ids below `max`, drawn at random and sorted.
 
-    They are drawn for the finished sequence, n at least the training length, and the tokens so far
-    have the first of them: a token keeps its id while an answer is written, so there is a cache,
-    and a short row has the gaps that it had in training among long ones. In training every
-    sequence has its own draw, shared by all layers. In evaluation all sequences of n tokens
-    have the same ids: random ones, of which there are `count` to average over, or the mean of all
-    draws, id_i = floor((i + 1)(max + 1)/(n + 1)) - 1. The c-th frozen draw is one ranking of the
-    pool: n tokens take its first n ids, n + 1 tokens one more.
+    Ids are drawn for the finished sequence, with n at least the training length, and an unfinished
+    sequence has the first of these ids. So a token keeps its id during generation, which allows a
+    cache, and short rows have the same gaps as long ones. In training every sequence has a separate
+    draw, shared by all layers. In evaluation all sequences of n tokens have the same ids: one of
+    `count` frozen draws, over which results are averaged, or the mean of all draws, id_i =
+    floor((i + 1)(max + 1)/(n + 1)) - 1. A frozen draw is a ranking of the pool: n tokens have its
+    first n ids, and n + 1 tokens one more.
 
     | published code | here |
     |---|---|
     | Ruoss et al.: one draw per batch and layer | one per sequence; `per_layer` |
     | Ruoss et al.: drawn for an encoder's whole input | for the finished sequence of a decoder |
     | Ruoss et al.: random in evaluation | random but frozen; `evaluation=even` |
-    | TAPE, arithmetic: the pool is the sequence: RoPE | a longer sequence than `max` is refused |
+    | TAPE, arithmetic: a pool of the row's length, so RoPE | rows longer than `max` are refused |
     | TAPE, SCROLLS: the same from 2048 tokens on | the same |
     | TAPE, SCROLLS: drawn again for each new token | not drawn again |
 
     Args:
-        max: size of the pool, the paper's.
+        max: size of the pool; 2048 as in the paper.
         evaluation: "frozen" draws, or "even"ly spaced ids.
-        count: how many frozen draws evaluation is averaged over.
-        per_layer: every layer has its own draw. Position ids given by the caller of the model apply
-            to all layers.
+        count: number of frozen draws that evaluation is averaged over.
+        per_layer: whether each layer has a separate draw. Position ids given by the caller of the
+            model apply to all layers.
     """
 
     family = "rotary"
@@ -99,7 +99,7 @@ class RandPE(RoPE):
         return torch.stack(draws, dim=-1) if self.per_layer else draws[0]
 
     def _draw(self, lengths: Tensor, limit: int, layer: int, device: torch.device) -> Tensor:
-        """Return a layer's ids of whole sequences, (B or 1, longest)."""
+        """Return the ids of one layer for whole sequences, (B or 1, longest)."""
         if self.training:
             return random_ids(len(lengths), lengths, limit, None, device)
         if self.evaluation == "even":

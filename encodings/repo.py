@@ -1,4 +1,4 @@
-"""Rotary at positions that the tokens choose (RePo; Li et al. 2025, arXiv 2512.14391)."""
+"""RoPE with positions predicted from the tokens (RePo; Li et al. 2025, arXiv 2512.14391)."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from pe_bench.encodings.rope import BASE, geometric, rotate
 class RePo(Encoding):
     """RoPE at a real position p for each token and head, a function of the attention's input x.
 
-        p_h = (W_f (silu(W_g x) * (W_c x)))_h,    plane m turns by p_h base^(-2m/D)
+        p_h = (W_f (silu(W_g x) * (W_c x)))_h,    plane m rotates by p_h base^(-2m/D)
 
-    W_g and W_c are (C/8, C), W_f (heads, C/8), in every layer but the lowest ones, which are
-    RoPE's. Nothing ties p to the order of the tokens: where a layer of this kind is the first,
-    only the causal mask tells it.
+    W_g and W_c are (C/8, C) and W_f is (heads, C/8), in every layer except the lowest, which have
+    RoPE. p does not depend on the order of the tokens: if the first layer has predicted positions,
+    order enters only through the causal mask.
 
     | published code | here |
     |---|---|
-    | continues from a model trained with RoPE | from the start; `--from rope` does the same |
+    | continues from a model trained with RoPE | from scratch; `--from rope` continues |
     | layers 5 to 15 of 16 | the same fraction, rounded; `lower` |
-    | as many key heads as heads | grouped queries: one p for each key head and its queries |
+    | one key head per query head | grouped queries: one p for each key head and its queries |
     | weights from N(0, 0.02^2), truncated at 3 standard deviations | N(0, init_std^2), the same |
 
     Args:
-        base: of the frequencies; 500000 as in the published code.
-        lower: fraction of the layers, from the lowest on, that have RoPE.
+        base: base of the frequencies; 500000 as in the published code.
+        lower: fraction of the layers that have RoPE, starting from the lowest.
     """
 
     family = "rotary"
@@ -72,7 +72,7 @@ class RePo(Encoding):
                 nn.init.trunc_normal_(module.weight, std=model.init_std, a=-most, b=most)
 
     def token_features(self, x: Tensor, positions: Positions) -> Tensor | None:
-        """Return p, (B, H, T, 1); None where the layer has RoPE."""
+        """Return p, (B, H, T, 1); None if the layer has RoPE."""
         if not self.chooses:
             return None
         chosen = self.final(F.silu(self.gate(x)) * self.content(x)).mT  # (B, G, T)

@@ -1,4 +1,4 @@
-"""Rotary up to a distance and no further (Su 2023, kexue.fm/archives/9708)."""
+"""RoPE with a maximum distance (Su 2023, kexue.fm/archives/9708)."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class ReRoPE(Remap):
-    """In evaluation RoPE at the distance f: d = i - j up to the window w, then w + leak (d - w).
+    """In evaluation, RoPE with the distance d = i - j up to the window w, then w + leak (d - w).
 
     | published code | here |
     |---|---|
@@ -21,8 +21,8 @@ class ReRoPE(Remap):
     The code has no licence and was not run: tests compare with the formula in a loop.
 
     Args:
-        window: w, the first distance that is changed; None is a quarter of the training length.
-        leak: growth of f beyond the window; 0 is ReRoPE, above 0 Leaky ReRoPE, 1 RoPE.
+        window: w, the first distance that changes; None is a quarter of the training length.
+        leak: slope beyond the window; 0 is ReRoPE, above 0 Leaky ReRoPE, 1 RoPE.
     """
 
     family = "extension"

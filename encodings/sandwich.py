@@ -1,4 +1,4 @@
-"""Biases that fall like the product of two sinusoids (Chi et al. 2023, arXiv 2212.10356)."""
+"""Biases from products of sinusoidal embeddings (Chi et al. 2023, arXiv 2212.10356)."""
 
 from typing import Any, Literal
 
@@ -11,17 +11,17 @@ from pe_bench.api import Encoding, InputError, ModelConfig
 class Sandwich(Encoding):
     """logit_ij += H / (8 h) (sum_m cos((i - j) 10000^(-2m/d)) - d/2), for the heads h = 1 ... H.
 
-    The sum over m = 1 ... d/2 is the product of two sinusoidal position embeddings of d channels;
-    it decays roughly with the logarithm of the distance, and is not learned.
+    The sum over m = 1 ... d/2 is the inner product of two sinusoidal position embeddings with d
+    channels. It decays roughly with the logarithm of the distance. Nothing is learned.
 
-    No code of the authors was found; the default is NeMo's, a third party's. The paper's listing,
-    as remembered, sums from m = 0: a cos(i - j) in place of a cos((i - j) / 10^4), which makes
-    logits differ by up to H/4.
+    No code by the authors was found; the default follows NeMo. The listing in the paper, quoted
+    from memory, sums from m = 0: it has cos(i - j) instead of cos((i - j) / 10^4), so logits differ
+    by up to H/4.
 
     Args:
-        first: index m of the first frequency; 0 leaves out the constant d/2 as well, which
-            softmax ignores.
-        dim: d; None is head_dim, as NeMo calls it. 128 is the paper's, as remembered.
+        first: index m of the first frequency; 0 also leaves out the constant d/2, which softmax
+            ignores.
+        dim: d; None is head_dim, as in NeMo. The paper has 128 (quoted from memory).
     """
 
     family = "bias"
@@ -47,12 +47,12 @@ class Sandwich(Encoding):
         self.dim = model.head_dim if dim is None else dim
         if self.dim < 2 or self.dim % 2:
             raise InputError(f"sandwich:dim must be even and at least 2, not {self.dim}")
-        # The bias has its type: float32, in a float64 model float64.
+        # The bias has this dtype: float32, or float64 in a float64 model.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def distance_bias(self, distances: Tensor) -> Tensor:
         device = distances.device
-        # In float64, as a sum of many cosines of large angles.
+        # In float64, because it is a sum of cosines of large angles.
         index = self.first + torch.arange(self.dim // 2, device=device)
         frequencies = 10_000.0 ** (-2 * index.double() / self.dim)  # (dim/2,)
         sums = (distances[:, None] * frequencies).cos().sum(dim=1)  # (N,)

@@ -1,4 +1,4 @@
-"""Rotary by angles that the tokens themselves add up (Movahedi et al. 2026, ICLR)."""
+"""RoPE with angles that are cumulative sums over the tokens (Movahedi et al. 2026, ICLR)."""
 
 from typing import Literal
 
@@ -11,25 +11,26 @@ from pe_bench.encodings.rope import BASE, geometric, rotate
 
 
 class SelectiveRoPE(Encoding):
-    """Plane m of head h turns by theta_m (phi_1 + ... + phi_t), phi a function of the tokens.
+    """Plane m of head h rotates by theta_m (phi_1 + ... + phi_t), phi a function of the tokens.
 
         phi = conv(W_2 W_1 u),  u = x scaled to length one in each head's channels
 
-    conv is causal over 4 tokens, for each head and plane on its own; theta_m is base^(-2m/D) and
-    stays so. With phi = 1 this is RoPE. There are no position ids.
+    conv is a causal depthwise convolution over 4 tokens; theta_m = base^(-2m/D) is not learned.
+    With phi = 1 this is RoPE. There are no position ids.
 
     | authors | here |
     |---|---|
     | gated linear attention | softmax attention, as their code allows |
-    | sums in the model's type | in float64: sums over long texts stay exact |
-    | module: weights as torch's layers start, phi about 0.2 / sqrt(D) | the same |
-    | language models: N(0, 0.02^2), phi about 1e-4, next to no positions | `init=normal` |
+    | sums in the model's dtype | in float64, which is exact for long texts |
+    | module: torch's default initialisation, phi about 0.2 / sqrt(D) | the same |
+    | language models: N(0, 0.02^2), phi about 1e-4, almost no positions | `init=normal` |
 
     Args:
-        base: what the wavelengths grow with; 500000 as in the authors' code.
+        base: base of the frequencies; 500000 as in the authors' code.
         rank: rows of W_1; 16 as in the authors' code, 32 in some of their runs.
-        bias: adds e^b to phi, b learned per head and plane and 0 at the start: about RoPE.
-        gate: multiplies phi by a sigmoid of a linear function of u, one per head.
+        bias: whether to add e^b to phi, with a learned b per head and plane; initially 0, which is
+            close to RoPE.
+        gate: whether to multiply phi by a sigmoid of a linear function of u, one per head.
         init: "torch", or "normal": weights N(0, model.init_std^2) as in the authors' runs.
     """
 
@@ -101,7 +102,7 @@ class SelectiveRoPE(Encoding):
             phi = phi + self.log_bias.exp().mT
         if self.gate is not None:
             phi = phi * features[..., self.planes :].sigmoid().mT
-        # Along the last axis, where a GPU adds in parallel.
+        # Along the last axis, where a GPU sums in parallel.
         total: Tensor = phi.double().cumsum(-1).mT  # (B, H, S, D/2)
         return total * geometric(self.base, self.planes, total.device).double()
 

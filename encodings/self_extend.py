@@ -1,4 +1,4 @@
-"""Rotary nearby, and by groups of tokens beyond (Jin et al. 2024, arXiv 2401.01325)."""
+"""RoPE nearby, and with grouped positions farther away (Jin et al. 2024, arXiv 2401.01325)."""
 
 from typing import Any
 
@@ -10,11 +10,12 @@ from pe_bench.encodings.rope.remap import check_at_least
 
 
 class SelfExtend(Remap):
-    """In evaluation RoPE at the distance f, i - j up to the window w, and from there on
+    """In evaluation, RoPE with the distance i - j up to the window w, and beyond it with
 
-        f = floor(i/G) - floor(j/G) + w - floor(w/G).
+        floor(i/G) - floor(j/G) + w - floor(w/G).
 
-    No distance is unknown up to w + G (L0 - w) tokens: by default 6.25 L0, the training length.
+    All distances are within the training length L0 for up to w + G (L0 - w) tokens, by default
+    6.25 L0.
 
     | published code | here |
     |---|---|
@@ -22,8 +23,8 @@ class SelfExtend(Remap):
     | eager attention: w/G, not rounded; fused: floor | floor, as in the paper |
 
     Args:
-        window: w, the first distance that is changed; None is a quarter of the training length.
-        group: G, tokens that share a position id.
+        window: w, the first distance that changes; None is a quarter of the training length.
+        group: G, the number of tokens that share a position id.
     """
 
     family = "extension"

@@ -9,16 +9,17 @@ from pe_bench.api import EncodingSpec, ModelConfig, Wrapper, make_base
 class Sinks(Wrapper):
     """share_ij = exp(z_ij) / (exp(s_h) + sum_k exp(z_ik)), z the logits of `base`.
 
-    A head of gpt-oss may so look at nothing. It is no encoding of positions, but changes what
-    happens at new lengths. Every layer has logits s and an instance of `base` for itself.
+    With it a head of gpt-oss can attend to nothing. It does not encode positions, but it changes
+    the behaviour at new lengths. Every layer has separate logits s and a separate instance of
+    `base`.
 
     | published code | here |
     |---|---|
-    | s starts at random, standard deviation 0.02 | at `initial` |
+    | s is initialised at random, standard deviation 0.02 | with `initial` |
 
     Args:
-        base: spec of the encoding that makes the logits, colons between its options.
-        initial: s at the start.
+        base: spec of the encoding that makes the logits, with colons between its options.
+        initial: initial value of s.
     """
 
     family = "softmax"

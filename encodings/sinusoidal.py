@@ -12,15 +12,15 @@ from pe_bench.api import Encoding, InputError, ModelConfig, Positions
 class Sinusoidal(Encoding):
     """x = scale * token + e(p), e a sine and a cosine of p / 10000^(2m/C) for each m < C/2.
 
-    Three layouts go by this name: the paper's puts sine and cosine of one frequency side by side;
-    "concat" puts all sines first; "t2t", the authors' code, does so too and spreads the
-    frequencies over C/2 - 1 steps, so that the slowest is exactly 1/10000.
+    Three layouts have this name. "interleaved", as in the paper, alternates sines and cosines;
+    "concat" has all sines first; "t2t", the authors' code, also has all sines first and divides the
+    frequencies into C/2 - 1 steps, so that the slowest is exactly 1/10000.
 
     Args:
-        layout: "interleaved", "concat" or "t2t".
-        scale: multiplies the token embeddings; "sqrt" is sqrt(C) as in the paper, without which
-            tokens of standard deviation 0.02 drown in sinusoids of amplitude one; "one" is what
-            several published baselines do.
+        layout: "interleaved", "concat" or "t2t". scale: factor of the token embeddings. "sqrt" is
+        sqrt(C) as in the paper; without it tokens
+            with a standard deviation of 0.02 are negligible beside sinusoids of amplitude one.
+            "one" is common in published baselines.
     """
 
     family = "absolute"

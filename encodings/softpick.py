@@ -1,4 +1,4 @@
-"""Attention weights that may all be zero, unlike softmax (Zuhri et al. 2025, arXiv 2504.20966)."""
+"""A rectified softmax whose weights can all be zero (Zuhri et al. 2025, arXiv 2504.20966)."""
 
 import torch
 from torch import Tensor
@@ -11,11 +11,12 @@ EPS = 1e-6
 class Softpick(Wrapper):
     """share_ij = relu(exp(z_ij) - 1) / (sum_k |exp(z_ik) - 1| + eps), z the logits of `base`.
 
-    Keys of negative logits get nothing, so no first token has to take what no other wants. It is
-    no encoding of positions, but changes what happens at new lengths. No fused kernel serves it.
+    Keys with negative logits have a weight of zero, so the first token does not have to absorb
+    unused attention. It does not encode positions, but it changes the behaviour at new lengths.
+    There is no fused kernel for it.
 
     Args:
-        base: spec of the encoding that makes the logits, colons between its options.
+        base: spec of the encoding that makes the logits, with colons between its options.
     """
 
     family = "softmax"

@@ -1,4 +1,4 @@
-"""Keys break a stick, nearest first (Tan et al. 2024, arXiv 2410.17980)."""
+"""Stick-breaking attention weights, nearest keys first (Tan et al. 2024, arXiv 2410.17980)."""
 
 import torch
 import torch.nn.functional as F
@@ -15,22 +15,23 @@ def sums_from(x: Tensor) -> Tensor:
 class StickBreaking(Encoding):
     """A_ij = sigmoid(s_ij) prod_{j<k<i} (1 - sigmoid(s_ik)), and A_ii is the remainder.
 
-    s_ij = q_i k_j / sqrt(D). From its own token backwards, a query gives each key a fraction of
-    the remaining attention weight, so of equal keys the nearest has the largest weight. There are
-    no other positions and no parameters. The remainder prod_{k<i} (1 - sigmoid(s_ik)) goes to the
-    value of the own token, as in the authors' trained models. Rows of A then sum to one, so
-    softmax(ln A) = A, with the same gradient, and ln A replaces the logits.
+    s_ij = q_i k_j / sqrt(D). From its own token backwards, a query gives each key a fraction of the
+    remaining attention weight, so among equal keys the nearest has the largest weight. There are no
+    other positions and no parameters. The remainder prod_{k<i} (1 - sigmoid(s_ik)) is the weight of
+    the query's own token, as in the authors' trained models. So the rows of A sum to one, and ln A
+    can replace the logits: softmax(ln A) = A, with the same gradient.
 
     | authors | here |
     |---|---|
-    | models without remainder, too | no: their rows sum to less than one, which softmax cannot |
-    | normalisation of the heads' outputs | left out: that is architecture |
+    | also models without a remainder | no, since their rows sum to less than one |
+    | normalisation of the outputs of the heads | left out: not positional |
     | a fused kernel | plain sums; blocks of queries keep memory small |
 
-    Compared with the formula in the authors' repository (sb_ref.py, Apache 2.0).
+    The tests compare with the formula in the authors' repository (sb_ref.py, Apache 2.0).
 
     Args:
-        attend_current: the own token also has its fraction, like the others, before the remainder.
+        attend_current: whether the query's own token also has a fraction like the other keys, in
+            addition to the remainder.
     """
 
     family = "content"

@@ -1,4 +1,4 @@
-"""Rotary by places in a cache of first and last tokens (Xiao et al. 2023, arXiv 2309.17453)."""
+"""RoPE by places in a cache of first and last tokens (Xiao et al. 2023, arXiv 2309.17453)."""
 
 from typing import Any
 
@@ -10,20 +10,21 @@ from pe_bench.encodings.lm_infinite import LMInfinite
 
 
 class StreamingLLM(LMInfinite):
-    """In evaluation RoPE at the distance of places among what a query sees.
+    """In evaluation, RoPE with distances between places in the cache.
 
-    It sees keys j < sinks, whose place is j, and those at d = i - j < w. Its own place is at most
-    sinks + w - 1, so d becomes min(d, sinks + w - 1 - j) for j < sinks.
+    A query attends to keys j < sinks, whose place is j, and to keys at d = i - j < w. The place of
+    the query is at most sinks + w - 1, so the distance of keys j < sinks is min(d, sinks + w - 1 -
+    j).
 
     | published code | here |
     |---|---|
-    | a cache of sinks + `recent_size` keys, and the query behind it | w = recent_size + 1 |
-    | 4 first tokens, 255 or 2000 recent ones | as many places in all as in training |
-    | other keys are thrown away | they are not seen, but the cache keeps them |
+    | a cache of sinks + `recent_size` keys, then the query | w = recent_size + 1 |
+    | 4 first tokens, 255 or 2000 recent ones | as many places as in training |
+    | other keys are dropped | they are masked, but the cache keeps them |
 
     Args:
-        sinks: first tokens that all queries see.
-        window: w, with the query itself; None: with the sinks the training length L0.
+        sinks: number of first tokens that are visible to all queries.
+        window: w, including the query; None: sinks + w is the training length L0.
     """
 
     family = "extension"

@@ -1,4 +1,4 @@
-"""Rotary whose long distances become shorter by a shift (An et al. 2024, arXiv 2410.18745)."""
+"""RoPE with long distances shifted to shorter ones (An et al. 2024, arXiv 2410.18745)."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from pe_bench.encodings.rope import Remap
 
 
 class STRING(Remap):
-    """In evaluation RoPE at the distance d = i - j below the offset N, then at d - N + W.
+    """In evaluation, RoPE with the distance d = i - j below the offset N, and d - N + W from there.
 
-    So the longest distances, which are seldom trained, fall away. It is made for texts up to the
-    training length L0. From L0 + N - W tokens on distances are as unknown as RoPE's beyond L0.
+    This avoids the longest distances, which are rare in training. It is designed for texts up to
+    the training length L0; texts longer than L0 + N - W have untrained distances.
 
     | published code | here |
     |---|---|
@@ -22,8 +22,8 @@ class STRING(Remap):
 
     Args:
         offset: N; None is a third of the training length L0.
-        local: W, what the distance N becomes; None: see above.
-        gain: factor of cos and sin, so logits are multiplied by its square.
+        local: W, the new value of the distance N; None: see above.
+        gain: factor of cos and sin; logits are multiplied by its square.
     """
 
     family = "extension"

@@ -16,15 +16,15 @@ def bucket_table(buckets: int, max_distance: int) -> Tensor:
     distance = torch.arange(max_distance + 1)
     ratio = distance.clamp(min=exact).double() / exact
     steps = ratio.log() * ((buckets - exact) / math.log(max_distance / exact))
-    # The small number keeps a distance that is a boundary from falling short of it by rounding.
+    # The small number keeps rounding from moving a boundary to the bucket below.
     logarithmic = (exact + (steps + 1e-9).long()).clamp(max=buckets - 1)
     return torch.where(distance < exact, distance, logarithmic)
 
 
 def other_distances(model: ModelConfig) -> list[int]:
-    """Return the training length and half of it: all buckets are then trained.
+    """Return the training length and half of it, with which all buckets are trained.
 
-    Of the default's 128 tokens shorter rows leave the last buckets as they were at the start.
+    With the default of 128 tokens, shorter rows do not train the last buckets.
     """
     return [model.train_length, model.train_length // 2]
 
@@ -37,20 +37,20 @@ class T5(Encoding):
         bucket(d) = d                                                        for d < n/2
         bucket(d) = n/2 + floor(n/2 ln(2d/n) / ln(2m/n)), at most n - 1      beyond
 
-    They are found once, in float64 on the CPU, so that every device has the same boundaries.
+    Buckets are computed once, in float64 on the CPU, so that all devices have equal boundaries.
     TAPE's baseline is `buckets=64,shared=false`.
 
     | T5 | here |
     |---|---|
-    | other buckets in the encoder, for later keys | those of causal attention |
-    | scores are not divided by sqrt(D) | they are, as in later decoders; `scaled=false` |
-    | table from N(0, 1/C), in Hugging Face's port | N(0, init_std), as all weights |
+    | the encoder has buckets for later keys | causal attention only |
+    | scores are not divided by sqrt(D) | divided, as in later decoders; `scaled=false` |
+    | table from N(0, 1/C), in Hugging Face's port | N(0, init_std), like all weights |
 
     Args:
         buckets: number of biases per head.
-        max_distance: from here on all distances are one bucket.
-        shared: one table for all layers, or one for each.
-        scaled: scores are divided by sqrt(D); false is the original.
+        max_distance: all distances from here on share one bucket.
+        shared: whether all layers share one table.
+        scaled: whether scores are divided by sqrt(D); false is the original.
     """
 
     family = "bias"
@@ -90,6 +90,6 @@ class T5(Encoding):
 
     def distance_bias(self, distances: Tensor) -> Tensor:
         buckets = self.bucket_of[distances.clamp(max=len(self.bucket_of) - 1)]  # (N,)
-        # As an embedding: the gradient of plain indexing crawls on a GPU where millions of pairs
+        # As an embedding: the gradient of plain indexing is slow on a GPU if millions of pairs
         # share a bucket.
         return F.embedding(buckets, self.table).T

@@ -11,36 +11,38 @@ from pe_bench.encodings.rope import RoPE, rotate
 
 
 class TAPE(StatefulEncoding, RoPE):
-    """Every token carries a complex state z per head and channel pair, first RoPE's e^(ip theta).
+    """Every token has a complex state z per head and channel pair, initially e^(ip theta) as in
+    RoPE.
 
     In each layer, with A the head's attention and m the MLP's output:
 
         q, k -> q z, k z            `transform_qk`: the state rotates (and scales) queries and keys
-        z    -> z + sigma_h A z     `gather`: attention mixes the states of tokens, as it does v
+        z    -> z + sigma_h A z     `gather`: attention mixes the states of tokens, like values
         z    -> z + W_down diag(silu(W_gate m)) W_up z       `mix`: heads of one token mix
 
-    All updates are linear in z with coefficients that do not depend on its phase, hence a global
-    shift of the positions changes nothing. sigma and W_up start at zero: a new model is RoPE, whose
-    options it has; a pair of channels that stands still there begins with z = 1 and is mixed too.
+    All updates are linear in z, with coefficients that do not depend on its phase, so a global
+    shift of the positions has no effect. sigma and W_up are initially zero: a new model equals
+    RoPE, and has its options. A channel pair that RoPE does not rotate starts with z = 1 and is
+    also mixed.
 
-    With grouped queries every key head has a state, which rotates its queries too: a key that
-    several query heads share is cached once, so it has one state. A z is then the mean over these
-    query heads, and "head" means key head in the updates: the paper's formula where each key head
-    serves one query head.
+    With grouped queries every key head has a state, which also rotates its queries: a key that
+    several query heads share is cached once, so it has one state. Then A z is the mean over these
+    query heads, and "head" means key head in the updates. With one query head per key head this is
+    the formula of the paper.
 
-    What differs from the published code, the numbers being the same:
+    Differences from the published code that do not change results:
 
     | there | here |
     |---|---|
-    | both halves of cos and sin, which are equal throughout | one of each: Re z and Im z |
+    | both halves of cos and sin, which are always equal | one of each: Re z and Im z |
     | z expanded to `position_size` heads per token | an H x H matrix per token |
-    | an update of the last layer's state, which has no reader | none |
-    | a random shift in training, which changes rounding only | off; `train_positions=offset` |
+    | an update of the last layer's state, which is never used | none |
+    | a random shift in training, which only changes rounding | off; `train_positions=offset` |
 
-    Its ablations, and what the paper's text suggests, are options of `tape-ablations`.
+    `tape-ablations` has ablations and variants that the text of the paper suggests.
 
     Args:
-        position_size: K, rows of W_gate and W_up; None is the paper's four per head.
+        position_size: K, rows of W_gate and W_up; None is four per head, as in the paper.
     """
 
     family = "content"

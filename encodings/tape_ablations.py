@@ -1,4 +1,4 @@
-"""TAPE with parts changed or left out (ablations of Zhu et al. 2025, arXiv 2501.00712)."""
+"""TAPE with parts changed or removed (ablations of Zhu et al. 2025, arXiv 2501.00712)."""
 
 from typing import Any, ClassVar, Literal
 
@@ -21,31 +21,31 @@ separate weights, axes that are mixed, axes that share weights."""
 
 
 class TAPEAblations(TAPE):
-    """TAPE, its updates written for any choice of axes.
+    """TAPE with updates along any choice of axes.
 
-    Options for the ablations of the published code, and for what the paper's text suggests:
+    Options for the ablations of the published code, and for variants in the text of the paper:
 
     | there | here |
     |---|---|
-    | adape (TAPE itself) | -, which is `tape` |
-    | the text's mixing of attended heads | `post_mix=matrix` |
+    | adape (TAPE itself) | `tape` |
+    | mixing of attended heads as in the text | `post_mix=matrix` |
     | adattention, adamlp | `mlp_mix=false`, `post_mix=off` |
     | adatensor, adavector, adawoeq | `mixing=` `heads-apart`, `channels`, `all` |
     | adayarn | `scaling=yarn,ramp=rotations,trainable=true`, for `tape` too |
 
     Args:
-        post_mix: update of the attended state. "rowsum": sigma_h is the sum of row h of an
-            H x H matrix, as in the published code; "matrix": that matrix mixes the heads;
-            "off": nothing, A z is not computed.
-        mlp_mix: whether `mix` takes place.
-        gate_input: "mlp_out": m is the MLP's output; "mlp_in": its normalised input.
-        layers: which layers change the state: "all", "earlier-half" (index below layers // 2) or
-            "later-half"; the last one never does.
-        mixing: what the updates mix. "heads": heads, the same way for cos and sin, equivariant.
+        post_mix: update with the attended state. "rowsum": sigma_h is the sum of row h of an
+            H x H matrix, as in the published code; "matrix": this matrix mixes the heads;
+            "off": no update, and A z is not computed.
+        mlp_mix: whether to update with `mix`.
+        gate_input: "mlp_out": m is the output of the MLP; "mlp_in": its normalised input.
+        layers: layers that update the state: "all", "earlier-half" (index below layers // 2) or
+            "later-half"; the last layer never does.
+        mixing: axes that the updates mix. "heads": heads, equally for cos and sin (equivariant).
             "heads-apart": heads, with separate W_up, W_down and sigma for cos and sin.
             "channels": the D entries of cos, and those of sin, of each head; sigma is per entry.
-            "all": the H D entries of cos, and those of sin; sigma is per head. The last two
-            make the halves of cos and sin differ, so the state is [cos | sin] of D entries each.
+            "all": the H D entries of cos, and those of sin; sigma is per head. With the last two
+            the halves of cos and sin differ, so the state is [cos | sin] with D entries each.
     """
 
     family = "content"
@@ -96,7 +96,7 @@ class TAPEAblations(TAPE):
         self.mlp_mix = mlp_mix
         self.gate_input = gate_input
         self.mixing = mixing
-        self.whole = mixing in ("channels", "all")  # halves of cos and sin that differ
+        self.whole = mixing in ("channels", "all")  # the halves of cos and sin differ
         self.rotation_equivariant = mixing == "heads"
         self.shift_invariant = mixing == "heads"
         if self.updates:
@@ -104,7 +104,7 @@ class TAPEAblations(TAPE):
         self.updates = layer in changing
 
     def _replace_weights(self, updates: bool) -> None:
-        """Put weights of the shapes that the options need in the place of TAPE's."""
+        """Replace the weights of TAPE by weights with the shapes that the options need."""
         del self.sigma, self.up, self.down, self.gate
         own, mixed, _ = AXES[self.mixing]
         size = {"h": self.model.kv_heads, "p": 2, "e": self.model.head_dim, "k": self.rows}
@@ -144,7 +144,7 @@ class TAPEAblations(TAPE):
         """Return z + sigma A z, all (B, G, T, D or 2 D)."""
         own, mixed, _ = AXES[self.mixing]
         source = "bhtpe" if self.post_mix == "rowsum" else "bhtpe".replace(mixed[0], "x")
-        read = f"{own}{mixed[0]}x,{source}->bhtpe"  # an x on one side only is summed over
+        read = f"{own}{mixed[0]}x,{source}->bhtpe"  # an axis x on one side only is summed
         attended = attended.unflatten(-1, (2, -1))  # (B, G, T, 2, E)
         return state + torch.einsum(read, self.sigma, attended).flatten(-2)
 
@@ -153,7 +153,7 @@ class TAPEAblations(TAPE):
         own, mixed, rest = AXES[self.mixing]
         gate = F.silu(self.gate(m))  # (B, T, K)
         z = state.unflatten(-1, (2, -1))  # (B, G, T, 2, E)
-        if mixed == "h":  # few: one G x G matrix per token is smaller than K rows of z
+        if mixed == "h":  # one G x G matrix per token is smaller than K rows of z
             outer = torch.einsum(f"{own}hk,{own}kx->k{own}hx", self.down, self.up)
             matrices = torch.einsum(f"btk,k{own}hx->bt{own}hx", gate, outer)
             change = torch.einsum(f"bt{own}hx,bxtpe->bhtpe", matrices, z)

@@ -1,4 +1,4 @@
-"""Every channel of a key decays by its own gate (Tilde Research 2026, Wall attention)."""
+"""A forget gate for each channel of a key (Tilde Research 2026, Wall attention)."""
 
 import math
 
@@ -15,24 +15,26 @@ CHUNK = 16
 class Wall(Encoding):
     """logit_ij = sum_c q_ic k_jc exp(P_ic - P_jc) / sqrt(D), P = cumulated ln sigmoid(W x + b).
 
-    One gate per query head, channel and token: FoX's, for channels. b starts at 8, where gates are
-    nearly 1 and nothing fades; W is from N(0, init_std). There are no other positions.
+    There is one gate per query head, channel and token; FoX has one per head and token. b is
+    initially 8, where gates are nearly 1; W is initialised from N(0, init_std). There are no other
+    positions.
 
-    The products of exp(P_i) and exp(-P_j) would overflow. Here all exponents are at most 0: keys
-    fade to the end of their chunk, and from there to the query; inside the query's own chunk each
-    pair is computed on its own. Sums are in float64: after long texts neighbours stay apart.
+    The factors exp(P_i) and exp(-P_j) would overflow. Here all exponents are at most 0: keys decay
+    to the end of their chunk, and from there to the query. Within the query's chunk each pair is
+    computed separately. Sums are in float64, so that neighbouring tokens differ in long texts.
 
     | published code | here |
     |---|---|
-    | queries and keys normalised, window, output gate, as options | left out |
+    | options: normalised queries and keys, window, output gate | left out |
     | a fused kernel | sums over chunks; blocks of queries keep memory small |
 
-    Compared with numbers of flash-linear-attention (naive_wall_attn, MIT), to which its authors
-    contributed it.
+    The tests compare with flash-linear-attention (naive_wall_attn, MIT), to which the authors
+    contributed their code.
 
     Args:
-        scalar_gate: FoX's c_i - c_j is added, a gate per head whose bias starts at 8 too.
-        bias_init: b at the start.
+        scalar_gate: whether to add c_i - c_j of FoX, with one gate per head, whose bias is also
+            initially 8.
+        bias_init: initial value of b.
     """
 
     family = "content"
@@ -68,7 +70,7 @@ class Wall(Encoding):
 
     def scan_features(self, features: Tensor) -> Tensor:
         """Return the running sums, float64."""
-        # Along the last axis, where a GPU adds in parallel.
+        # Along the last axis, where a GPU sums in parallel.
         return features.mT.double().cumsum(dim=-1).mT
 
     def separable_bias(self, positions: Positions) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Rotary whose fast planes also fade with distance (Sun et al. 2022, arXiv 2212.10554)."""
+"""RoPE whose fast planes also decay with distance (Sun et al. 2022, arXiv 2212.10554)."""
 
 import math
 from typing import Any
@@ -11,21 +11,21 @@ from pe_bench.encodings.rope import RoPE, rotate
 
 
 class XPos(RoPE):
-    """RoPE, and plane m of the product of q at i and k at j shrinks by zeta_m^((i - j) / b).
+    """RoPE, with plane m of the product of q at i and k at j multiplied by zeta_m^((i - j) / b).
 
     zeta_m = (2m + 0.4 D) / (1.4 D) is 2/7 for the fastest plane and almost 1 for the slowest:
 
         q_p -> RoPE(q_p) zeta^((p - c) / b),    k_p -> RoPE(k_p) zeta^(-(p - c) / b)
 
-    The centre c cancels. Far from it one factor explodes, and so do the products with later keys
-    before the mask hides them. They stay within 2^100, hence within float32 and bfloat16, for 55 b
-    positions (28 000 for the default), which is `max_position`.
+    The centre c cancels. Far from c one of the factors is large, and so are the products with later
+    keys, which are masked. They stay below 2^100, and so within float32 and bfloat16, for 55 b
+    positions (28,000 by default), which is `max_position`.
 
     | torchscale | here |
     |---|---|
-    | c: the middle of the sequence, which grows under a cache | of a training sequence |
-    | channels interleaved | LLaMA's layout: the same in another order |
-    | blockwise causal attention in evaluation (paper) | plain |
+    | c: the middle of the sequence, which moves with a cache | the middle of a training sequence |
+    | channels interleaved | LLaMA's layout: equivalent in another order |
+    | blockwise causal attention in evaluation (paper) | none |
 
     Args:
         scale_base: b; 512 as in torchscale, 2048 in TAPE's baseline.

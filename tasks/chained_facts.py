@@ -1,4 +1,4 @@
-"""Who took what and went where: chains of one, two or three facts in filler (exact match)."""
+"""Questions about who took what and went where: one to three facts in filler (exact match)."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ TEXTS += ["Then reached.", "Then took the.", "Then gave all to.", "Find the"]
 
 
 class ChainedFacts(PromptTask):
-    """Questions whose answer takes up to three facts, far apart (after BABILong, 2406.10149).
+    """Questions that take up to three distant facts to answer (after BABILong, arXiv 2406.10149).
 
     | subset | a story, its lines in this order | asked for |
     |---|---|---|
@@ -45,29 +45,30 @@ class ChainedFacts(PromptTask):
     | `two-hop` | `Then Anna took the lamp.`, then as above | `Find the lamp` |
     | `three-hop` | Anna took the lamp, `Then Anna gave all to Ben.`, Ben reached .. | the same |
 
-    The last place counts. A prompt has `stories` stories, of different people, things and places,
-    whose lines are mixed and hidden in `passkey`'s filler at random places. One model is trained on
-    all subsets in equal parts, on prompts of every length up to `train.length`, after first stages
-    on two stories of one hop; its rows have two stories or more and ask for all ends. Preset quick
-    has one hop alone, so it looks up a fact and chains nothing: `rope` does not learn the second
-    hop within 2400 steps (37 %, guessing 33).
+    The answer is the last place that a person or thing has reached. A prompt has `stories` stories
+    about different people, things and places. Their lines are interleaved and inserted into the
+    filler of `passkey` at random places. One model is trained on all subsets in equal parts, on
+    prompts of every length up to `train.length`. Training rows have two or more stories and ask
+    about each of them; a curriculum begins with two stories of one hop. Preset quick has one hop
+    only, so it tests a single lookup: `rope` does not learn the second hop within 2400 steps (37 %;
+    guessing 33).
 
-    Baselines: "guessing in context" names one of the places in the prompt, "last place" the last.
+    Baselines: "guessing in context" names a random place of the prompt, "last place" the last one.
 
     | BABILong (Kuratov et al. 2024) | here |
     |---|---|
     | bAbI's 20 tasks | the idea of the first two, and a third with two people |
     | books (PG19) around the facts | `passkey`'s filler, cut between tokens |
-    | facts in other words each time, some about nothing asked | one wording; other stories |
-    | instruction and examples | a sentence, and the answer's beginning |
-    | correct: names the place and no other | exact match of the place |
+    | varied wording, some facts irrelevant | one wording; the other stories are irrelevant |
+    | instruction and examples | a sentence, and the beginning of the answer |
+    | correct if the answer names the place and no other | exact match of the place |
 
-    Preset paper is zero-shot, as that of `passkey`.
+    Preset paper is zero-shot, as in `passkey`.
 
     Args:
-        hops: most facts that a question takes: the first subsets.
+        hops: maximum number of facts that a question takes; selects the first subsets.
         stories: number of stories in each prompt.
-        moves: places that each story goes to.
+        moves: number of places in each story.
     """
 
     headline = Headline("exact_match", OOD)
@@ -181,7 +182,7 @@ class ChainedFacts(PromptTask):
         }
 
     def _needed(self, subset: str, stories: int) -> int:
-        """Return the tokens that this number of stories has room in."""
+        """Return the number of tokens that this many stories need."""
         word = [0] * self.word_tokens
         lines, question = self._story(HOPS[subset], [word, word], word, [word] * self.moves)
         longest = stories * sum(map(len, lines)) + len(question)
@@ -190,7 +191,7 @@ class ChainedFacts(PromptTask):
     def _draw(
         self, rng: np.random.Generator, words: str, count: int, stage: Stage | None
     ) -> list[list[int]]:
-        """Return different words in use as ids, each with the space before it."""
+        """Return distinct words of the current stage as ids, each with the space before it."""
         in_use = (stage or Stage()).in_use(words.split(), count)
         drawn = rng.permutation(in_use)[:count]
         return [self.pieces.encode(f" {word}") for word in drawn]
@@ -198,7 +199,7 @@ class ChainedFacts(PromptTask):
     def _story(
         self, hops: int, people: list[list[int]], thing: list[int], places: list[list[int]]
     ) -> tuple[list[list[int]], list[int]]:
-        """Return the lines of a story in their order, and the question where it ends."""
+        """Return the lines of a story in order, and the question about its end."""
         encode = self.pieces.encode
         first, second = people
         then = encode("Then")

@@ -1,4 +1,4 @@
-"""A one-bit memory among bits to be ignored, also sparser, denser and longer than in training."""
+"""One bit of memory among distractor bits: longer, sparser and denser rows than in training."""
 
 from typing import Any
 
@@ -33,32 +33,33 @@ EVAL_SEED = 20_250_103
 class Flipflop(LengthGeneralizationTask):
     """Flip-flop language modelling (Liu et al. 2023, arXiv 2306.00946): `w1i0i1r1w0r0`.
 
-    A text is pairs of an instruction and a bit: w writes the bit, i is to be ignored, after r comes
-    the bit last written. It begins with w and ends with r. In between, an instruction is i with
-    probability 0.8 in training, and w or r with equal probability else; bits are even. Only what
-    follows an r can be known, so only that carries loss and counts, after the correct text.
-    `accuracy` is the percentage of reads that are correct, `exact_match` that of texts in which all
-    are. (The paper reports the error at reads, 100 - accuracy.)
+    A row consists of pairs of an instruction and a bit: w writes the bit, i means that the bit is
+    to be ignored, and r reads: it is followed by the bit that was last written. A row begins with w
+    and ends with r. In between, an instruction is i with probability 0.8 in training, and w or r
+    with equal probability otherwise. Bits are uniform. Only the bit after an r can be predicted, so
+    only this bit has a loss and is scored, given the correct tokens before it. `accuracy` is the
+    percentage of correct reads, `exact_match` the percentage of rows without an error. (The paper
+    reports the error of reads, 100 - accuracy.)
 
-    Evaluation has `samples` texts for each of three fractions of i, 0.8, 0.98 (`sparse`) and 0.1
-    (`dense`), and each length from the trained one, where the means of these names are, to `times`
-    as long, which is ours. `longer` is the mean over longer texts with the trained fraction,
-    `longer-sparse` and `longer-dense` with the others, the headline that over all but
-    `in-distribution`.
+    Evaluation has `samples` rows for each of three fractions of i: 0.8, 0.98 (`sparse`) and 0.1
+    (`dense`). The means with these names are at the trained length. Longer rows, up to `times` the
+    trained length, are our addition: `longer` is the mean over longer rows with the trained
+    fraction, `longer-sparse` and `longer-dense` with the other two. The headline is the mean over
+    everything except `in-distribution`.
 
     | Liu et al. | preset paper |
     |---|---|
-    | 1.6 million texts of 512 tokens | as many, drawn independently |
+    | 1.6 million rows of 512 tokens | the same number, drawn independently |
     | optimizer settings | ours |
 
     Shortcuts:
-        n-gram table: many reads follow their write or another read of it within six tokens, in
-            dense texts nearly all. The means `sparse` and `longer-sparse` have few of these, and
-            the table is little above chance there.
+        n-gram table: many reads follow their write, or another read of the same bit, within six
+            tokens; in dense rows nearly all do. In `sparse` and `longer-sparse` few do, and the
+            table is only slightly above chance.
 
     Args:
-        pairs: instructions of a training text, half its tokens.
-        times: how much longer the longest texts of the evaluation are, a power of two.
+        pairs: instructions in a training row; half of its tokens.
+        times: factor between the longest evaluated rows and the training rows, a power of two.
     """
 
     headline = Headline("accuracy", OOD)
@@ -121,7 +122,7 @@ class Flipflop(LengthGeneralizationTask):
 
 
 def _texts(rng: np.random.Generator, rows: int, pairs: int, ignored: float) -> Sequences:
-    """Return texts of `pairs` pairs in which a fraction of the instructions is i."""
+    """Return rows of `pairs` pairs with a given fraction of i among the instructions."""
     drawn = rng.random((rows, pairs))
     instructions = np.full((rows, pairs), READ)
     instructions[drawn < (1 + ignored) / 2] = WRITE

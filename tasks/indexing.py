@@ -1,4 +1,4 @@
-"""Indirect indexing: the symbol some places left or right of a named one, in longer strings too."""
+"""Indirect indexing: the symbol at a shift from a named symbol, also in longer strings."""
 
 from typing import Any
 
@@ -34,32 +34,32 @@ EVAL_SEED = 20_250_110
 class Indexing(LengthGeneralizationTask):
     """Indirect Indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534): `^abcdef+2c`: e.
 
-    A string of distinct symbols, a signed shift and one of the symbols: the answer is the symbol
-    that many places further right (+) or left (-). So a model has to find a place by its symbol,
-    and then a symbol by its place. The loss is on the answers alone.
+    A row has a string of distinct symbols, a signed shift and one of the symbols. The answer is the
+    symbol that many places to the right (+) or to the left (-). So a model has to find a position
+    by its symbol, and then a symbol by its position. The loss is on the answers only.
 
-    Training draws lengths from `min_symbols` to `max_train_symbols`, shifts of up to `reach` either
-    way that fit into the string and the place of the named symbol, each evenly. Evaluation has
-    `samples` rows for each shift and length: half and all of the longest trained, one symbol more,
-    half as many again, twice and 4 times as many. `left` and `right` are means over the longer
-    strings. A row goes on with further questions about its string, in evaluation of the same shift;
-    it never shows an answer, so that none can be had from an earlier one.
+    Training draws the length uniformly from `min_symbols` to `max_train_symbols`, the shift from
+    those of at most `reach` that fit into the string, and then the named symbol. Evaluation has
+    `samples` rows for each shift and length: 0.5, 1, 1.5, 2 and 4 times the longest trained length,
+    and one symbol more than trained. `left` and `right` are means over the longer strings. A row
+    has several questions about its string, in evaluation with the same shift. It does not show
+    answers, so no answer can be derived from an earlier one.
 
     | published | here |
     |---|---|
     | 52 letters, strings of 20 to 40 | the same lengths (preset paper), 4 times as many symbols |
-    | shifts of -15 to 15, as sign and digits | all but 0 that fit, a token each |
-    | source, then shift, delimiters between them | shift, then source: learned sooner |
-    | one question to a string | `questions`, one in preset paper |
-    | 1 million training rows, 100,000 steps of 64 | as many steps on fresh rows (preset paper) |
-    | 10,000 test rows as in training | and longer strings, which are ours |
-    | learning rate to a tenth, linear warm-up of 4000 steps | to zero, the same warm-up |
+    | shifts of -15 to 15, as sign and digits | all that fit except 0, one token each |
+    | source, then shift, with delimiters | shift, then source: learned sooner |
+    | one question per string | `questions`; one in preset paper |
+    | 1 million training rows, 100,000 steps of 64 | the same steps on fresh rows (preset paper) |
+    | 10,000 test rows from the training distribution | longer strings in addition |
+    | learning rate decays to a tenth, linear warm-up of 4000 steps | to zero, the same warm-up |
 
     Args:
         min_symbols: symbols of the shortest string in training.
         max_train_symbols: symbols of the longest string in training.
-        reach: farthest shift.
-        questions: asked about each string; the more, the sooner the task is learned.
+        reach: largest shift.
+        questions: number of questions per string; more questions make the task easier to learn.
     """
 
     headline = Headline("accuracy", OOD)
@@ -70,7 +70,7 @@ class Indexing(LengthGeneralizationTask):
     axes = {"length": "symbols of the string", "second": "shift"}
     presets = {
         "quick": Preset(
-            # Short strings among the others and many questions, or no encoding gets off the ground.
+            # Without short strings and many questions no encoding starts to learn.
             TrainConfig(steps=3000, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
             TINY.changed(layers=2, init_std=0.05),
             {"min_symbols": 2, "max_train_symbols": 8, "reach": 2, "questions": 8, "gate": 90.0},
@@ -112,7 +112,7 @@ class Indexing(LengthGeneralizationTask):
         self.sizes = range(min_symbols, max_train_symbols + 1)
         self.questions = questions
         self.shifts = [*range(-reach, 0), *range(1, reach + 1)]
-        self.symbols = 4 * max_train_symbols  # as many as the longest string has
+        self.symbols = 4 * max_train_symbols  # so that the longest string has distinct symbols
         self.first_shift = FIRST_SYMBOL + self.symbols + reach  # its token, plus the shift
         self.vocabulary = Vocabulary(self.first_shift + reach + 1, separator_ids=(START,))
 
@@ -137,7 +137,7 @@ class Indexing(LengthGeneralizationTask):
         return self._rows(rng, sizes).batch()
 
     def _rows(self, rng: np.random.Generator, sizes: TokenIds, shift: int = 0) -> Sequences:
-        """Return strings of lengths (N,) with questions of a shift; 0: of any that fits."""
+        """Return strings of lengths (N,) with questions about one shift; 0: about any that fits."""
         size = sizes[:, None]
         text = rng.random((len(sizes), self.symbols)).argsort(axis=1)[:, : sizes.max()]  # (N, S)
         reach = np.minimum(self.shifts[-1], size - 1)
@@ -152,7 +152,7 @@ class Indexing(LengthGeneralizationTask):
         ids = np.pad(given, ((0, 0), (1, 2 * self.questions)), constant_values=PAD)
         ids[:, 0] = START
         targets = np.full_like(ids, IGNORE)
-        ends = size + 2 * np.arange(1, self.questions + 1)  # (N, Q), where answers are asked for
+        ends = size + 2 * np.arange(1, self.questions + 1)  # (N, Q), the places of the answers
         np.put_along_axis(ids, ends - 1, self.first_shift + shifts, axis=1)
         np.put_along_axis(ids, ends, FIRST_SYMBOL + named, axis=1)
         np.put_along_axis(targets, ends, FIRST_SYMBOL + answers, axis=1)

@@ -1,4 +1,4 @@
-"""Adding several numbers in running totals, more of them and longer ones than in training."""
+"""Addition of several numbers with running totals: more and longer numbers than in training."""
 
 from itertools import product
 from typing import Any
@@ -28,37 +28,38 @@ PLUS, EQUALS, NEXT = range(FIRST + 10, FIRST + 13)  # the digits are FIRST to FI
 
 
 class MultiAddition(LengthGeneralizationTask):
-    """Numbers of equally many digits and their running totals (Cho et al. 2025, arXiv 2410.15787).
+    """Numbers of equal length and their running totals (Cho et al. 2025, arXiv 2410.15787).
 
-    Each number is written from its last digit to its first. 21 + 40 + 45 is
-    `120+040+540=120>160>601` and an end: zeros make all numbers as long as the largest total can
-    be. Without `scratchpad` the answer is the last total alone.
+    Each number is written with its last digit first. 21 + 40 + 45 is `120+040+540=120>160>601` and
+    an end token. All numbers are padded with zeros to the length of the largest possible total.
+    Without `scratchpad` the answer is only the last total.
 
-    Training draws the number of operands evenly from 2 to `operands` and that of digits from 1 to
-    `digits`, then every digit; the loss is on what follows `=`. Evaluation has `samples` items for
-    each pair of both up to twice as many. `exact_match` counts the items of which all digits and
-    the end are correct, `token_accuracy` digits and ends after correct ones.
+    Training draws the number of operands uniformly from 2 to `operands`, the number of digits from
+    1 to `digits`, and then every digit. The loss is on the tokens after `=`. Evaluation has
+    `samples` items for each number of operands and digits, up to twice the trained maximum.
+    `exact_match` counts items whose digits and end are all correct, `token_accuracy` counts digits
+    and ends given the correct tokens before them.
 
     | mean over points | items |
     |---|---|
     | `in-distribution` | as trained |
-    | `more-operands`, `more-digits`, `more-of-both` | sums with that difference to training |
+    | `more-operands`, `more-digits`, `more-of-both` | sums that exceed training in this way |
     | `out-of-distribution` (headline) | all three |
-    | `trained-operands` | a curve over digits, of no more operands than trained |
+    | `trained-operands` | a curve over digits, with trained numbers of operands |
 
     | published | here |
     |---|---|
-    | operands from their first digit to their last | from their last to their first |
+    | first digit of the operands first | last digit first |
     | totals begin with 0 | with the first operand |
-    | operands of one length, or (half of the rows) of different ones | of one length |
-    | first digits are no zeros | they may be |
+    | operands of equal length; in half of the rows of different lengths | of equal length |
+    | first digits are not zero | they may be zero |
     | 500,000 rows; up to 30 operands of 30 digits | fresh rows; up to 20 of 20 (preset paper) |
-    | learning rate falls to a tenth, no weight decay | to zero, 0.01 |
+    | learning rate decays to a tenth, no weight decay | to zero, 0.01 |
 
     Args:
-        digits: most digits of an operand in training, not counting the zeros in front.
-        operands: most operands in training.
-        scratchpad: answer with all running totals.
+        digits: maximum number of digits of an operand in training, without leading zeros.
+        operands: maximum number of operands in training.
+        scratchpad: whether the answer has all running totals.
     """
 
     headline = Headline("token_accuracy", OOD)

@@ -1,4 +1,4 @@
-"""Multiplying a number by one digit, up to twice as many digits as in training (exact match)."""
+"""Multiplication by one digit: numbers up to twice as long as in training (exact match)."""
 
 from typing import Any
 
@@ -26,29 +26,30 @@ TIMES, EQUALS = range(FIRST + 10, FIRST + 12)  # the digits are FIRST to FIRST +
 
 
 class Multiplication(LengthGeneralizationTask):
-    """Numbers of many digits, times one digit (Cho et al. 2024, arXiv 2405.20671).
+    """A number of many digits times one digit (Cho et al. 2024, arXiv 2405.20671).
 
-    Numbers are written from their last digit to their first: 21 x 4 = 84 is `12*4=480` and an end.
-    The product has one digit more than the number, a zero if need be.
+    Numbers are written with their last digit first: 21 x 4 = 84 is `12*4=480` and an end token. The
+    product always has one digit more than the number; the additional digit can be zero.
 
-    Training draws the number of digits evenly from 1 to `digits`, then the digits, of which the
-    first is no zero, and the factor from 0 to 9; the loss is on what follows `=`. Evaluation has
-    `samples` items for each number of digits up to twice as many. `exact_match` counts the items of
-    which all digits and the end are correct, `token_accuracy` digits and ends after correct ones.
+    Training draws the number of digits uniformly from 1 to `digits`, then the digits (the first one
+    is not zero) and the factor from 0 to 9. The loss is on the tokens after `=`. Evaluation has
+    `samples` items for each number of digits up to twice the trained maximum. `exact_match` counts
+    items whose digits and end are all correct, `token_accuracy` counts digits and ends given the
+    correct tokens before them.
 
     | published | here |
     |---|---|
-    | numbers of one digit from 0 on | from 1 on |
-    | the number from its first digit to its last | from its last to its first, as the product |
-    | a million rows, evaluated at 100 digits | drawn for every step, to 80 (preset paper) |
-    | learning rate falls to a tenth, no weight decay | to zero, 0.01 |
+    | numbers of one digit start at 0 | at 1 |
+    | first digit of the number first | last digit first, like the product |
+    | a million rows, evaluated at 100 digits | fresh rows, up to 80 digits (preset paper) |
+    | learning rate decays to a tenth, no weight decay | to zero, 0.01 |
 
     Shortcuts:
-        n-gram table: in distribution alone, as six tokens hold all of a number of one or two
+        n-gram table: only in distribution, because six tokens contain a whole number of one or two
             digits and its factor.
 
     Args:
-        digits: most digits of the number in training.
+        digits: maximum number of digits of the number in training.
     """
 
     headline = Headline("token_accuracy", OOD)

@@ -1,4 +1,4 @@
-"""Sums of given numbers, as hard at every position: what new positions alone cost."""
+"""Sums that are equally hard at every position: the cost of new positions alone."""
 
 from typing import Any
 
@@ -33,42 +33,43 @@ EVAL_SEED = 20_250_110
 class Posgen(LengthGeneralizationTask):
     """PosGen (Wang et al. 2024, arXiv 2403.00071) with fresh numbers: `^ 1 0 2 5 10 ..`.
 
-    In longer texts, tokens tend to be harder to predict, and they stand at new positions. Here the
-    model predicts after each number the sum of `near` + `far` numbers of the row, modulo `modulus`,
-    by one rule at every position. A lower score beyond the trained length is then due to positions.
+    Usually the tokens of longer texts are both harder to predict and at new positions. Here every
+    position is equally hard: after each number the model predicts the sum of `near` + `far` numbers
+    of the row, modulo `modulus`, by the same rule. A lower score beyond the trained length is
+    therefore due to positions.
 
-    | rule | adds the last `near` numbers and | like |
+    | rule | adds the last `near` numbers and | similar to |
     |---|---|---|
-    | `recurrent` | the `far` before them | Fibonacci's sequence |
-    | `chain` | the first `far` of the row | a chain of thought on a question |
-    | `semi-recurrent` | `far` that move on by one for every two numbers | words taken in turn |
+    | `recurrent` | the `far` numbers before them | the Fibonacci sequence |
+    | `chain` | the first `far` numbers of the row | a chain of thought about a question |
+    | `semi-recurrent` | `far` numbers, moving on by one for every two | alternating words |
 
-    All numbers of a row are drawn independently, and the sums do not stand in the row. A sum of
-    which one number is unknown is uniform. So whoever does not find the distant number guesses: no
-    table of n-grams and no difference of earlier sums tells it. `recurrent` alone is local, and a
-    table of `near` + `far` tokens solves it, as intended: it is the control, which shows whether
-    the sum itself holds for longer rows. Rows are drawn afresh for every step: training has every
-    combination of `near` + `far` numbers, and there are no rows to learn by heart.
+    The numbers of a row are drawn independently, and the sums are not part of the row. If one
+    number of a sum is unknown, the sum is uniform. So a model that does not find the distant number
+    can only guess; neither an n-gram table nor a difference of earlier sums helps. Only `recurrent`
+    is local, and a table of `near` + `far` tokens solves it. This is intended: it is the control
+    that shows whether addition itself extends to longer rows. Every training step has fresh rows,
+    so that there are no rows to memorise.
 
-    Each rule has its own model. Training scores every sum. Evaluation has `samples` rows for
-    each length, from half to 4 times the trained one and one number more, and scores the last sum.
-    Preset quick runs `chain`.
+    Each rule has its own model. Training scores every sum. Evaluation has `samples` rows for each
+    length, from half to 4 times the trained length and one number more than trained, and scores the
+    last sum. Preset quick runs `chain`.
 
     | published | here |
     |---|---|
-    | numbers are the sums of those before | fresh numbers, with a sum after each |
-    | the last four tell the next (`chain`: 2 x_(t-1) - x_(t-4)) | the distant one is needed |
+    | each number is a sum of earlier numbers | independent numbers, and a sum after each |
+    | the last four predict the next (`chain`: 2 x_(t-1) - x_(t-4)) | the distant one is needed |
     | 3 near and 1 far, modulo 17, trained on 64 numbers | the same (preset paper) |
-    | 10,000 training rows for 150 epochs of batches of 128 | as many steps, fresh rows |
-    | the code tests on beginnings that it has trained on | other rows |
-    | means over all positions to the 64th, and to the 256th | places, also between |
+    | 10,000 training rows for 150 epochs of batches of 128 | the same number of steps, fresh rows |
+    | the code tests on prefixes that it has trained on | other rows |
+    | means over positions up to 64 and up to 256 | single positions, also in between |
     | 2 layers, T5's width of 512 with an MLP of 2048, ReLU | three matrices of 1365, SwiGLU |
 
     Args:
-        max_train_numbers: numbers of a training row.
-        modulus: how many different numbers there are.
-        near: last numbers that are added.
-        far: other numbers that are added.
+        max_train_numbers: number of numbers in a training row.
+        modulus: number of different numbers.
+        near: how many of the last numbers are added.
+        far: how many other numbers are added.
     """
 
     headline = Headline("exact_match", OOD)
@@ -134,7 +135,7 @@ class Posgen(LengthGeneralizationTask):
         return self._rows(rng, subset, self.samples, point.length, point.length - 1)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        assert subset is not None  # every rule is trained on its own
+        assert subset is not None  # each rule has its own model
         rng = np.random.default_rng([seed, step])
         first = self.near + self.far - 1
         return self._rows(rng, subset, self.train.batch_size, self.trained, first).batch()
@@ -146,7 +147,7 @@ class Posgen(LengthGeneralizationTask):
         numbers = rng.integers(0, self.modulus, (rows, size))  # (N, T)
         sums = np.full((rows, size), IGNORE)  # (N, T)
         for place in range(first, size):
-            latest = place + 1 - self.near - self.far  # place where the far numbers can start
+            latest = place + 1 - self.near - self.far  # last start of the far numbers
             start = {"recurrent": latest, "chain": 0}.get(rule, latest // 2)
             far = numbers[:, start : start + self.far]  # (N, far)
             near = numbers[:, place + 1 - self.near : place + 1]  # (N, near)

@@ -1,4 +1,4 @@
-"""Addressing by index, after and before a marker, in two halves; to 8 times the trained length."""
+"""Addressing by index, relative to a marker, or across two halves: up to 8 times longer lists."""
 
 from typing import Any
 
@@ -28,34 +28,34 @@ START, ASK, MARK = FIRST, FIRST + 1, FIRST + 2
 FIRST_SYMBOL = FIRST + 3
 N_SYMBOLS = 16
 FIRST_NUMBER = FIRST_SYMBOL + N_SYMBOLS
-REACH = 4  # farthest that a marker is asked about, and the shortest list
+REACH = 4  # largest distance from the marker, and the length of the shortest list
 PROBES = ("index", "after", "before", "halves")
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 1.5, 2, 4, 8)
 EVAL_SEED = 20_250_106
 
 
 class Probes(LengthGeneralizationTask):
-    """Which symbol of a list stands at a place, and four ways of saying which place.
+    """Name the symbol at a position of a list; the position is given in one of four ways.
 
     | probe | the answer is the symbol | example | addressing |
     |---|---|---|---|
-    | `index` | k-th of the list | `^abcd:3` c | absolute |
-    | `after` | k-th after a marker, k to 4 | `^ab*cd:2` d | relative to content |
-    | `before` | k-th before a marker, k to 4 | `^ab*cd:2` a | relative to content |
-    | `halves` | at the place of the second half's marker | `^abcd:xy*z:` c | relative to a start |
+    | `index` | at index k of the list | `^abcd:3` c | absolute |
+    | `after` | k places after a marker, k up to 4 | `^ab*cd:2` d | relative to content |
+    | `before` | k places before a marker, k up to 4 | `^ab*cd:2` a | relative to content |
+    | `halves` | where the second half has its marker | `^abcd:xy*z:` c | relative to a start |
 
-    Each has its own model, trained on lists of 4 to `max_train_symbols` symbols (of 16), all
-    lengths, places and symbols evenly. All else in the second half is drawn independently, so its
-    content is no hint. These are ours.
+    Each probe has its own model. Training draws lists of 4 to `max_train_symbols` symbols (of 16),
+    with lengths, places and symbols uniform. The other symbols of the second half are independent,
+    so its content gives no hint. The probes are our design.
 
-    Evaluation has `samples` items for each length up to 8 times the longest trained. Numbers are
-    single tokens, so longer lists are asked for no k above `max_train_symbols`, which no
-    model could know; places relative to the marker are drawn from the whole list. Each probe has
-    its own means and gate; the headline is the mean over those that were run. Preset quick runs
-    `index` and `after`; for the others, which are seldom learned in minutes, name --subsets.
+    Evaluation has `samples` items for each length up to 8 times the longest trained length. Numbers
+    are single tokens, so a model cannot know a k above `max_train_symbols`, and longer lists do not
+    ask for one. Places relative to the marker are drawn from the whole list. Each probe has its own
+    means and gate; the headline is the mean over the probes that were run. Preset quick runs
+    `index` and `after`. The others are seldom learned within minutes; `--subsets` selects them.
 
     Args:
-        max_train_symbols: symbols of the longest list in training, half of a row for `halves`.
+        max_train_symbols: symbols of the longest list in training (of half a row in `halves`).
     """
 
     headline = Headline("exact_match", OOD)
@@ -67,7 +67,7 @@ class Probes(LengthGeneralizationTask):
     averages_each_subset = True
     presets = {
         "quick": Preset(
-            # A phase for each probe: narrow layers, so that two take less than two minutes.
+            # Each probe is trained separately; two narrow models take less than two minutes.
             TrainConfig(steps=1200, batch_size=64, lr=3e-3, schedule="linear", beta2=0.95),
             TINY.changed(init_std=0.05),
             {"max_train_symbols": 16, "samples": 200, "gate": 95.0},
@@ -102,20 +102,20 @@ class Probes(LengthGeneralizationTask):
         return [EvalPoint(size, split=ID if size <= self.trained else OOD) for size in sizes]
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
-        return 2 * point.length + 4  # of `halves`: the models of all probes have one length
+        return 2 * point.length + 4  # that of `halves`, for all probes
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
         rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), point.length])
         return self._draw(rng, subset, np.full(self.samples, point.length))
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        assert subset is not None  # every probe is trained on its own
+        assert subset is not None  # each probe has its own model
         rng = np.random.default_rng([seed, step])
         sizes = rng.integers(REACH, self.trained + 1, self.train.batch_size)
         return self._draw(rng, subset, sizes).batch()
 
     def _draw(self, rng: np.random.Generator, probe: str, sizes: TokenIds) -> Sequences:
-        """Return questions about lists of these many symbols (N,)."""
+        """Return questions about lists with the given numbers of symbols, (N,)."""
         shape = (len(sizes), int(sizes.max()))
         lists = rng.integers(FIRST_SYMBOL, FIRST_NUMBER, shape)
         number = np.zeros(len(sizes), dtype=np.int64)  # k - 1

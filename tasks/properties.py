@@ -1,4 +1,4 @@
-"""What an encoding keeps, what it costs and what it does at initialisation, without training."""
+"""Properties, cost and initial attention logits of an encoding, without training."""
 
 import math
 from dataclasses import replace
@@ -29,23 +29,23 @@ EVAL_LENGTH_FACTORS = (1, 4, 8)
 ROWS = 8
 DIGITS, SEPARATOR, WORDS = 10, 10, 64
 SENTENCE = 16  # tokens, the last one a separator
-NEAR = 16  # distances up to here are measured one by one, farther ones in steps
+NEAR = 16  # up to this distance every distance is measured
 STEP = 1.1
 
 
 class Properties(Task):
-    """Three measurements of an encoding by itself.
+    """Three measurements of an untrained encoding.
 
     | subset | rows |
     |---|---|
-    | `checks` | of `pe-bench check`: 1 where a check holds, 0 where it does not; `failed` counts |
-    | `costs` | operations and cached numbers that a token adds to a decoder without positions |
+    | `checks` | results of `pe-bench check`: 1 if a check holds, 0 if not; `failed` counts them |
+    | `costs` | operations and cached numbers per token, beyond a decoder without positions |
     | `logit` | mean attention logit of the first layer, by distance between query and key |
 
-    For `logit` the keys are made by the queries' projection and every sequence is one token
-    repeated, so that content matches everywhere and only the encoding makes a difference. A
-    separator after every 15 tokens lets encodings that count segments do so; half of the sequences
-    are digits. Averages run over heads, sequences and all pairs of one distance that can be seen.
+    In `logit` the query projection also makes the keys, and every sequence repeats one token. So
+    the content matches everywhere, and all differences are due to the encoding. A separator follows
+    every 15 tokens, for encodings that count segments; half of the sequences consist of digits. The
+    mean is over heads, sequences, and all visible pairs at one distance.
     """
 
     version = 3
@@ -83,7 +83,7 @@ class Properties(Task):
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         if subset == "logit":
             return Evaluation(self._logits(model))
-        # These make other models, with gradients and without autocast.
+        # These two build other models, with gradients and without autocast.
         device = model.lm_head.weight.device.type
         with (
             torch.inference_mode(False),
@@ -93,7 +93,7 @@ class Properties(Task):
             return Evaluation(_checks(model, device) if subset == "checks" else _costs(model))
 
     def _tokens(self, length: int) -> Tensor:
-        """Return rows of one repeated token each, with separators: (ROWS, length)."""
+        """Return rows that repeat one token, with separators: (ROWS, length)."""
         words = torch.arange(ROWS)
         words[ROWS // 2 :] += SEPARATOR + 1  # the first half of them digits
         tokens = words[:, None].repeat(1, length)
@@ -119,7 +119,7 @@ class Properties(Task):
                     parts.append(logits.double().transpose(1, 2)[counted])
             for distance, parts in found.items():
                 each = torch.cat(parts)
-                each = each[each > -math.inf]  # pairs that can be seen
+                each = each[each > -math.inf]  # visible pairs
                 if each.numel():
                     mean = Measurement("logit", "mean_logit", float(each.mean()), each.numel())
                     rows.append(replace(mean, length=length, second_axis=str(distance)))

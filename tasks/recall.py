@@ -1,4 +1,4 @@
-"""Recall where one matching token is not enough: by order, by two tokens, by value (accuracy)."""
+"""Recall that one matching token cannot answer: by order, by two tokens, by value (accuracy)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -37,8 +37,8 @@ EVAL_SEED = 20_251_125
 TRAINED_VALUES = (2, 4)
 """Values of a key in training."""
 
-MORE_VALUES = 8  # of a key, in evaluation alone
-LEAST_KEYS = 4  # of a row in evaluation
+MORE_VALUES = 8  # values of a key, only in evaluation
+LEAST_KEYS = 4  # per row in evaluation
 
 MARKERS = {"latest": FIRST, "first": FIRST + 1, "two-token": FIRST + 2, "reverse": FIRST + 3}
 NTH = FIRST + 4
@@ -49,17 +49,17 @@ ORDERS = ("latest", "first", "nth")
 """Kinds whose keys are one token that comes several times."""
 
 FIRST_WORD = NTH + max(TRAINED_VALUES)
-STAGE_WORDS = 4  # in use at least: two keys of two tokens
+STAGE_WORDS = 4  # minimum in use: two keys of two tokens
 
 
 class Facts(NamedTuple):
-    """What rows say and what they are asked.
+    """Contents of rows: records and questions.
 
     Attributes:
         keys: (N, n, 1 or 2) the key of each record, in the order of the row.
         values: (N, n) the value of each record.
         markers: (N, m) first token of each question.
-        places: (N, m) the record that each question is about.
+        places: (N, m) index of the record that each question is about.
     """
 
     keys: TokenIds
@@ -69,31 +69,30 @@ class Facts(NamedTuple):
 
 
 class Recall(LengthGeneralizationTask):
-    """Five kinds of question about n records `key value`; an induction head answers none of them.
+    """Five kinds of question about n records `key value` that an induction head cannot answer.
 
-    Such a head finds where the last token came before, and names what followed it. Here keys come
-    several times, have two tokens, or are asked for.
+    An induction head finds an earlier occurrence of the last token and names the token after it.
+    Here keys occur several times, have two tokens, or are the answer.
 
     | subset | a row ends with | asks for |
     |---|---|---|
-    | `latest` | `LATEST k` for every key | the value that the key had last |
-    | `first` | `FIRST k` for every key | the value that it had first |
-    | `nth` | `NTH_i k` for every key | its i-th value, i from 1 to 4 |
-    | `two-token` | `BOTH a b` for as many keys | the value after `a b` |
-    | `reverse` | `KEY v` for as many values | the key before `v` |
+    | `latest` | `LATEST k` for every key | the last value of the key |
+    | `first` | `FIRST k` for every key | the first value of the key |
+    | `nth` | `NTH_i k` for every key | the i-th value of the key, i from 1 to 4 |
+    | `two-token` | `BOTH a b` for n / w keys | the value after `a b` |
+    | `reverse` | `KEY v` for n / w values | the key before `v` |
 
     Every key has w values (the second axis), so there are n / w keys. Records are in random order,
-    and all values of a row are different. Of `two-token`, each first token and each second token
-    is in w records, and every pair in one. Rows do not show answers, and the questions of a row are
-    about different records. `accuracy` is the percentage of questions that are answered correctly,
-    `exact_match` that of rows in which all are.
+    and all values of a row are different. In `two-token`, each first token and each second token
+    occurs in w records, and each pair in one. Rows do not show answers, and the questions of a row
+    are about different records. `accuracy` is the percentage of correct answers, `exact_match` the
+    percentage of rows without an error.
 
-    One model is trained on all kinds in equal parts: on `records` records with 2 and with 4 values
-    of a key, and on half as many records with 2. In the first 40 % of the steps, the curriculum has
-    two records of different keys, at first with few words: without it no kind is learned within the
-    steps of preset quick. There `latest`, `first` and `nth` are one question and have one part
-    together. Of the other steps two fifths have a quarter of `records`, with one value or two of a
-    key.
+    One model is trained on all kinds in equal parts: on `records` records with w = 2 and w = 4, and
+    on half that number with w = 2. During the first 40 % of the steps, the curriculum has two
+    records with different keys, at first with few words. Without it no kind is learned within the
+    steps of preset quick. In these rows `latest`, `first` and `nth` are the same question, so they
+    share one part. Two fifths of the remaining steps have a quarter of `records`, with w = 1 or 2.
 
     Preset quick has `latest`, `first` and `reverse`: in trials with one seed `t5` learned all three
     within its steps, and no encoding learned the others. `recall:kinds=all` adds them.
@@ -101,23 +100,23 @@ class Recall(LengthGeneralizationTask):
     | mean over points | rows |
     |---|---|
     | `in-distribution` | the three trained sizes |
-    | `longer` | 2 and 4 times `records`, 2 and 4 values of a key |
-    | `more-values` | 8 values of a key, as many records or more |
+    | `longer` | 2 and 4 times `records`, w = 2 and 4 |
+    | `more-values` | w = 8, `records` records or more |
     | `out-of-distribution` (headline) | both |
 
-    Each kind has its own means and its own gate. Baseline `a record of the key` names one of the w
-    records of the key at random (of `two-token`: of the first token; of `reverse`: any record),
-    which is what can be known without order, second token and value. Baseline `the last record`
-    answers with the record at the end.
+    Each kind has its own means and gate. The baseline `a record of the key` picks one of the w
+    records of the key at random (in `two-token` of the first token, in `reverse` any record). This
+    is the best answer without knowing order, second token and value. The baseline `the last record`
+    answers with the last record of the row.
 
-    No publication has these rows, so preset paper repeats none. Single kinds have relatives:
+    These rows are our design, so preset paper repeats no publication. Related tasks:
     `flipflop` asks for the latest of many writes (Liu et al. 2023, arXiv 2306.00946), MQAR for the
     only value of a key (Arora et al. 2023, arXiv 2312.04927), RULER for one of several needles
     (Hsieh et al. 2024, arXiv 2404.06654).
 
     Args:
-        kinds: `all`, or some subsets, joined by +: latest+nth.
-        records: records of the longest training rows, a multiple of 16.
+        kinds: `all`, or subsets joined by +, as in latest+nth.
+        records: number of records in the longest training rows, a multiple of 16.
         words: number of possible keys, and of possible values.
     """
 
@@ -245,7 +244,7 @@ class Recall(LengthGeneralizationTask):
         orders = [kind for kind in self.all_subsets if kind in ORDERS]
         if stage.facts is None:
             kinds += orders
-        elif orders:  # the same answers, if every key has one value
+        elif orders:  # these have equal answers if every key has one value
             kinds.append(orders[step % len(orders)])
         parts = []
         for place, kind in enumerate(kinds):
@@ -264,24 +263,24 @@ def _draw(
     words: int,
     in_use: int | None = None,
 ) -> Facts:
-    """Return what rows of one size say and are asked.
+    """Return the contents of rows of one size.
 
     Args:
         rng: source of everything that is random.
         kind: of the questions.
         rows: number of rows.
-        size: records of each, and values of each key.
+        size: records of each row, and values of each key.
         words: number of possible keys, and of possible values.
-        in_use: number of these to choose from; None: all.
+        in_use: number of words to choose from; None: all.
     """
     length, values = size
     n_keys = length // values
     row = np.arange(rows)[:, None]
-    # Records are numbered key by key; a row has them in any order.
+    # Records are numbered key by key, and shuffled in the row.
     number = _shuffled(rng, rows, length)  # (N, n)
     key = number // values  # (N, n)
     parts = [key]
-    if kind == "two-token":  # as many records of each second token as of each first one
+    if kind == "two-token":  # each second token has as many records as each first one
         parts.append(n_keys + (key + number % values) % n_keys)
     names = _shuffled(rng, rows, in_use or words)  # (N, words in use)
     keys = np.stack([names[row, part] for part in parts], axis=-1)  # (N, n, 1 or 2)
@@ -326,6 +325,6 @@ def _shuffled(rng: np.random.Generator, rows: int, count: int) -> TokenIds:
 
 
 def _expected(chances: npt.NDArray[np.float64], counts: TokenIds) -> Scores:
-    """Return the expected scores of answers that are right with these chances, (N, m)."""
+    """Return the expected scores of answers with the given probabilities of being right, (N, m)."""
     leading = chances.cumprod(axis=1)
     return Scores(leading[:, -1], counts, leading.sum(1), chances.sum(1))

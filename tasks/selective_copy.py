@@ -1,4 +1,4 @@
-"""Copying tokens and leaving out the blanks among them, more or fewer than in training."""
+"""Copying tokens without the blanks between them: more or fewer blanks than in training."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from pe_bench.api import (
 START, SEP, BLANK = range(FIRST, FIRST + 3)
 FIRST_SYMBOL = BLANK + 1
 EVAL_SEED = 20_240_529
-# Blanks, of those in training: the mean of that name, an empty one for neither.
+# Blanks relative to training -> name of the mean; empty: in none.
 SHARES = {
     0.25: "",
     0.5: "dense",
@@ -42,33 +42,33 @@ SHARES = {
 
 
 class SelectiveCopy(LengthGeneralizationTask):
-    """`START c _ _ a c _ SEP c a c END`: the symbols, without the blanks, in order.
+    """Copy the symbols in order, without the blanks: `START c _ _ a c _ SEP c a c END`.
 
-    Always `tokens` symbols, drawn with repetition; training has `blanks` blanks scattered evenly
-    among them, so that it knows one length only. With more or fewer blanks, positions counted from
-    the start or the end change, and the order of the symbols does not. The loss is on the tokens
-    after SEP.
+    A row always has `tokens` symbols, drawn with replacement. Training rows have `blanks` blanks at
+    uniform random places, so all of them have the same length. More or fewer blanks change the
+    positions counted from the start or the end, but not the order of the symbols. The loss is on
+    the tokens after SEP.
 
-    Evaluation has `samples` items for each number of blanks. An item counts if all symbols and the
-    end are correct; the token accuracy is teacher-forced, also where answers are generated.
+    Evaluation has `samples` items for each number of blanks. An item is correct if all symbols and
+    the end are; the token accuracy is teacher-forced, also where answers are generated.
 
-    | blanks, of those in training | mean |
+    | blanks relative to training | mean |
     |---|---|
     | 1 | `in-distribution` |
     | 1/2; 2 | `dense`; `sparse` (both as published) |
     | 3/4; 5/4; 3/2 | `slightly-denser`; `slightly-sparser`; `sparser` |
-    | all from 1/2 to 2 but 1 | `out-of-distribution` (headline) |
+    | all from 1/2 to 2 except 1 | `out-of-distribution` (headline) |
     | 1/4, 4 | none |
 
     | Golovneva et al. 2024 | here |
     |---|---|
     | 128 symbols, 128 blanks, half and twice as many in evaluation | the same (preset paper) |
-    | no START | START, so that encodings without positions know where the text begins |
+    | no START | START, so that encodings without positions can find the beginning |
     | number of symbols, model and training not given | ours |
 
     Args:
-        blanks: blanks of a training row.
-        tokens: symbols to copy.
+        blanks: number of blanks in a training row.
+        tokens: number of symbols to copy.
         symbols: size of the alphabet.
     """
 
@@ -111,7 +111,7 @@ class SelectiveCopy(LengthGeneralizationTask):
     ) -> None:
         super().__init__(context, **options)
         self.check_range(
-            blanks=(blanks, 4, 10_000),  # a quarter of them is one at least
+            blanks=(blanks, 4, 10_000),  # so that a quarter is at least one
             tokens=(tokens, 1, 10_000),
             symbols=(symbols, 2, 100_000),
         )

@@ -1,4 +1,4 @@
-"""State tracking: parity, majority, sums and products of permutations, over longer rows too."""
+"""State tracking: parity, majority, sums and products of permutations, also in longer rows."""
 
 from itertools import permutations
 from typing import Any
@@ -34,7 +34,7 @@ EVAL_SEED = 20_250_108
 
 
 class StateTracking(LengthGeneralizationTask):
-    """What a row of symbols comes to, asked for after every symbol, by a model for each kind.
+    """Predict a state after every symbol of a row; each kind of state has its own model.
 
     | kind | symbols | state after each | C-RASP predicts longer rows |
     |---|---|---|---|
@@ -43,37 +43,40 @@ class StateTracking(LengthGeneralizationTask):
     | `sum` | 0 to `modulus` - 1 | the sum, modulo `modulus` | - |
     | `group` | permutations of `points` points | their product | - |
 
-    Huang et al. 2024 (arXiv 2410.02140) predict that a transformer trained on short rows is right
-    on longer ones where the rule has a program in C-RASP, a language that counts. It has one for
-    majority and none for parity; of the other two they say nothing, but there too one symbol
-    changes every later state. A share of ones is drawn for each row, evenly from 0 to 1, so that
-    any number of ones is as likely as any other; other symbols are equally likely.
+    Huang et al. 2024 (arXiv 2410.02140) predict that a transformer trained on short rows
+    generalises to longer rows if the rule has a program in C-RASP, a language of counting
+    operations. Majority has such a program and parity has none. The paper does not treat the other
+    two kinds, where one symbol also changes every later state. The fraction of ones is drawn for
+    each row, uniformly from 0 to 1, so that every number of ones is equally likely. Symbols that
+    are not bits are uniform.
 
-    Rows of training have `max_train_symbols` symbols and ask for every state; `dense=false` asks
-    for the last one alone, in rows of 1 to as many symbols. Evaluation has `samples` rows for each
-    length, from half to 4 times the trained one and one symbol more, and asks for the last state.
-    Each kind has its own means and gate; the headline is the mean over those that were run. Preset
-    quick runs `majority` and `parity`; for the others, which take longer to learn, name --subsets.
+    Training rows have `max_train_symbols` symbols and ask for every state. With `dense=false` they
+    have 1 to `max_train_symbols` symbols and ask for the last state only. Evaluation has `samples`
+    rows for each length, from half to 4 times the trained length and one symbol more than trained,
+    and asks for the last state. Each kind has its own means and gate; the headline is the mean over
+    the kinds that were run. Preset quick runs `majority` and `parity`. The others take longer to
+    learn; `--subsets` selects them.
 
     | Huang et al. | here |
     |---|---|
     | trained on 0 to 50 bits, tested on up to 150 | 1 to 50 (preset paper), up to 200 |
-    | a separator asks for the answer, then an end | the last symbol does, no end |
+    | a separator asks for the answer, followed by an end | the last symbol asks for it, no end |
     | no ties in majority | a tie is 0 |
     | learned positions with random offsets; NoPE | any encoding |
-    | architecture and rate searched, ends at 100 % | one for all, all steps |
-    | sums and permutations are not among them | ours, after Liu et al. 2022 (arXiv 2210.10749) |
+    | architecture and learning rate searched, stops at 100 % | one for all, all steps |
+    | sums and permutations are not included | ours, after Liu et al. 2022 (arXiv 2210.10749) |
 
     Shortcuts:
-        last token of majority: the share of ones is drawn for each row, so a bit is mostly the more
-            frequent one. What a model adds are rows of about as many zeros as ones.
-        n-gram table of majority: the last six bits tell even more often. Parity has no such rule.
+        last token of majority: the fraction of ones is drawn for each row, so most bits are the
+            more frequent one. Rows with nearly equal numbers of zeros and ones need a model.
+        n-gram table of majority: the last six bits are right even more often. Parity has no such
+            shortcut.
 
     Args:
-        max_train_symbols: symbols of the longest row in training.
-        modulus: of `sum`.
-        points: of the permutations of `group`, 3 (6 of them) to 5 (120, a group without a shortcut
-            by sums).
+        max_train_symbols: number of symbols in the longest training rows.
+        modulus: modulus of `sum`.
+        points: number of points that `group` permutes, from 3 (6 permutations) to 5 (120, a group
+            without a shortcut by sums).
         dense: whether training asks for every state.
     """
 
@@ -125,7 +128,7 @@ class StateTracking(LengthGeneralizationTask):
         elements = [*permutations(range(points))]
         number = {element: n for n, element in enumerate(elements)}
         table = [[number[tuple(a[i] for i in b)] for b in elements] for a in elements]
-        self.products = np.array(table)  # (elements, elements), first the left factor
+        self.products = np.array(table)  # (elements, elements), indexed by the left factor first
         self.symbols = {"majority": 2, "parity": 2, "sum": modulus, "group": len(elements)}
         self.vocabulary = Vocabulary(FIRST_SYMBOL + max(self.symbols.values()))
 
@@ -141,7 +144,7 @@ class StateTracking(LengthGeneralizationTask):
         return self._draw(rng, subset, np.full(self.samples, point.length), dense=False)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        assert subset is not None  # every kind is trained on its own
+        assert subset is not None  # each kind has its own model
         rng = np.random.default_rng([seed, step])
         sizes = np.full(self.train.batch_size, self.trained)
         if not self.dense:
@@ -149,7 +152,7 @@ class StateTracking(LengthGeneralizationTask):
         return self._draw(rng, subset, sizes, dense=self.dense).batch()
 
     def states(self, kind: str, symbols: TokenIds) -> TokenIds:
-        """Return what symbols (N, T), numbered from 0, come to after each of them: (N, T)."""
+        """Return the state after each symbol, as numbers from 0: (N, T) -> (N, T)."""
         if kind == "majority":
             return ((2 * symbols - 1).cumsum(axis=1) > 0).astype(np.int64)
         if kind != "group":
@@ -162,7 +165,7 @@ class StateTracking(LengthGeneralizationTask):
     def _draw(
         self, rng: np.random.Generator, kind: str, sizes: TokenIds, *, dense: bool
     ) -> Sequences:
-        """Return rows of these many symbols (N,) that ask for every state, or for the last one."""
+        """Return rows with (N,) symbols that ask for every state, or for the last one."""
         shape = (len(sizes), int(sizes.max()))
         if self.symbols[kind] == 2:
             share = rng.random((len(sizes), 1))

@@ -334,6 +334,32 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([np.nan] * 3, "no score of broken"),
+        ([np.inf] * 3, "no score of broken"),
+        ([np.nan, np.nan, 61.0], None),
+    ],
+)
+def test_headlines_that_are_not_finite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list[float], says: str | None
+) -> None:
+    put(tmp_path, "near", "good", [60, 62, 61])
+    put(tmp_path, "near", "plain", [50, 51, 52])
+    put(tmp_path, "near", "broken", values)
+    where = ["--results", str(tmp_path)]
+    assert main(["compare", "good", "broken", *where]) == (2 if says else 0)
+    found = capsys.readouterr()
+    if says:
+        (line,) = found.err.splitlines()
+        assert says in line
+    else:
+        assert "(61.00 against 61.00 %; 1 seed)" in " ".join(found.out.split())
+    assert main(["compare", "--all", *where]) == 0
+    assert main(["report", *where]) == 0
+
+
+@pytest.mark.parametrize(
     ("args", "says"),
     [
         (["good"], "takes two encodings, not 1: name two, or write --all"),

@@ -1,4 +1,4 @@
-"""Rotary: q and k turn by angles that grow with position (Su et al. 2021, arXiv 2104.09864)."""
+"""Rotary embedding: q and k rotate with the position (Su et al. 2021, arXiv 2104.09864)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -40,7 +40,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def geometric(base: float, planes: int, device: torch.device | None = None) -> Tensor:
     """Return base^(-m/planes) for m = 0, 1, ..., planes - 1 in float32.
 
-    Powers are taken on the CPU: a GPU's differ in the last bit, by 0.006 rad at position 10^5.
+    Powers are computed on the CPU. Those of a GPU differ in the last bit, which is 0.006 rad at
+    position 10^5.
     """
     exponents = torch.arange(planes, device="cpu").float() / planes
     powers = 1 / base**exponents
@@ -48,10 +49,10 @@ def geometric(base: float, planes: int, device: torch.device | None = None) -> T
 
 
 def other_bases(model: ModelConfig) -> tuple[float, float]:
-    """Return bases to try beside 10,000, which was made for a few thousand tokens.
+    """Return bases to try besides 10,000, which was chosen for a few thousand tokens.
 
-    In heads of 16 channels the longest waves of the bases 10,000, 1,000 and 100 are 20,000, 2,700
-    and 350 tokens. Texts of 1024 tokens and more have the larger bases of later language models.
+    With heads of 16 channels the longest wavelengths of the bases 10,000, 1,000 and 100 are 20,000,
+    2,700 and 350 tokens. Texts of 1024 tokens and more have the larger bases of recent models.
     """
     return (1_000.0, 100.0) if model.train_length < 1024 else (100_000.0, 500_000.0)
 
@@ -61,43 +62,44 @@ BASE = Tunable("base", other_bases)
 
 
 class RoPE(Encoding):
-    """Channel pair m of the token at position p turns by the angle p theta_m.
+    """Channel pair m of the token at position p is rotated by the angle p theta_m.
 
-    Plain: theta_m = base^(-2m/D). Frequencies are rounded to float32, as in the published
-    checkpoints, and angles are taken in float64: in float32 they would be off by 0.01 rad at
+    Without scaling, theta_m = base^(-2m/D). Frequencies are rounded to float32, as in published
+    checkpoints, and angles are computed in float64; in float32 their error would be 0.01 rad at
     position 10^5.
 
-    A scaling changes theta for sequences s times as long as the original length L0. Each has
-    its own options, see `SCALINGS` in choice.py:
+    A scaling changes theta for sequences that are s times as long as the original length L0. Each
+    scaling has separate options, see `SCALINGS` in choice.py:
 
     | scaling | theta becomes | s |
     |---|---|---|
     | pi | theta / s | factor |
-    | ntk | that of the base times s^(D/(D-2)) | factor |
+    | ntk | theta for base s^(D/(D-2)) | factor |
     | yarn, llama3 | theta / s if slow, theta if fast | factor |
     | longrope | theta / a factor for each m | factor |
     | dynamic-pi, dynamic-yarn | as above | S / L0 |
     | dynamic-ntk | as above | factor S / L0 - (factor - 1) |
 
-    The dynamic ones follow the number of tokens S, are plain RoPE up to L0, and have no KV cache,
-    whose keys would keep the frequencies of shorter sequences. S is at least the training length:
-    training pads short rows to that of others, which must not change them. YaRN and LongRoPE also
-    multiply cos and sin by an attention factor, and so the logits by its square.
+    Dynamic scalings depend on the number of tokens S and equal unscaled RoPE up to L0. They have no
+    KV cache, because its keys would keep the frequencies of shorter sequences. S is at least the
+    training length, so that padding does not change short rows. YaRN and LongRoPE also multiply cos
+    and sin by an attention factor, which multiplies the logits by its square.
 
-    Three more select frequencies, the same at all lengths: "hope" (0 for planes that do not turn
-    once within L0), "clipped" (the slowest fade to 0) and "rope-id" (half of the planes, all fast).
+    Three more scalings select frequencies, equally for all lengths: "hope" (0 for planes without a
+    full turn within L0), "clipped" (the slowest decrease to 0) and "rope-id" (half of the planes,
+    all of them fast).
 
-    With `rotary` below 1 the frequencies are spread over the first planes and the others stand
-    still. GPT-NeoX pairs the first channels of a head instead: the same in another order.
+    With `rotary` below 1 the frequencies are spread over the first planes and the other planes do
+    not rotate. GPT-NeoX pairs the first channels of a head instead, which is equivalent.
 
     Args:
-        base: what the wavelengths grow with; the longest is 2 pi base^(1 - 2/D) tokens.
+        base: base of the frequencies; the longest wavelength is 2 pi base^(1 - 2/D) tokens.
         scaling: see above.
         rotary: fraction of the channels that is rotated.
         proportional: fraction of the frequencies to keep, the fastest; the others become 0
             (p-RoPE, Barbero et al. 2024, arXiv 2410.06205).
-        trainable: theta is learned, starting as above, and scaled as above.
-        resonance: the period 2 pi / theta of each plane, scaled as above, is rounded to a whole
+        trainable: whether theta is learned, with the initial values and the scaling above.
+        resonance: whether to round the period 2 pi / theta of each plane, after scaling, to a whole
             number of tokens (Resonance RoPE, Wang et al. 2024, arXiv 2403.00071).
     """
 
@@ -163,14 +165,14 @@ class RoPE(Encoding):
         )
         if self.scaling.dynamic:
             self.prefix_consistent = False
-        # The first layer makes the tables: parameters elsewhere would get no gradient.
+        # The first layer computes the tables, so parameters of other layers would get no gradient.
         learned = trainable and layer == 0
         self.theta = nn.Parameter(geometric(base, self.planes)) if learned else None
 
     def frequencies(self, device: torch.device, length: int = 0) -> Tensor:
-        """Return the angle per position of each plane that turns, in a sequence of `length`.
+        """Return the angle per position of each rotated plane, in a sequence of `length`.
 
-        (D/2,) float32, or fewer with `rotary` below 1; float64 where periods are whole numbers.
+        (D/2,) float32, or fewer with `rotary` below 1; float64 with `resonance`.
         """
         plain = geometric(self.base, self.planes, device) if self.theta is None else self.theta
         theta = self.scaling.frequencies(plain.double(), length)

@@ -1,4 +1,4 @@
-"""RoPE's options in the words of a Hugging Face Llama's config, and back.
+"""Convert between options of RoPE and the config of a Hugging Face Llama.
 
 | rope_type | scaling |
 |---|---|
@@ -49,11 +49,11 @@ def options_of(rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
     """Return the options of RoPE for the `rope_parameters` of a config.
 
     Args:
-        rotation: as transformers has them since its version 5: the base is among them.
+        rotation: `rope_parameters` as in transformers 5, which include the base.
         length: the config's `max_position_embeddings`.
 
     Raises:
-        InputError: a kind of rotation, or a number of one, that RoPE here does not have.
+        InputError: RoPE here does not support the type of rotation or one of its parameters.
     """
     kind = rotation.get("rope_type", "default")
     if kind not in KNOWN:
@@ -116,7 +116,7 @@ def _parameters_of(scaling: Scaling) -> dict[str, Any] | None:
     if isinstance(scaling, PositionInterpolation):
         return {"rope_type": "linear", "factor": scaling.factor}
     if isinstance(scaling, DynamicNTK):
-        if scaling.train_length > scaling.l0:  # here shorter sequences count as that long
+        if scaling.train_length > scaling.l0:  # here shorter sequences count as train_length tokens
             return None
         return {"rope_type": "dynamic", "factor": scaling.factor or 1.0}
     if isinstance(scaling, Llama3):
@@ -158,7 +158,7 @@ def _needed(given: Mapping[str, Any], key: str) -> Any:
 
 
 def _gain(factor: float, scale: float) -> float:
-    """Return YaRN's attention factor as DeepSeek has it, with a scale of its logarithm."""
+    """Return the attention factor of YaRN in DeepSeek's form, with a scaled logarithm."""
     return 1.0 if factor <= 1 else 1 + 0.1 * scale * math.log(factor)
 
 

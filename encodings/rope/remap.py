@@ -1,4 +1,4 @@
-"""RoPE at other distances than those of the tokens, which extends a model without training it."""
+"""RoPE with changed distances, which extends a trained model without further training."""
 
 import math
 from typing import Any
@@ -11,16 +11,18 @@ from pe_bench.encodings.rope.encoding import RoPE, rotate
 
 
 class Remap(RoPE):
-    """In evaluation logit_ij = q_i^T R_f k_j / sqrt(D), R_f RoPE's rotation by f positions.
+    """In evaluation, logit_ij = q_i^T R_f k_j / sqrt(D), R_f RoPE's rotation by f positions.
 
-    Where a pair is near, f = i - j, and its logit is RoPE's to the last bit. Where it is far, query
-    and key have other ids and f is their difference: a subclass overrides `far` and `far_ids`.
-    Frequencies may not depend on the length.
+    For near pairs f = i - j, and the logit equals that of RoPE bit by bit. For far pairs query and
+    key have other ids, and f is their difference: subclasses override `far` and `far_ids`. The
+    frequencies must not depend on the length.
 
     Args:
-        train_remapped: training has the remap too; it is RoPE's otherwise, fused kernels included.
-        log_n: logits times max(1, ln n / ln L0), n the keys up to the query and L0 the training
-            length: always in ReRoPE's published code, an option in Self-Extend's.
+        train_remapped: whether training also uses the changed distances; otherwise it is RoPE,
+            with fused kernels.
+        log_n: whether logits are multiplied by max(1, ln n / ln L0), n the number of keys up to the
+            query and L0 the training length; always in the published code of ReRoPE, an option in
+            that of Self-Extend.
     """
 
     def __init__(
@@ -43,20 +45,20 @@ class Remap(RoPE):
         self.logits_grow = log_n
 
     def far(self, positions: Positions) -> Tensor:
-        """Return True where a pair is far, (B or 1, T, S)."""
+        """Return True for far pairs, (B or 1, T, S)."""
         raise NotImplementedError
 
     def far_ids(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """Return the ids of queries (B or 1, T) and keys (B or 1, n) in far pairs.
 
-        Fewer keys than there are, n < S: only the first ones can be far.
+        If n < S, only the first n keys can be far.
         """
         raise NotImplementedError
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         query, key = self.far_ids(positions)
         first = key.shape[1]
-        # Both are rotated by their own ids already: rotate by the difference.
+        # Both are already rotated by their ids, so rotate by the difference.
         q = self._turn(q, query - positions.query)  # (B, H, T, D)
         if key is not positions.key:
             k = self._turn(k[:, :, :first], key - positions.key[:, :first])  # (B, H, n, D)
@@ -71,18 +73,18 @@ class Remap(RoPE):
         return logits * growth.clamp(min=1).to(logits.dtype)[:, None, :, None]
 
     def overrides(self, hook: str) -> bool:
-        """Return False for the logits in training, which keeps its fused kernels."""
+        """Return False for the logits in training, so that it uses fused kernels."""
         remaps = self.train_remapped or not self.training
         return super().overrides(hook) and (hook != "rewrite_logits" or remaps)
 
     def _turn(self, x: Tensor, by: Tensor) -> Tensor:
-        """Return x (B, H, T, D) turned by so many positions, (B or 1, T)."""
+        """Rotate x, (B, H, T, D), by a number of positions, (B or 1, T)."""
         cos, sin = self.turns(by, self.model.train_length)
         return rotate(x, cos.to(x.dtype), sin.to(x.dtype))
 
 
 def check_at_least(least: int, **values: int) -> None:
-    """Refuse an option below its least value.
+    """Refuse an option below its minimum.
 
     Raises:
         InputError: names the option.

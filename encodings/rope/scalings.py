@@ -75,7 +75,7 @@ class PositionInterpolation(Scaling):
 
 @dataclass(frozen=True, kw_only=True)
 class NTK(Scaling):
-    """That of the base times s^(D/(D-2)) (bloc97 2023, Reddit).
+    """theta for base s^(D/(D-2)) (bloc97 2023, Reddit).
 
     Attributes:
         factor: s.
@@ -91,7 +91,7 @@ class NTK(Scaling):
 
 @dataclass(frozen=True, kw_only=True)
 class FromLength(Scaling):
-    """Base of the scalings that know the original length.
+    """Base class of scalings with an original length.
 
     Attributes:
         original_length: L0; None is the training length.
@@ -136,12 +136,12 @@ class DynamicNTK(FromLength):
 
 @dataclass(frozen=True, kw_only=True)
 class Blend(FromLength):
-    """Base of the scalings by parts: fast planes keep theta, slow ones have theta / s.
+    """Base class of scalings by parts: fast planes keep theta, slow planes have theta / s.
 
     Attributes:
-        beta_fast: fast is what turns at least `beta_fast` times within L0; None is 32 for YaRN
-            and 4 for llama3, where it is known as high_freq_factor.
-        beta_slow: slow is what turns at most `beta_slow` times; llama3's low_freq_factor.
+        beta_fast: planes with at least `beta_fast` turns within L0 are fast; None is 32 for YaRN
+            and 4 for llama3, which calls it high_freq_factor.
+        beta_slow: planes with at most `beta_slow` turns are slow; low_freq_factor of llama3.
     """
 
     beta_fast: float | None = None
@@ -162,7 +162,7 @@ class Blend(FromLength):
 
 @dataclass(frozen=True, kw_only=True)
 class Llama3(Blend):
-    """By parts, linear in the number of turns between them (Llama 3.1's code).
+    """By parts, linear in the number of turns in between (code of Llama 3.1).
 
     Attributes:
         factor: s; None is 8 as in Llama 3.1.
@@ -178,11 +178,12 @@ class Llama3(Blend):
 
 @dataclass(frozen=True, kw_only=True)
 class YaRNAtAnyScale(Blend):
-    """Base of YaRN with a fixed and with a dynamic s.
+    """Base class of YaRN with a fixed or dynamic s.
 
     Attributes:
-        truncate: the blend by index starts and ends at whole indices, as in the authors' code.
-        ramp: between slow and fast linear in the "index" m, as in the authors' code, or in the
+        truncate: whether the ramp by index starts and ends at whole indices, as in the authors'
+            code.
+        ramp: between slow and fast, linear in the "index" m, as in the authors' code, or in the
             number of "rotations" within L0, as in their text and in TAPE's ablation adayarn.
         attention_factor: None is 1 + 0.1 ln s.
     """
@@ -249,8 +250,8 @@ class LongRoPE(FromLength):
     Attributes:
         factor: s, which decides the attention factor.
         attention_factor: None is sqrt(1 + ln s / ln L0).
-        factors: for each m: numbers with ';' between them, or the path of a file.
-        short_factors: those for up to L0 tokens; None: `factors` at all lengths.
+        factors: one per m: numbers separated by ';', or the path of a file.
+        short_factors: factors for up to L0 tokens; None: `factors` at all lengths.
     """
 
     factor: float | None = None
@@ -261,16 +262,16 @@ class LongRoPE(FromLength):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.long, self.short  # refused now if they cannot be read
+        _ = self.long, self.short  # raises if they cannot be read
 
     @cached_property
     def long(self) -> list[float]:
-        """Factors of sequences beyond L0."""
+        """Factors for sequences beyond L0."""
         return read_factors(self.factors or "", self.planes)
 
     @cached_property
     def short(self) -> list[float]:
-        """Factors of up to L0 tokens; empty where those beyond serve all."""
+        """Factors for up to L0 tokens; empty if `long` serves all lengths."""
         return read_factors(self.short_factors, self.planes) if self.short_factors else []
 
     @property
@@ -288,25 +289,25 @@ class LongRoPE(FromLength):
 
 
 def interpolate(theta: Tensor, factor: float, kept: Tensor | float = 0.0) -> Tensor:
-    """Divide by the factor, except for the kept fraction of each frequency."""
+    """Divide frequencies by the factor, except for the fraction to keep of each."""
     return theta * (kept + (1 - kept) / factor)
 
 
 def enlarge_base(theta: Tensor, factor: float) -> Tensor:
-    """As if the base were base factor^(D/(D-2)): the slowest is divided by the factor."""
+    """Change the base to base factor^(D/(D-2)): the slowest is divided by the factor."""
     steps = torch.arange(len(theta), device=theta.device).double() / (len(theta) - 1)
     return theta * factor**-steps
 
 
 def ramp_by_rotations(theta: Tensor, length: int, slow: float, fast: float) -> Tensor:
-    """Return 1 for what turns at least `fast` times within the length, 0 for at most `slow`."""
+    """Return 1 for planes with at least `fast` turns within the length, 0 for at most `slow`."""
     return ((length * theta / (2 * math.pi) - slow) / (fast - slow)).clamp(0, 1)
 
 
 def ramp_by_index(
     theta: Tensor, length: int, slow: float, fast: float, base: float, truncate: bool
 ) -> Tensor:
-    """Return the same ends, but linear in m between the planes where plain frequencies are."""
+    """Return the same ends, but linear in m between the planes of unscaled frequencies."""
     planes = len(theta)
     start = planes * math.log(length / (2 * math.pi * fast)) / math.log(base)
     end = planes * math.log(length / (2 * math.pi * slow)) / math.log(base)
@@ -319,7 +320,7 @@ def ramp_by_index(
 
 
 def read_factors(text: str, planes: int) -> list[float]:
-    """Return one number for each plane, from text with ';' between them or from a file.
+    """Return one number per plane, from a text with ';' as separator or from a file.
 
     Raises:
         InputError: anything but `planes` positive numbers.

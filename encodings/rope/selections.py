@@ -1,7 +1,7 @@
-"""Which of RoPE's frequencies turn, and how fast, whatever the length of a sequence.
+"""Selections of RoPE's frequencies that do not depend on the length of a sequence.
 
-These are scalings too (see scalings.py), with a fixed theta for each plane, chosen so that no plane
-is left in the midst of its first turn when training ends.
+These are scalings too (see scalings.py), with a fixed theta for each plane. They avoid planes that
+do not complete a turn within the training length.
 """
 
 import math
@@ -16,11 +16,11 @@ from pe_bench.encodings.rope.scalings import FromLength, Scaling
 
 @dataclass(frozen=True, kw_only=True)
 class Turning(FromLength):
-    """Base of the selections that count turns within L0.
+    """Base class of selections by the number of turns within L0.
 
     Attributes:
-        turns: least number of turns within L0 of a plane that turns at all; that the papers have 1
-            could not be verified.
+        turns: minimum number of turns within L0 of a rotated plane; the papers' value of 1 could
+            not be verified.
     """
 
     turns: float = 1.0
@@ -36,15 +36,15 @@ class Turning(FromLength):
 
     @property
     def slowest(self) -> float:
-        """Frequency of a plane that turns just often enough, in rad per position."""
+        """Frequency of a plane with exactly `turns` turns, in rad per position."""
         return 2 * math.pi * self.turns / self.l0
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoPE(Turning):
-    """0 for planes of few turns within L0 (Chen et al. 2024, arXiv 2410.21216).
+    """0 for planes with few turns within L0 (Chen et al. 2024, arXiv 2410.21216).
 
-    One turn is the limit in a public implementation of others.
+    The limit of one turn is from a public implementation by others.
     """
 
     def frequencies(self, theta: Tensor, length: int) -> Tensor:
@@ -53,13 +53,13 @@ class HoPE(Turning):
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped(Scaling):
-    """The slowest planes fade (clipped RoPE, CoPE; Li et al. 2026, arXiv 2602.05258).
+    """The slowest planes decrease to 0 (clipped RoPE, CoPE; Li et al. 2026, arXiv 2602.05258).
 
     theta_m (1 + cos(pi t / (n - 1))) / 2 for the last n planes, t = 0, 1, ..., n - 1.
 
     Attributes:
         clipped: n; None is 20 of 64 planes, as published, rounded, and at least 2.
-        hard: 0 for all n instead.
+        hard: whether all n are 0 instead.
     """
 
     clipped: int | None = None
@@ -85,12 +85,13 @@ class Clipped(Scaling):
 
 @dataclass(frozen=True, kw_only=True)
 class RoPEID(Turning):
-    """Half of the planes, each of which turns in training (Wertheimer et al. 2026, ICLR).
+    """Half of the planes, with full turns in training (Wertheimer et al. 2026, ICLR).
 
     theta_m = slowest^(m / (M - 1)) for the first M planes, which are the first and third quarter of
-    the channels, and 0 for the others (arXiv 2603.18017). Half of the channels, these quarters and
-    whole turns within training are what its reviewers describe; that the fastest plane turns by 1,
-    as in RoPE, could not be verified. The paper's temperature is left out for the same reason.
+    the channels, and 0 for the others (arXiv 2603.18017). The reviews of the paper describe half of
+    the channels, these quarters, and full turns within training. A frequency of 1 for the fastest
+    plane, as in RoPE, could not be verified. The temperature of the paper is left out, because it
+    could not be verified either.
 
     Attributes:
         share: M / (D/2).

@@ -32,6 +32,8 @@ class RunRecord:
         preset, protocol: their names.
         data: provenance of the data, with a short name under "label".
         settings: everything that determines results, except encoding and seed.
+        options: words of the command that change the settings, see `runs.command_words`; None: the
+            record is of an earlier version.
         sources: paths of plugins, data and tokenizers that are not shipped; not in exports, since
             the paths are those of one machine.
         settings_digest: digest of `settings`; a table has runs of one digest only.
@@ -83,6 +85,7 @@ class RunRecord:
     protocol: Line = ""
     data: Annotated[Mapping[str, Any], parts.Data] = field(default_factory=dict)
     settings: Annotated[Mapping[str, Any], parts.Settings] = field(default_factory=dict)
+    options: tuple[Line, ...] | None = None
     sources: Annotated[Mapping[str, Any], parts.Sources] = field(default_factory=dict)
     tuning: Annotated[Mapping[str, Any], parts.Searches] | None = None
     models: Mapping[str, str] = field(default_factory=dict)

@@ -160,6 +160,7 @@ class Description(TypedDict, total=False):
 
     summary: str
     text: str
+    style: Mapping[str, Line]
     facts: Mapping[str, Any]
     runs_on: list[str]
 

@@ -10,6 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.command_words import command_words
 from pe_bench.runs.fitting import reason_to_skip
 from pe_bench.runs.initial_weights import Pretrained, load_origin, options_from
 from pe_bench.runs.options import RunOptions
@@ -40,6 +41,7 @@ class RunFactory:
         self, options: RunOptions, results: Path = Path("results"), device: str = "cpu"
     ) -> None:
         self.origin = load_origin(options.origin) if options.origin else None
+        self._given = options
         if isinstance(self.origin, Pretrained):
             options = options_from(options, self.origin.checkpoint)
         self.options = options
@@ -77,6 +79,7 @@ class RunFactory:
         if (spec, asked) not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
             task = resolve(self.options, spec, asked=asked, shape=shape)
+            task = replace(task, words=command_words(self._given, task))
             if task.task.measures_time:
                 task = task.under(self._conditions)
             if self.origin is not None:

@@ -48,6 +48,7 @@ class ResolvedTask:
             the length of their rows is another one.
         first_step: step of the first batch; earlier ones were those of `start`.
         given: the spec as it was given, with the path of a file.
+        words: the options of the command that change it, see `command_words`.
     """
 
     label: str
@@ -60,6 +61,7 @@ class ResolvedTask:
     adapting: Task | None = None
     first_step: int = 0
     given: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def batches(self) -> Task:

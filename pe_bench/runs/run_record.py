@@ -44,6 +44,7 @@ def make_record(
         data=task.provenance(),
         settings_digest=resolved.digest(),
         settings=resolved.settings,
+        options=resolved.words,
         sources=find_sources(resolved, phases.encoding),
         tuning=_find_tuning(resolved, phases),
         headline=task.headline,

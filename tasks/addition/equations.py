@@ -1,4 +1,4 @@
-"""Equations as rows, without a loop over rows: the paper's grid has 640,000 of them."""
+"""Equations as rows of tokens, vectorised: the paper's grid has 640,000 of them."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def draw(rng: np.random.Generator, first: TokenIds, second: TokenIds) -> Sequenc
 
 
 def all_equations(first: int, second: int) -> Sequences:
-    """Return every equation of a number of `first` and one of `second` digits once."""
+    """Return each equation of a number with `first` and one with `second` digits once."""
     a_least, b_least = 10 ** (first - 1), 10 ** (second - 1)
     n = 81 * a_least * b_least
     a, b = np.divmod(np.arange(n), 9 * b_least)  # (N,)
@@ -26,7 +26,7 @@ def all_equations(first: int, second: int) -> Sequences:
 
 
 def _numbers(rng: np.random.Generator, sizes: TokenIds) -> TokenIds:
-    """Return uniform numbers of `sizes` digits (N,), the last digit first: (N, max_size)."""
+    """Return uniform numbers with (N,) digits, the last digit first: (N, max_size)."""
     digits = rng.integers(0, 10, (len(sizes), int(sizes.max())))
     digits[np.arange(len(sizes)), sizes - 1] = rng.integers(1, 10, len(sizes))
     return np.where(np.arange(digits.shape[1]) < sizes[:, None], digits, 0)

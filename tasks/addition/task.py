@@ -1,4 +1,4 @@
-"""Adding two numbers digit by digit, up to twice as many digits as in training (exact match)."""
+"""Addition of two numbers with up to twice as many digits as in training (exact match)."""
 
 from itertools import product
 from typing import Any
@@ -28,40 +28,42 @@ EVAL_SEED = 20_250_101
 
 
 class Addition(LengthGeneralizationTask):
-    """a + b = c, each number from its last digit to its first: 12 + 9 = 21 is `21+9=12` and an end.
+    """a + b = c, with the last digit of each number first: 12 + 9 = 21 is `21+9=12` and an end
+    token.
 
-    Training draws the lengths of a and b evenly from 1 to `digits`, then each number evenly from
-    those of its length (without 0); the loss is on what follows `=`. Evaluation has `samples` items
-    for each pair of lengths up to twice the longest trained. `exact_match` counts the items of
-    which all digits and the end are correct, `token_accuracy` digits and ends after correct ones.
+    Training draws the lengths of a and b uniformly from 1 to `digits`, then each number uniformly
+    from those of its length (without 0). The loss is on the tokens after `=`. Evaluation has
+    `samples` items for each pair of lengths up to twice the trained maximum. `exact_match` counts
+    items whose digits and end are all correct, `token_accuracy` counts digits and ends given the
+    correct tokens before them.
 
     | mean over points | pairs of lengths |
     |---|---|
-    | `in-distribution` | both were trained, a quarter of the grid |
-    | `one-longer`, `both-longer` | one or both were not |
-    | `one-digit-more` | the longer one has one digit more than trained |
-    | `out-of-distribution` (headline) | all that are not in distribution |
-    | `grid`, `diagonal` | all; both of one length |
+    | `in-distribution` | both lengths were trained: a quarter of the grid |
+    | `one-longer`, `both-longer` | one or both lengths exceed training |
+    | `one-digit-more` | the longer number has one digit more than trained |
+    | `out-of-distribution` (headline) | all pairs that are not in distribution |
+    | `grid`, `diagonal` | all pairs; pairs of equal lengths |
 
     | published (Zhu et al. 2025) | here |
     |---|---|
-    | items of small points drawn with replacement | strict: every pair once; paper: as published |
+    | items of small points drawn with replacement | strict: each pair once; paper: as published |
     | rotation thrown away, random positions plain, a smaller grid | as the paper says |
 
     | published code | preset paper, after the paper's Table 5 |
     |---|---|
-    | 16 layers of width 1024, 16 heads, gated MLP 1024 wide | the same |
-    | GELU-GLU, norms after each part (eps 1e-12), deepnorm's first weights | SwiGLU, before, 0.02 |
-    | a norm of the embeddings, an MLP before the head | neither |
-    | first states drawn at random, in evaluation too | none |
+    | 16 layers of width 1024, 16 heads, gated MLP of width 1024 | the same |
+    | GELU-GLU, post-norm (eps 1e-12), DeepNorm initialisation | SwiGLU, pre-norm, std 0.02 |
+    | a norm of the embeddings, an MLP before the output head | neither |
+    | random initial states, also in evaluation | none |
     | AdamW: beta2 0.98, eps 1e-12, clip 0.5, decay 0.01 | 0.999, 1e-8, 1.0, 0.01 |
-    | 1e-4 with a trapezoid by wall-clock time; batch grows to 8192 | cosine, 20,000 steps of 512 |
-    | half precision with scaled gradients | bf16 on a GPU |
-    | mean loss over the tokens of a micro-batch | over those of a step |
-    | 20 million sums, 12,500 of each pair of lengths | drawn for every step |
+    | 1e-4, trapezoidal in wall-clock time; batch grows to 8192 | cosine, 20,000 steps of 512 |
+    | half precision with loss scaling | bf16 on a GPU |
+    | mean loss over the tokens of a micro-batch | over the tokens of a step |
+    | 20 million sums, 12,500 for each pair of lengths | drawn for every step |
 
     Args:
-        digits: longest operand in training.
+        digits: maximum number of digits of an operand in training.
     """
 
     headline = Headline("token_accuracy", OOD)
@@ -72,7 +74,7 @@ class Addition(LengthGeneralizationTask):
     vocabulary = Vocabulary(FIRST + len(SYMBOLS), digit_ids=tuple(range(ZERO, ZERO + 10)))
     presets = {
         "quick": Preset(
-            # A narrow model learns with larger steps, from larger weights: 0.02 is for wide ones.
+            # A narrow model needs a higher learning rate and larger initial weights.
             TrainConfig(steps=4000, batch_size=64, lr=3e-3),
             TINY,
             {"digits": 4, "gate": 95.0},

@@ -35,36 +35,39 @@ FAR_FACTORS = (16, 32)
 
 
 class Copying(LengthGeneralizationTask):
-    """Eight variants (Kazemnejad et al. 2023), each with its own model.
+    """Copy or reverse a sequence, in eight variants (Kazemnejad et al. 2023), each with its own
+    model.
 
-    A row of `copy` is `COPY c a c SEP c a c END`; `reverse` begins with REVERSE and answers
-    backwards. `copy-twice` and `reverse-twice` answer twice, `reverse-then-copy` backwards and then
-    forwards, with NEXT in between. The sequence of `copy-constant` is one symbol repeated, so that
-    only its length has to be found; `copy-constant-twice` writes twice as many, without NEXT;
-    `replace` is `REPLACE a WITH b IN a a a SEP b b b END`. The loss is on what follows SEP.
+    A row of `copy` is `COPY c a c SEP c a c END`. `reverse` begins with REVERSE, and its answer is
+    in reverse order. `copy-twice` and `reverse-twice` answer twice, and `reverse-then-copy` in both
+    orders, with NEXT in between. In `copy-constant` the sequence repeats one symbol, so that only
+    its length matters; `copy-constant-twice` writes twice as many symbols, without NEXT. `replace`
+    is `REPLACE a WITH b IN a a a SEP b b b END`. The loss is on the tokens after SEP.
 
-    Training draws lengths evenly from `min_symbols` to `max_train_symbols`; evaluation has
-    `samples` items for each length up to twice that. Protocol strict adds 50 items each of 16 and
-    32 times as many symbols (mean `far`, apart from all others; an encoding with fewer positions is
-    measured without it). `exact_match` (published) counts the items of
-    which all symbols and the end are correct, `token_accuracy` the tokens that are correct after
-    correct ones, `correct_prefix` those before the first mistake. Each variant has a mean over
-    trained and over longer lengths (the latter was published) and its own gate; the headline is the
-    mean of the variants that were run. Preset quick runs `copy` and `reverse`; for the others name
-    --subsets, by these names or by the authors'.
+    Training draws lengths uniformly from `min_symbols` to `max_train_symbols`. Evaluation has
+    `samples` items for each length up to twice the maximum. Protocol strict adds 50 items each with
+    16 and 32 times the maximum. Their mean `far` is separate from all others, and encodings with
+    too few positions are measured without it.
+
+    `exact_match` (published) counts items whose symbols and end are all correct, `token_accuracy`
+    counts tokens given the correct tokens before them, and `correct_prefix` counts tokens before
+    the first error. Each variant has its own gate and means over trained and over longer lengths
+    (the latter was published). The headline is the mean over the variants that were run. Preset
+    quick runs `copy` and `reverse`; `--subsets` selects others, by these names or those of the
+    authors.
 
     | published | protocol strict | protocol paper |
     |---|---|---|
-    | 100,000 training sequences, shuffled | fresh ones for every step | as published |
-    | test items drawn with replacement | each once where there are few | as published |
-    | `rsc`, `rsc2x` of 6,800 symbols, `rdc` of 82 | `symbols` for all | `symbols` for all |
+    | 100,000 training sequences, shuffled | fresh sequences in every step | as published |
+    | test items drawn with replacement | without replacement where there are few | as published |
+    | `rsc`, `rsc2x` with 6,800 symbols, `rdc` with 82 | `symbols` for all | `symbols` for all |
 
     | published | preset paper |
     |---|---|
     | 12 layers, 768 wide, T5's MLP of two matrices of 3072, ReLU | three of 2048, SwiGLU |
     | AdamW, 3e-5, linear, warm-up 6 %, decay 0.05, 40,000 steps of 64 | the same |
-    | prompts in T5's vocabulary | a token for each symbol |
-    | greedy decoding | one forward pass where that is the same |
+    | prompts in T5's vocabulary | one token per symbol |
+    | greedy decoding | one forward pass where that is equivalent |
 
     Args:
         min_symbols: symbols of the shortest sequence.
@@ -104,7 +107,7 @@ class Copying(LengthGeneralizationTask):
                 warmup=0.06,
                 weight_decay=0.05,
             ),
-            # T5's MLP is two matrices of 3072; three of 2048 have as many parameters.
+            # Three matrices of 2048 have as many parameters as T5's two of 3072.
             LARGE.changed(mlp_width=2048),
             {"samples": 500},
         ),
@@ -151,7 +154,7 @@ class Copying(LengthGeneralizationTask):
         return variant.rows(numbers, np.full(len(numbers), size), self.symbols)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        assert subset is not None  # every variant is trained on its own
+        assert subset is not None  # each variant has its own model
         variant = VARIANTS[subset]
         if self.context.protocol == "strict":
             return self._drawn(variant, seed, step)
@@ -166,7 +169,7 @@ class Copying(LengthGeneralizationTask):
         return variant.rows(numbers, sizes, self.symbols).batch()
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        """Return fresh rows, in protocol paper too, where training has a fixed set of them."""
+        """Return fresh rows, also in protocol paper, whose training set is fixed."""
         assert subset is not None
         return self._drawn(VARIANTS[subset], HELD_OUT_SEED, step)
 
@@ -180,7 +183,7 @@ class Copying(LengthGeneralizationTask):
 
 @lru_cache
 def _training_items(variant: Variant, rows: int, size: int, symbols: int) -> TokenIds:
-    """Return the numbers of all training rows of protocol paper."""
+    """Return the parameters of all training rows of protocol paper."""
     rng = np.random.default_rng([TRAIN_SEED, *variant.published_as.encode()])
     return variant.draw(rng, rows, size, symbols)
 

@@ -1,4 +1,4 @@
-"""The kinds of question about a sequence of symbols, and their rows."""
+"""Variants of copying, and their rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ FIRST_SYMBOL = NEXT + 1
 
 @dataclass(frozen=True)
 class Variant:
-    """One kind of question.
+    """One variant of the task.
 
-    A row is made of numbers: of a constant sequence its symbol and the distance of the other one,
-    else all of its symbols.
+    A row is described by numbers: its symbols or, for a constant sequence, the symbol and the
+    offset of the second symbol.
 
     Attributes:
-        published_as: name of the authors' data; it seeds the items.
+        published_as: name in the authors' data; it seeds the items.
         command: first token of a row.
-        answer: returns the answer to a sequence.
-        constant: whether the sequence is one symbol repeated, so that only its length matters.
+        answer: sequence -> answer.
+        constant: whether the sequence repeats one symbol.
     """
 
     published_as: str
@@ -37,19 +37,19 @@ class Variant:
         return rng.integers(0, symbols, (rows, size))
 
     def count(self, size: int, symbols: int) -> int:
-        """Return how many different rows of a size there are."""
+        """Return the number of different rows of a size."""
         if self.command == REPLACE:
             return symbols * (symbols - 1)
         total: int = symbols ** (1 if self.constant else size)
         return total
 
     def all(self, size: int, symbols: int) -> TokenIds:
-        """Return the numbers of every row of a size once, (count, size) or (count, 2)."""
+        """Return the numbers of all rows of a size, (count, size) or (count, 2)."""
         powers = symbols ** np.arange(2 if self.constant else size)
         return np.arange(self.count(size, symbols))[:, None] // powers % symbols
 
     def rows(self, numbers: TokenIds, sizes: TokenIds, symbols: int) -> Sequences:
-        """Return the rows that are made of numbers (N, ...), of these sizes (N,)."""
+        """Return the rows with numbers (N, ...) and sizes (N,)."""
         samples = []
         for row, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
             samples.append([self._turn(row, size, symbols)])

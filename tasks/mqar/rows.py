@@ -4,7 +4,7 @@ import numpy as np
 
 from pe_bench.api import FIRST, IGNORE, Sequences, TokenIds
 
-GAP_EXPONENT = 0.01  # of the gaps' distribution, the paper's
+GAP_EXPONENT = 0.01  # of the distribution of gaps, as in the paper
 
 
 def draw(
@@ -15,15 +15,15 @@ def draw(
     symbols: int,
     gap: int | None = None,
 ) -> Sequences:
-    """Return rows that ask for all keys, or for one.
+    """Return rows that query all keys, or one.
 
     Args:
         rng: source of everything that is random.
         rows: number of rows.
-        length: tokens of each.
-        pairs: pairs at the beginning of each.
+        length: number of tokens in each row.
+        pairs: number of pairs at the beginning of each row.
         symbols: number of possible keys, and of possible values.
-        gap: tokens between the pairs and the only query; None: all keys are asked for.
+        gap: tokens between the pairs and the only query; None: all keys are queried.
     """
     keys = _distinct(rng, rows, pairs, symbols) + FIRST  # (rows, pairs)
     values = _distinct(rng, rows, pairs, symbols) + FIRST + symbols
@@ -53,8 +53,8 @@ def draw(
 def _distinct(rng: np.random.Generator, rows: int, count: int, below: int) -> TokenIds:
     """Return ordered draws without replacement, all equally likely: (rows, count).
 
-    What has come earlier in its row is drawn again: no symbol is treated unlike another, so no
-    outcome is. Far cheaper than a permutation of all symbols where few of many are drawn.
+    Repeated symbols are drawn again. This treats all symbols equally, so all outcomes are equally
+    likely, and is much cheaper than a permutation of all symbols if few of many are drawn.
     """
     if 2 * count > below:
         return rng.permuted(np.tile(np.arange(below), (rows, 1)), axis=1)[:, :count]
@@ -72,7 +72,7 @@ def _distinct(rng: np.random.Generator, rows: int, count: int, below: int) -> To
 def _places(rng: np.random.Generator, rows: int, count: int, room: int) -> TokenIds:
     """Return draws from 0 to room - 1 without replacement, weighted by a power law: (rows, count).
 
-    The smallest of exponential waiting times with these rates, in order, are such draws.
+    The places of the smallest exponential waiting times with these rates are such draws.
     """
     rates = np.arange(1.0, room + 1) ** (GAP_EXPONENT - 1)
     return (rng.exponential(size=(rows, room)) / rates).argsort(axis=1)[:, :count]

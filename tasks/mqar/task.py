@@ -37,45 +37,47 @@ FAR_FACTORS = (16, 32)
 class MQAR(LengthGeneralizationTask):
     """Multi-query associative recall (Arora et al. 2023, arXiv 2312.04927): `a7 c9 .. c . a`.
 
-    A row begins with pairs of a key and a value, all different. Then every key comes once more, at
-    a random even place, and the model has to give its value there, which the row does not show (or
-    half of the answers could be had by leaving out those given already). Places are drawn without
-    replacement, the g-th after the pairs with a weight of g^(0.01 - 1): mostly near, sometimes as
-    far as there is room. All else is random keys and values, but no key of that row.
+    A row begins with pairs of a key and a value, all of them distinct. Later each key occurs once
+    more, at a random even place, and the model predicts its value there. The row does not show the
+    value, since half of the answers could otherwise be found by elimination. Places are drawn
+    without replacement; the g-th place after the pairs has a weight of g^(0.01 - 1), so most
+    queries are near and some are far away. The remaining tokens are random keys and values other
+    than the keys of the row.
 
-    Training mixes five kinds of row, a batch of one kind: T = `length` tokens with T/16, T/8 and
-    T/4 pairs, T/2 tokens with T/32 and, five times as often, T/4 tokens with T/64, but never fewer
-    than 2 pairs. Evaluation has `samples` rows for each length from T/4 to 8 T with each number of
-    pairs that fits, from the smallest trained on, doubling. `accuracy` is the percentage of queries
-    that are correct, `exact_match` that of rows in which all are.
+    Each training batch has one of five kinds of row: T = `length` tokens with T/16, T/8 or T/4
+    pairs, T/2 tokens with T/32 pairs or, five times as often, T/4 tokens with T/64 pairs, but at
+    least 2 pairs. Evaluation has `samples` rows for each length from T/4 to 8 T and each number of
+    pairs that fits, in powers of two from the smallest trained number. `accuracy` is the percentage
+    of correct queries, `exact_match` the percentage of rows without an error.
 
     | mean over points | rows |
     |---|---|
     | `in-distribution` | the five kinds of training rows |
     | none | other rows of at most T tokens |
-    | `longer` | longer, no more than T/4 pairs |
-    | `more-pairs` | longer, more pairs |
+    | `longer` | more than T tokens, at most T/4 pairs |
+    | `more-pairs` | more than T tokens, more pairs |
     | `out-of-distribution` (headline) | both |
-    | `far` | 16 T and 32 T tokens, T/16 to T/4 pairs, no more than 50 rows of each length |
+    | `far` | 16 T and 32 T tokens, T/16 to T/4 pairs, at most 50 rows of each length |
 
-    `far` is apart from the headline, and an encoding with fewer positions is measured without it.
-    The baseline `a value of the row` answers every query with one of the row's values at random.
+    `far` is not part of the headline; encodings with too few positions are measured without it. The
+    baseline `a value of the row` answers every query with a random value of the row.
 
-    Subset `gap`: T/8 pairs at the start of 8 T tokens and a single query, that many tokens after
-    the last pair: how far an encoding reaches, separately from how many pairs it distinguishes.
+    Subset `gap` has T/8 pairs at the start of 8 T tokens and a single query at various distances
+    after the last pair. It shows how far an encoding reaches, separately from how many pairs it
+    distinguishes.
 
     | published | here |
     |---|---|
-    | a key may come again by chance, before its query too | never |
-    | the earlier a pair, the sooner it tends to be asked for | any order |
+    | a key can occur again by chance, also before its query | never |
+    | earlier pairs tend to be queried sooner | any order |
     | a convolution beside each attention, no MLP | this suite's decoder |
-    | 32 epochs of 180,000 rows | as many steps on fresh rows (preset paper) |
+    | 32 epochs of 180,000 rows | the same number of steps on fresh rows (preset paper) |
     | best rate of 1e-3 to 3e-2, decay 0.1, stops at 99 % | 1e-3 (or `--tune`), 0.01, all steps |
     | tests: T/4 tokens with T/64, T/32, T/16 pairs, T/2 to 4 T with a quarter | among others |
 
     Args:
-        length: tokens of the longest training rows, a power of two.
-        vocabulary: keys and values together, half each.
+        length: number of tokens in the longest training rows, a power of two.
+        vocabulary: number of keys and values together, half each.
     """
 
     headline = Headline("accuracy", OOD)
@@ -86,7 +88,7 @@ class MQAR(LengthGeneralizationTask):
     axes = {"length": "tokens", "second": "pairs"}
     presets = {
         "quick": Preset(
-            # Two layers are what recall takes; narrow ones learn it within two minutes.
+            # Recall takes two layers; narrow ones learn it within two minutes.
             TrainConfig(steps=1600, batch_size=64, lr=3e-3),
             TINY.changed(layers=2, init_std=0.05),
             {"length": 32, "vocabulary": 128, "gate": 95.0},

@@ -55,7 +55,9 @@ class Estimates:
         self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
         self.used = 0
         for record in records:
-            if record.environment.get("device") == here and record.status == "done":
+            if record.environment.get("device") != here or record.status != "done":
+                continue
+            with suppress(KeyError):  # a record may lack settings and costs
                 cost = _cost_of(record)
                 if cost:
                     self.costs[_key(record.settings, record.data)][record.encoding].append(cost)

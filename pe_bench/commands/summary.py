@@ -29,13 +29,13 @@ def summarize_runs(
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.leaderboard import summarize
     from pe_bench.reporting.tables import make_tables
-    from pe_bench.results.reading import find_problems
+    from pe_bench.results.reading import find_problems, read_whole
     from pe_bench.results.record import RunRecord
-    from pe_bench.results.store import read_record, read_records
+    from pe_bench.results.store import read_record
 
     earlier: list[RunRecord] = []
     try:
-        earlier = read_records(results)
+        earlier = read_whole(results)
         problems = find_problems(earlier)
     except InputError as error:
         problems = [str(error)]

@@ -8,7 +8,9 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +35,29 @@ def import_shipped(path: Path, module: str) -> types.ModuleType:
     return _importing(path, lambda: importlib.import_module(module))
 
 
+_trusted: ContextVar[frozenset[Path] | None] = ContextVar("_trusted", default=None)
+
+
+@contextmanager
+def trusting_only(*places: str | None) -> Iterator[None]:
+    """Import no files or folders of others within the context, only these and shipped ones."""
+    paths = frozenset(Path(place).resolve() for place in places if place is not None)
+    before = _trusted.set(paths)
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def _check_trusted(path: Path) -> None:
+    trusted = _trusted.get()
+    if trusted is not None and path.resolve() not in trusted:
+        raise InputError(
+            f"the record names code in {path}, which is run only if you give it: --encoding FILE "
+            "or --task FILE"
+        )
+
+
 def import_file(path: Path) -> types.ModuleType:
     """Return the module of a file from anywhere.
 
@@ -41,6 +66,7 @@ def import_file(path: Path) -> types.ModuleType:
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}: give the path of an existing plugin file")
+    _check_trusted(path)
     name = _module_name(path, [path])
 
     def run() -> types.ModuleType:
@@ -58,6 +84,7 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
     path = folder / f"{kind}.py"
     if not path.is_file():
         raise InputError(f"there is no file {path}: a folder with a plugin has a {kind}.py")
+    _check_trusted(folder)
     name = _module_name(folder, files_of(folder))
 
     def run() -> types.ModuleType:

@@ -15,9 +15,8 @@ from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
-from pe_bench.results.reading import reading
+from pe_bench.results.reading import read_items, reading
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
 
@@ -191,7 +190,7 @@ class Table:
     @cached_property
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""
-        return [read_run_items(record) for record in self.records]
+        return [read_items(record) for record in self.records]
 
     @property
     def higher_is_better(self) -> bool:

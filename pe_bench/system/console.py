@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self, TextIO
 
+from pe_bench.system.text import printable
+
 EVERY = 10.0  # seconds between two progress lines of a bar
 
 
@@ -123,12 +125,12 @@ def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") ->
 
 def info(line: str) -> None:
     """Print a line on standard output immediately."""
-    _view.line(line)
+    _view.line(printable(line))
 
 
 def warn(line: str) -> str:
     """Print a warning on standard error immediately, and return it."""
-    _view.line(f"pe-bench: {line}", error=True)
+    _view.line(f"pe-bench: {printable(line)}", error=True)
     return line
 
 

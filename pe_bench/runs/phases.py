@@ -14,7 +14,7 @@ from torch import Tensor
 from pe_bench.batch import Batch
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError
 from pe_bench.registry import plugins
 from pe_bench.registry.options import show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
@@ -195,7 +195,7 @@ class Phases:
                 if identity == phase.identity:
                     return phases, place
             place = place.start
-        raise InputError("code or data have changed since the command was started: run it again")
+        raise ChangedError
 
     @property
     def before(self) -> "Phases":

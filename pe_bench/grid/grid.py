@@ -22,6 +22,7 @@ from pe_bench.grid.plan import PlannedRun, make_plan
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Busy, Outcome
 from pe_bench.system.console import info, warn
+from pe_bench.system.locks import tell_holder
 from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0  # seconds until a run that another process works on is looked at again
@@ -235,6 +236,7 @@ def _look_again(
         for planned, outcome in executor.run(waiting, display):
             if outcome is None:
                 display.pass_over(planned.run)
+                tell_holder(planned.run.folder / "lock")
                 busy.append(planned)
             else:
                 display.end(planned.run, outcome)

@@ -25,7 +25,8 @@ from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.system.files import locked, saving, slug
+from pe_bench.system.files import saving, slug
+from pe_bench.system.locks import locked
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup

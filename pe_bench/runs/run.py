@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError
@@ -35,6 +35,7 @@ from pe_bench.runs.trained_models import is_kept, keep, place_of
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
+from pe_bench.system.locks import hold
 from pe_bench.task import Evaluation
 
 MEASURED = (
@@ -147,7 +148,7 @@ class Run:
         """
         self.files.make()
         try:
-            with FileLock(self.folder / "lock", timeout=0):
+            with hold(self.folder / "lock", timeout=0):
                 return self._recall(begun, since) or self._execute(begun)
         except Timeout:
             raise Busy from None
@@ -162,7 +163,7 @@ class Run:
         """Record that the process which worked on the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        with contextlib.suppress(Timeout), FileLock(self.folder / "lock", timeout=5):
+        with contextlib.suppress(Timeout), hold(self.folder / "lock", timeout=5):
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 

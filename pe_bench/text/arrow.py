@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import DataError, InputError
-from pe_bench.system.files import locked, saving
+from pe_bench.system.files import saving
+from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book

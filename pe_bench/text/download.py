@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pe_bench.errors import DataError
-from pe_bench.system.files import locked
+from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import DataError, InputError
+from pe_bench.system.cache_entries import mark_used
 from pe_bench.system.files import saving
 from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
@@ -42,6 +43,7 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
                     inner = [seal.parent / table for table in tables]
                     write_sealed(seal, {"tables": tables}, of=seal.stem, files=inner)
                     return made
+    mark_used(seal)
     from datasets import Dataset, concatenate_datasets
 
     tables = [Dataset.from_file(str(seal.parent / table)) for table in kept["tables"]]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.errors import InputError
+from pe_bench.system.cache_entries import mark_used
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.corpus import Corpus, Piece
@@ -321,6 +322,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     path = cache / "tokenizers" / name
     seal = path.with_name(f"{path.stem}.seal")
     if read_if_intact(lambda: read_sealed(seal, of=name)) is not None:
+        mark_used(path)
         return path.read_bytes()
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = ByteLevel(add_prefix_space=False)

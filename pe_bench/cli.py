@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from pe_bench.commands import (
+    cache,
     check,
     checkpoint,
     compare,
@@ -26,7 +27,7 @@ from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check)
+MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check, cache)
 COMMANDS = [module.COMMAND for module in MODULES]
 
 

@@ -21,7 +21,9 @@ from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import PlannedRun, make_plan
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Busy, Outcome
+from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
+from pe_bench.system.locks import tell_holder
 from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0  # seconds until a run that another process works on is looked at again
@@ -78,11 +80,15 @@ def run_grid(
         InputErrors: bad input, before anything is trained.
         SavingError: a result could not be written.
     """
-    grid = prepare_grid(
-        options, encodings, tasks, seeds, results=results, device=device, how=how, like=like
-    )
-    if how.dry_run:
-        return []
+    with contextlib.nullcontext() if how.dry_run else using(options.cache):
+        grid = prepare_grid(
+            options, encodings, tasks, seeds, results=results, device=device, how=how, like=like
+        )
+        return [] if how.dry_run else _run(grid, device)
+
+
+def _run(grid: Prepared, device: str) -> list[Outcome]:
+    """Run what a grid has to do; return one outcome per run."""
     found: dict[str, Outcome] = {}
     for planned in grid.overview.skipped:
         assert planned.skip is not None
@@ -235,6 +241,7 @@ def _look_again(
         for planned, outcome in executor.run(waiting, display):
             if outcome is None:
                 display.pass_over(planned.run)
+                tell_holder(planned.run.folder / "lock")
                 busy.append(planned)
             else:
                 display.end(planned.run, outcome)

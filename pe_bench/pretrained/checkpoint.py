@@ -20,7 +20,7 @@ from pe_bench.pretrained.weights import (
 )
 from pe_bench.registry import plugins
 from pe_bench.registry.options import EncodingSpec, show, split_spec
-from pe_bench.text.tokenizer import BpeTokenizer
+from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 
 FILE = re.compile(r"[/\\]|\.py\b")
 OF_LLAMA = "rope"
@@ -124,14 +124,7 @@ class Checkpoint:
         Raises:
             InputError: the tokenizer is missing, or has ids that the model does not have.
         """
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise InputError(
-                f"{self.folder} has no tokenizer.json: copy that of the model into it, a "
-                "tokenizer.model alone is not read"
-            )
-        name = f"{self.folder.resolve().name}/{path.name}"
-        return BpeTokenizer(name, path.read_bytes(), model_size=self.model.vocab_size)
+        return model_tokenizer(self.folder)
 
 
 def open_checkpoint(folder: Path | str) -> Checkpoint:

@@ -16,8 +16,8 @@ from pe_bench.pretrained.llama_config import make_config
 from pe_bench.pretrained.weights import HEAD, INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import saving, write_atomic, write_json
-from pe_bench.text.byte_level import byte_level_file
-from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
+from pe_bench.text.tokenizer import Tokenizer
+from pe_bench.text.tokenizer_files import tokenizer_files
 
 SHARD = 2 * 2**30
 """Approximate size of a file in bytes. A file is assembled in memory."""
@@ -64,10 +64,8 @@ def write_folder(
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_weights(model, folder, plain=fields is not None)
-        if isinstance(tokenizer, ByteTokenizer):
-            write_atomic(folder / "tokenizer.json", byte_level_file(tokenizer))
-        elif isinstance(tokenizer, BpeTokenizer):
-            write_atomic(folder / "tokenizer.json", tokenizer.content)
+        for name, content in (tokenizer_files(tokenizer) if tokenizer else {}).items():
+            write_atomic(folder / name, content)
         if fields is None:
             write_atomic(folder / MODELING, CODE)
     if tokenizer is not None:

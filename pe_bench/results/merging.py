@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.config import show_rate
 from pe_bench.errors import InputError
@@ -28,6 +28,7 @@ from pe_bench.results.store import (
     write_rows,
 )
 from pe_bench.system.files import LARGEST, check_links, list_files, saving, slug, write_atomic
+from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
@@ -139,7 +140,7 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / "lock", timeout=0):
+        with hold(folder / "lock", timeout=0):
             there = _recorded(folder)
             if there is not None and there.status == "done":
                 _compare(record, there, title, found)

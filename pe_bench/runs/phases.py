@@ -1,5 +1,6 @@
 """Training phases of an encoding, with learning rates from the search if there is one."""
 
+import contextlib
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from torch import Tensor
 from pe_bench.batch import Batch
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError
 from pe_bench.registry import plugins
 from pe_bench.registry.options import show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
@@ -25,7 +26,9 @@ from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.system.files import locked, saving, slug
+from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
+from pe_bench.system.files import saving, slug
+from pe_bench.system.locks import locked
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
@@ -115,6 +118,7 @@ class Phases:
             model = task.make_model(self.built(choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
+        cached = folder is None
         folder = folder or self.checkpoint(task, subset, seed, choice)
         identity = self.identity(task, subset, seed, choice)
         if watch:
@@ -128,6 +132,8 @@ class Phases:
 
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            if cached and not (folder / OF).exists():
+                (folder / OF).write_text(f"{self.encoding.label} · {task.label} · seed {seed}")
         with locked(folder / "lock", title):
             try:
                 trained = ensure_trained(
@@ -195,7 +201,7 @@ class Phases:
                 if identity == phase.identity:
                     return phases, place
             place = place.start
-        raise InputError("code or data have changed since the command was started: run it again")
+        raise ChangedError
 
     @property
     def before(self) -> "Phases":
@@ -221,17 +227,19 @@ class Phases:
     ) -> Mapping[str, Tensor]:
         """Return the initial weights of a model, which the previous phase has trained."""
         assert task.start is not None
+        of_subset = subset if isinstance(self.encoding, Adapted) else None
+        before, _ = self.before.trained(task.start, of_subset, seed)
+        with contextlib.suppress(OSError):  # of a read-only cache
+            (self.before.checkpoint(task.start, of_subset, seed) / START).touch()
         if not isinstance(self.encoding, Adapted):
-            before, _ = self.trained(task.start, None, seed)
             return before.state_dict()
-        before, _ = self.before.trained(task.start, subset, seed)
         return take_over(model, before.state_dict(), self.encoding)
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> Path:
         """Return the folder of a phase's model, for this run and later ones."""
-        folder = task.task.context.cache / "checkpoints"
+        folder = task.task.context.cache / CHECKPOINTS
         return folder / self.identity(task, subset, seed, choice)
 
     def identity(

@@ -167,6 +167,16 @@ def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | Non
     return given[0] if given else preset.starts_from
 
 
+def others_start_from(resolved: ResolvedTask) -> bool:
+    """Return whether a shipped task starts from the models of a task under the same preset."""
+    name = resolved.label.partition(":")[0]
+    for other in plugins.names("task"):
+        preset = plugins.load("task", other).cls.presets.get(resolved.task.context.preset)
+        if preset and preset.starts_from and preset.starts_from.partition(":")[0] == name:
+            return True
+    return False
+
+
 def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
     """Return the task that a task starts from.
 

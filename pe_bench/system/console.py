@@ -141,6 +141,15 @@ def show_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def show_age(seconds: float) -> str:
+    """Format a long time in its largest unit: 3 days, 1 hour."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return "less than a minute"
+
+
 def silence(stream: TextIO) -> None:
     """Redirect a stream to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

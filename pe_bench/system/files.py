@@ -14,10 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from pe_bench.errors import InputError, SavingError
-from pe_bench.system.console import info
 
 LARGEST = 512 * 2**20
 """Largest file of results that is read, in bytes; also the largest size of its unpacked content."""
@@ -90,31 +87,6 @@ def saving(path: Path) -> Iterator[None]:
             f"cannot save {path} ({error.strerror or error}): mend that and run the same "
             "command again; files saved earlier are kept"
         ) from error
-
-
-@contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file within the context; print a line before waiting for another process.
-
-    A read-only folder needs no lock, since its files do not change.
-
-    Args:
-        path: path of the lock file, in an existing folder.
-        what: description of the locked resource, for messages.
-    """
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        info(f"waiting for another process, which works on {what} ({path.parent})")
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def read_regular(path: Path, limit: int = LARGEST) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
+from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError, describe_error
 from pe_bench.grid.executors.serial import execute
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -108,9 +108,7 @@ class Worker:
         spec = work.runs[number]
         run = self.factories[key].run(spec.encoding, spec.task, spec.seed)
         if run.folder.name != spec.folder:
-            raise InputError(
-                "code or data have changed since the command was started: run it again"
-            )
+            raise ChangedError
         return run
 
     def _run(self, work: Work) -> Outcome:

@@ -298,7 +298,8 @@ class Encoding(nn.Module):
     def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
         """Return the options with which this encoding rotates queries and keys as a Llama does.
 
-        The dict is empty if the encoding does not rotate, or has no such options.
+        The dict is empty by default. An encoding with `transform_qk` and an option `base: float`
+        gets the base of a trained model without this method.
 
         Args:
             rotation: `rope_parameters` of a Hugging Face config.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from pe_bench.checks.costs import count_products
+from pe_bench.checks.counting import count_products
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder, MakeEncoding
 

@@ -416,7 +416,11 @@ class Encoding(nn.Module):
 
 
 class StatefulEncoding(Encoding):
-    """Page 5: an encoding whose layers pass on a state, `positions.state` in the hooks."""
+    """Page 5: an encoding whose layers pass on a state, `positions.state` in the hooks.
+
+    A state is None, a tensor, or a tuple of tensors. The tokens are the last axis but one of each
+    tensor, as in (B, G, T, F).
+    """
 
     rotation_equivariant: bool = False
     """The output does not change when `rotate_state` rotates the states of all tokens."""

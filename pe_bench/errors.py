@@ -26,6 +26,10 @@ class DataError(InputError):
     """Missing or damaged data. The affected task fails; the rest of a grid runs."""
 
 
+class FaultyPlugin(InputError):
+    """An encoding that cannot work with any task, whatever its options."""
+
+
 class InputErrors(InputError):
     """Several input errors.
 

@@ -40,6 +40,10 @@ class ChangedError(DataError):
         )
 
 
+class FaultyPlugin(InputError):
+    """An encoding that cannot work with any task, whatever its options."""
+
+
 class InputErrors(InputError):
     """Several input errors.
 

@@ -183,11 +183,11 @@ class Decoder(nn.Module):
         states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         run = run_checkpointed if recompute and cache is None and trace is None else run_block
-        for layer, block in enumerate(self.layers):
+        for module in self.layers:
+            block = cast(Block, module)
+            layer = block.self_attn.layer
             own = self.encoding.lead_of(layer)
-            x, states[own] = run(
-                cast(Block, block), x, self.encoding_of(layer), states[own], contexts[own]
-            )
+            x, states[own] = run(block, x, self.encoding_of(layer), states[own], contexts[own])
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)

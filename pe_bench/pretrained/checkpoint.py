@@ -1,7 +1,6 @@
 """A Hugging Face checkpoint folder, and its model with any encoding."""
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
+from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
 from pe_bench.pretrained.weights import (
     check_files,
     has_own_head,
@@ -19,15 +19,8 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
-from pe_bench.registry.options import EncodingSpec, show, split_spec
+from pe_bench.system.console import warn
 from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
-
-FILE = re.compile(r"[/\\]|\.py\b")
-OF_LLAMA = "rope"
-"""The encoding of a plain Llama."""
-
-SCALING = "scaling"
-"""Option that has options itself, which a spec replaces together with it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class Checkpoint:
         spec = self.config.encoding
         if not spec:
             return self.spec(OF_LLAMA)
-        if split_spec(spec)[0] not in plugins.names("encoding") or FILE.search(spec):
+        if not is_shipped(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
                 "is run is for you to say: give the spec yourself"
@@ -76,8 +69,12 @@ class Checkpoint:
 
         If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
         the scaling with all of its options. The same holds for an encoding inside another one.
+        A warning names an encoding that keeps another rotation.
         """
-        return with_rotation(spec, self.config)
+        full, notes = with_rotation(spec, self.config)
+        for note in notes:
+            warn(note)
+        return full
 
     def load(
         self,
@@ -150,28 +147,3 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return checkpoint
-
-
-def with_rotation(spec: str, config: LlamaConfig) -> str:
-    """Complete a spec with the base and the scaling of a Llama.
-
-    Raises:
-        InputError: the spec is wrong, or the encoding does not support the rotation.
-    """
-    where, given = split_spec(spec)
-    plugin = plugins.load("encoding", spec)
-    found = plugin.cls.options_of_llama(config.rotation, config.length)
-    if SCALING in given:
-        found = {name: value for name, value in found.items() if name == "base"}
-    for option in plugins.options_of(plugin.cls):
-        if option.annotation is EncodingSpec:
-            inside = EncodingSpec(given.get(option.name, option.default))
-            given[option.name] = with_rotation(inside, config)
-        elif option.name in found and option.name not in given:
-            given[option.name] = show(found[option.name])
-    nested = isinstance(spec, EncodingSpec)
-    options = (":" if nested else ",").join(f"{name}={value}" for name, value in given.items())
-    full = type(spec)(f"{where}:{options}" if options else where)
-    if where in plugins.names("encoding"):
-        full = type(spec)(plugins.load("encoding", full).label)
-    return full.replace(",", ":") if nested else full

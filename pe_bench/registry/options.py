@@ -70,6 +70,10 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
 
     If it passes `**options` to its parent, the parent's options follow. If the class attribute
     `option_tables` has dataclasses for an option's values, their fields with a default follow it.
+    An option without annotation has the type of its default.
+
+    Raises:
+        InputError: an option has neither annotation nor a default that tells its type.
     """
     found: dict[str, inspect.Parameter] = {}
     tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
@@ -81,13 +85,29 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
         hints = typing.get_type_hints(constructor)
         for p in parameters:
             if p.kind is inspect.Parameter.KEYWORD_ONLY:
-                found.setdefault(p.name, p.replace(annotation=hints.get(p.name, str)))
+                annotation = hints.get(p.name) or _type_of_default(cls, p)
+                found.setdefault(p.name, p.replace(annotation=annotation))
                 for choice in tables.get(p.name, {}).values():
                     for field in _fields(choice):
                         found.setdefault(field.name, field)
         if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters):
             break
     return list(found.values())
+
+
+def _type_of_default(cls: type[Any], option: inspect.Parameter) -> type[Any]:
+    """Return the type of an option that has no annotation.
+
+    Raises:
+        InputError: its default does not tell.
+    """
+    kind = type(option.default)
+    if kind not in (bool, int, float, str):
+        raise InputError(
+            f"the option '{option.name}' of {cls.__name__} has no type: annotate it, as in "
+            f"`{option.name}: float`"
+        )
+    return kind
 
 
 def convert_options(

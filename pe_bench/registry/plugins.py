@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import FaultyPlugin, InputError, suggest
 from pe_bench.registry import importing
 from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
@@ -46,6 +46,9 @@ __all__ = [
 ]
 
 PACKAGE = Path(__file__).parents[1]
+WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
+"""What torch says about a module whose constructor does not call that of its parent."""
+
 UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # as a name in a label
 
 
@@ -83,8 +86,23 @@ class Plugin:
         return self.label
 
     def make(self, model: Any, layer: int) -> Any:
-        """Return an instance of an encoding with the spec's options."""
-        return self.cls(model, layer, **self.options)
+        """Return an instance of an encoding with the spec's options.
+
+        Raises:
+            InputError: the encoding does not fit the model.
+            FaultyPlugin: its constructor does not call that of its parent.
+        """
+        try:
+            made = self.cls(model, layer, **self.options)
+        except AttributeError as error:
+            if not any(sign in str(error) for sign in WITHOUT_PARENT):
+                raise
+            made = None
+        if "train_positions" not in getattr(made, "__dict__", {}):
+            raise FaultyPlugin(
+                f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
+            )
+        return made
 
     def without_options(self) -> "Plugin":
         """Return the plugin under its default options."""
@@ -182,6 +200,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     cls = importing.plugin_class(kind, module, where)
     known = {p.name: p for p in options_of(cls)}
     _refer_to_related(kind, where, known, given)
+    _refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
@@ -249,6 +268,23 @@ def _refer_to_related(
                     )
 
 
+def _refuse_positional(
+    where: str, cls: type[Any], known: Mapping[str, Any], given: Mapping[str, str]
+) -> None:
+    """Refuse an option that is a parameter of the constructor, but not keyword-only.
+
+    Raises:
+        InputError: there is one, and how to make it an option.
+    """
+    parameters = inspect.signature(cls.__init__).parameters
+    for key in given:
+        if key in parameters and key not in known and key not in ("self", "model", "layer"):
+            raise InputError(
+                f"{where}: {key} is no option, since it is not keyword-only: write * before it in "
+                f"{cls.__name__}.__init__"
+            )
+
+
 def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     """Return a plugin's name in tables.
 
@@ -314,6 +350,12 @@ def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
     """Return a class and its ancestors below the interface."""
     base = importing.interface(kind)
     return [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
+
+
+def is_shipped(cls: type[Any]) -> bool:
+    """Return whether a class belongs to a plugin of this package."""
+    parts = cls.__module__.split(".")
+    return parts[0] == "pe_bench" and parts[1] in FOLDERS
 
 
 def _is_plugin(cls: type[Any]) -> bool:

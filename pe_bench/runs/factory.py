@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError
+from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.adaptation import adapt, go_on
@@ -62,7 +63,7 @@ class RunFactory:
         full = checkpoint.spec(spec)
         label = plugin.label
         shipped = label.partition(":")[0] in plugins.names("encoding")
-        if shipped and checkpoint.spec(label) != full:
+        if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # a default of the encoding, where the checkpoint has another
         return replace(plugins.load("encoding", full), label=label)
 

@@ -56,7 +56,7 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(OF_LLAMA)
+            return self.spec(split_spec(self.config.layers or OF_LLAMA)[0])
         if split_spec(spec)[0] not in plugins.names("encoding") or FILE.search(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
@@ -76,8 +76,9 @@ class Checkpoint:
 
         If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
         the scaling with all of its options. The same holds for an encoding inside another one.
+        If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set.
         """
-        return with_rotation(spec, self.config)
+        return with_rotation(with_layers(spec, self.config), self.config)
 
     def load(
         self,
@@ -106,7 +107,10 @@ class Checkpoint:
         decoder = make_empty(model or self.model, wanted.make)
         stored = wanted.label == self.config.encoding
         decoder.encodings.to(device)
-        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored, device=device)
+        names = self.config.names
+        load_files(
+            decoder, self.folder, dtype=dtype, with_encoding=stored, device=device, names=names
+        )
         return decoder.eval()
 
     def check_files(self) -> None:
@@ -116,7 +120,8 @@ class Checkpoint:
             InputError: a file is missing or damaged, or the weights do not match the config.
         """
         empty = make_empty(self.model, plugins.load("encoding", self.encoding).make)
-        check_files(empty, self.folder, with_encoding=bool(self.config.encoding))
+        stored = bool(self.config.encoding)
+        check_files(empty, self.folder, with_encoding=stored, names=self.config.names)
 
     def tokenizer(self) -> BpeTokenizer:
         """Return the tokenizer of the model.
@@ -138,7 +143,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     """Open a checkpoint folder; weights are read later.
 
     Args:
-        folder: folder of a Llama, Mistral or Qwen2 of `transformers`, or of `save_checkpoint`.
+        folder: folder of a model of `transformers` of a known family, or of `save_checkpoint`.
 
     Raises:
         InputError: the folder is missing, or the decoder does not support the model.
@@ -159,6 +164,18 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     return checkpoint
 
 
+def with_layers(spec: str, config: LlamaConfig) -> str:
+    """Complete the spec of an encoding of differing layers with the layers of a model."""
+    where, given = split_spec(spec)
+    of_model, options = split_spec(config.layers)
+    if not config.layers or where != of_model:
+        return spec
+    if "every" in given:  # another plan
+        del options["pattern"]
+    pairs = (f"{name}={value}" for name, value in (options | given).items())
+    return f"{where}:{','.join(pairs)}"
+
+
 def with_rotation(spec: str, config: LlamaConfig) -> str:
     """Complete a spec with the base and the scaling of a Llama.
 
@@ -173,7 +190,7 @@ def with_rotation(spec: str, config: LlamaConfig) -> str:
     for option in plugins.options_of(plugin.cls):
         if option.annotation is EncodingSpec:
             inside = EncodingSpec(given.get(option.name, option.default))
-            given[option.name] = with_rotation(inside, config)
+            given[option.name] = with_rotation(inside, config.of_part(option.name))
         elif option.name in found and option.name not in given:
             given[option.name] = show(found[option.name])
     nested = isinstance(spec, EncodingSpec)

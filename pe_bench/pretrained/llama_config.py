@@ -33,6 +33,13 @@ ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
 """Types of rotation that do not depend on the length before scaling."""
 
+PLAIN = {
+    (False, "none"): ("llama", "LlamaForCausalLM"),
+    (True, "none"): ("qwen2", "Qwen2ForCausalLM"),
+    (False, "rms"): ("qwen3", "Qwen3ForCausalLM"),
+}
+"""Classes of transformers for models with `qkv_bias` and `qk_norm`."""
+
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
@@ -181,10 +188,14 @@ def make_config(
         if model.block != BlockConfig():
             facts["block"] = asdict(model.block)
         return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
-    kind, architecture = ("llama", "LlamaForCausalLM")
-    if model.qkv_bias:
-        kind, architecture = ("qwen2", "Qwen2ForCausalLM")
+    kind, architecture = PLAIN[model.qkv_bias, model.qk_norm]
     return {**content, **fields, "model_type": kind, "architectures": [architecture], OWN: facts}
+
+
+def is_plain(model: ModelConfig) -> bool:
+    """Return whether transformers has a class for models of this shape with rotary positions."""
+    of_llama = replace(model.block, head_dim=0) == BlockConfig()
+    return of_llama and (model.qkv_bias, model.qk_norm) in PLAIN
 
 
 def _rotations(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from llamas import SHAPE, tokens
 
+from pe_bench import put_encoding
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
@@ -223,6 +224,23 @@ def test_configs_of_transformers_4(name: str, folder: Folder) -> None:
     if not name.startswith("ministral"):
         old.pop("layer_types", None)
     assert parse_config(old) == parse_config(new)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "phi" not in name])
+@torch.no_grad()
+def test_encodings_inside_transformers(name: str) -> None:
+    model = reference(name)
+    expected = model(tokens()).logits
+    inside = put_encoding(model, FAMILIES[name][2].partition(":")[0])
+    found = inside(tokens()).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    theirs = {id(parameter) for parameter in model.parameters()}
+    assert {id(parameter) for parameter in inside.parameters()} == theirs
+
+
+def test_fused_weights_cannot_be_shared() -> None:
+    with pytest.raises(InputError, match=r"qkv_proj.weight has rows for several weights"):
+        put_encoding(reference("phi 3"), "rope")
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

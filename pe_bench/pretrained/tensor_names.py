@@ -71,7 +71,8 @@ class TensorNames:
 
     def shares(self, name: str) -> bool:
         """Return whether a tensor can be used as it is."""
-        return self.turning is None and not any(fused in name for fused in self.family.fused)
+        reordered = self.turning is not None and _is_rotated(name)
+        return not reordered and not any(fused in name for fused in self.family.fused)
 
     def _rename(self, name: str) -> str:
         for theirs, ours in self.family.renamed.items():
@@ -96,7 +97,7 @@ class TensorNames:
 
     def _order(self, name: str, model: ModelConfig | None) -> Tensor | None:
         """Return the rows of queries or keys in the decoder's order of channels, (heads D,)."""
-        if self.turning is None or model is None or not (".q_" in name or ".k_" in name):
+        if self.turning is None or model is None or not _is_rotated(name):
             return None
         half = torch.arange(self.turning // 2)  # (R/2,)
         still = torch.arange(self.turning, model.head_dim).chunk(2)  # (D/2 - R/2,) each
@@ -104,6 +105,11 @@ class TensorNames:
         channels = torch.cat([half, still[0], half + self.turning // 2, still[1]])  # (D,)
         heads = torch.arange(_rows(name, model) // model.head_dim)  # (heads,)
         return (heads[:, None] * model.head_dim + channels).flatten()  # (heads D,)
+
+
+def _is_rotated(name: str) -> bool:
+    """Return whether rows of a parameter are channels of queries or keys."""
+    return ".q_proj." in name or ".k_proj." in name
 
 
 def _rows(name: str, model: ModelConfig) -> int:

@@ -14,6 +14,7 @@ from pe_bench.commands import (
     compare,
     cost,
     export,
+    import_model,
     list,
     merge,
     report,
@@ -26,7 +27,7 @@ from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check)
+MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, import_model, compare, check)
 COMMANDS = [module.COMMAND for module in MODULES]
 
 

@@ -1,6 +1,6 @@
 """The decoder as a model of transformers, and encodings inside models of transformers.
 
-This module requires `transformers`; no other module does.
+This module requires `transformers`, as `gguf.py` does.
 """
 
 from dataclasses import replace

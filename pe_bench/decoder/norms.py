@@ -1,4 +1,4 @@
-"""Norms of a decoder, and what else changes the outputs of attention and MLP."""
+"""Norms of a decoder, and factors of the outputs of attention and MLP."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ def make_input_norm(config: ModelConfig) -> nn.Module:
 
 
 def make_output_norm(config: ModelConfig) -> nn.Module:
-    """Return what is applied to the output of attention or MLP before it is added."""
+    """Return the norm or factor of the output of attention or MLP, before it is added."""
     if config.block.norms != "input":
         return make_norm(config, config.width)
     if config.block.residual_scale != 1:

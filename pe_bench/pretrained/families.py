@@ -35,7 +35,7 @@ class Family:
         without_rotation: layers without positions: none, those that `no_rope_layers` marks with 0,
             or those without a window if there are windows.
         partial: `partial_rotary_factor` has an effect: the first channels of a head turn.
-        two_rotations: layers with a window have a rotation of their own.
+        two_rotations: layers with a window have another rotation than the rest.
         renamed: parts of names of tensors, and their names in the decoder.
         fused: tensors that are several of the decoder's, one behind the other.
     """

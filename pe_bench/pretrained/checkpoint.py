@@ -10,6 +10,7 @@ import torch
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.pretrained.layer_plan import with_layers
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
 from pe_bench.pretrained.weights import (
     check_files,
@@ -78,7 +79,7 @@ class Checkpoint:
         the scaling with all of its options. The same holds for an encoding inside another one.
         If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set.
         """
-        return with_rotation(with_layers(spec, self.config), self.config)
+        return with_rotation(with_layers(spec, self.config.layers), self.config)
 
     def load(
         self,
@@ -162,18 +163,6 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return checkpoint
-
-
-def with_layers(spec: str, config: LlamaConfig) -> str:
-    """Complete the spec of an encoding of differing layers with the layers of a model."""
-    where, given = split_spec(spec)
-    of_model, options = split_spec(config.layers)
-    if not config.layers or where != of_model:
-        return spec
-    if "every" in given:  # another plan
-        del options["pattern"]
-    pairs = (f"{name}={value}" for name, value in (options | given).items())
-    return f"{where}:{','.join(pairs)}"
 
 
 def with_rotation(spec: str, config: LlamaConfig) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FULL, SLIDING, Family
+from pe_bench.registry.options import split_spec
 
 OF_LAYERS = "hybrid"
 """The encoding of a model whose layers differ, or have windows."""
@@ -46,6 +47,23 @@ def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
         options["window"] = str(content["sliding_window"])
     options["pattern"] = _pattern(layers, kinds[0])
     return f"{OF_LAYERS}:{','.join(f'{name}={value}' for name, value in options.items())}"
+
+
+def with_layers(spec: str, layers: str) -> str:
+    """Complete the spec of an encoding with the layers of a model, if it is of the same kind.
+
+    Args:
+        spec: the spec.
+        layers: return value of `plan_layers`.
+    """
+    where, given = split_spec(spec)
+    of_model, options = split_spec(layers)
+    if where != of_model:
+        return spec
+    if "every" in given:  # another order of the layers
+        del options["pattern"]
+    pairs = (f"{name}={value}" for name, value in (options | given).items())
+    return f"{where}:{','.join(pairs)}"
 
 
 def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:

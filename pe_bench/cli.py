@@ -15,6 +15,7 @@ from pe_bench.commands import (
     compare,
     cost,
     export,
+    import_model,
     list,
     merge,
     report,
@@ -27,7 +28,20 @@ from pe_bench.system.console import silence, warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check, cache)
+MODULES = (
+    run,
+    cost,
+    list,
+    report,
+    export,
+    merge,
+    rerun,
+    checkpoint,
+    import_model,
+    compare,
+    check,
+    cache,
+)
 COMMANDS = [module.COMMAND for module in MODULES]
 
 

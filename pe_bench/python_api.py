@@ -41,7 +41,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
     Llama does where the spec says nothing else: a new `tape` begins with the Llama's logits.
 
     Args:
-        llama: `LlamaForCausalLM`, or that of Mistral or Qwen2.
+        llama: `LlamaForCausalLM`, or that of another family that `open_checkpoint` reads.
         spec: of the encoding, as on the command line.
 
     Raises:

@@ -157,6 +157,7 @@ LIGHT: dict[str, list[str]] = {
     "rerun --help": ["encoding/task/seed", "--keep"],
     "merge --help": ["DIR", "where to bring them"],
     "checkpoint --help": ["encoding/task/seed", "--subset"],
+    "import --help": ["GGUF", "DIR"],
     "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose", "--kv-heads"],
 }

@@ -254,6 +254,26 @@ def test_a_tokenizer_that_loses_bytes(fault: str, corpus: Corpus, tmp_path: Path
         load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
 
 
+def test_a_tokenizer_without_some_bytes(corpus: Corpus, tmp_path: Path) -> None:
+    """As that of SmolLM2: it is taken, and a text with another byte is refused."""
+    file = fitted_json(corpus, tmp_path)
+    without = ["\u0104", "\u0106", "ñ"]  # bytes 0x04, 0x06 and 0xf1
+    vocab = [token for token in file["model"]["vocab"] if not set(without) & set(token)]
+    file["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    file["model"]["merges"] = []
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
+    text = "naïve \x00\x05 \U0001f600 \U00100000"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    for lost, where in (("ab\x04", "0x04 at byte 2"), ("é\U00040000", "0xf1 at byte 2")):
+        with pytest.raises(InputError, match=f"the text has the byte {where}, for which"):
+            tokenizer.encode(lost)
+    del file["model"]["vocab"]["A"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(InputError, match="bits per byte need a byte-level tokenizer"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
+
+
 def test_bpe_refuses_bytes_that_are_not_utf8(corpus: Corpus, tmp_path: Path) -> None:
     tokenizer = load_tokenizer("bpe:300", corpus, tmp_path)
     with pytest.raises(InputError, match="not UTF-8 at byte 1"):

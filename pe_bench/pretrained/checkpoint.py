@@ -9,6 +9,7 @@ import torch
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.pretrained.layer_plan import with_layers
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
 from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
 from pe_bench.pretrained.weights import (
@@ -19,6 +20,7 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
+from pe_bench.registry.options import split_spec
 from pe_bench.system.console import warn
 from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 
@@ -49,7 +51,7 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(OF_LLAMA)
+            return self.spec(split_spec(self.config.layers or OF_LLAMA)[0])
         if not is_shipped(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
@@ -69,9 +71,10 @@ class Checkpoint:
 
         If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
         the scaling with all of its options. The same holds for an encoding inside another one.
-        A warning names an encoding that keeps another rotation.
+        If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set. A
+        warning names an encoding that keeps another rotation.
         """
-        full, notes = with_rotation(spec, self.config)
+        full, notes = with_rotation(with_layers(spec, self.config.layers), self.config)
         for note in notes:
             warn(note)
         return full
@@ -103,7 +106,10 @@ class Checkpoint:
         decoder = make_empty(model or self.model, wanted.make)
         stored = wanted.label == self.config.encoding
         decoder.encodings.to(device)
-        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored, device=device)
+        names = self.config.names
+        load_files(
+            decoder, self.folder, dtype=dtype, with_encoding=stored, device=device, names=names
+        )
         return decoder.eval()
 
     def check_files(self) -> None:
@@ -113,7 +119,8 @@ class Checkpoint:
             InputError: a file is missing or damaged, or the weights do not match the config.
         """
         empty = make_empty(self.model, plugins.load("encoding", self.encoding).make)
-        check_files(empty, self.folder, with_encoding=bool(self.config.encoding))
+        stored = bool(self.config.encoding)
+        check_files(empty, self.folder, with_encoding=stored, names=self.config.names)
 
     def tokenizer(self) -> BpeTokenizer:
         """Return the tokenizer of the model.
@@ -128,7 +135,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     """Open a checkpoint folder; weights are read later.
 
     Args:
-        folder: folder of a Llama, Mistral or Qwen2 of `transformers`, or of `save_checkpoint`.
+        folder: folder of a model of `transformers` of a known family, or of `save_checkpoint`.
 
     Raises:
         InputError: the folder is missing, or the decoder does not support the model.

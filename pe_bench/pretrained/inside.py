@@ -1,6 +1,6 @@
-"""The decoder as a model of transformers, and encodings inside a Llama of transformers.
+"""The decoder as a model of transformers, and encodings inside models of transformers.
 
-This module requires `transformers`; no other module does.
+This module requires `transformers`, as `gguf.py` does.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
         config = replace(config, model=replace(config.model, tied_embeddings=False))
     plugin = plugins.load("encoding", Checkpoint(Path(), config).spec(spec))
     decoder = make_empty(config.model, plugin.make)
-    share(decoder, dict(llama.named_parameters(remove_duplicate=False)))
+    share(decoder, dict(llama.named_parameters(remove_duplicate=False)), config.names)
     decoder.encodings.to(llama.device)
     content = make_config(config.model, None, plugin.label)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):

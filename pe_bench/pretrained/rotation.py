@@ -39,7 +39,7 @@ def with_rotation(spec: str, config: LlamaConfig) -> tuple[str, list[str]]:
     for option in plugins.options_of(plugin.cls):
         if option.annotation is EncodingSpec:
             inside = EncodingSpec(given.get(option.name, option.default))
-            parts[option.name], of_part = with_rotation(inside, config)
+            parts[option.name], of_part = with_rotation(inside, config.of_part(option.name))
             notes += of_part
     full = _join(spec, given | parts)
     own = plugin.cls.options_of_llama(config.rotation, config.length)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.pretrained.llama_config import make_config
+from pe_bench.pretrained.llama_config import is_plain, make_config
 from pe_bench.pretrained.weights import HEAD, INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import saving, write_atomic, write_json
@@ -59,7 +59,7 @@ def write_folder(
     """Implement `save_checkpoint`, given the label of the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
-    fields = model.encoding.llama_fields()
+    fields = model.encoding.llama_fields() if is_plain(model.config) else None
     config = make_config(model.config, fields, label)
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -130,6 +130,7 @@ def load_pretrained(adapted: Adapted, model: ModelConfig, seed: int, precision: 
         checkpoint.folder,
         dtype=torch.bfloat16 if narrow else torch.float32,
         with_encoding=adapted.spec == checkpoint.encoding and bool(checkpoint.config.encoding),
+        names=checkpoint.config.names,
     )
     if checkpoint.fingerprint[:12] != adapted.origin.version:
         raise ChangedError(checkpoint.folder)

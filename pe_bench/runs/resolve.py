@@ -143,7 +143,7 @@ def resolve(
         "protocol": context.protocol,
         "data": task.fingerprint,
         "precision": options.precision,
-        "model": asdict(model),
+        "model": model.settings,
         "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
         "start": start.settings if start else None,
     }

@@ -3,7 +3,13 @@
 import json
 from typing import Any
 
-from pe_bench.text.tokenizer import SPECIAL_NAMES, BpeTokenizer, ByteTokenizer, Tokenizer
+from pe_bench.text.tokenizer import (
+    SPECIAL_NAMES,
+    BpeTokenizer,
+    ByteTokenizer,
+    Tokenizer,
+    byte_characters,
+)
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
@@ -45,27 +51,10 @@ def _byte_level() -> bytes:
     """Return a tokenizer.json with one id for each byte."""
     import tokenizers
 
-    vocab = {character: byte for byte, character in enumerate(_characters())}
+    vocab = {character: byte for byte, character in enumerate(byte_characters())}
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
         add_prefix_space=False, use_regex=False
     )
     inner.decoder = tokenizers.decoders.ByteLevel()
     return inner.to_str().encode()
-
-
-def _characters() -> list[str]:
-    """Return the character that represents each byte in byte-level vocabularies.
-
-    Printable Latin-1 characters represent themselves; the others are numbered from 256.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    characters = []
-    beyond = 256
-    for byte in range(256):
-        if byte in printable:
-            characters.append(chr(byte))
-        else:
-            characters.append(chr(beyond))
-            beyond += 1
-    return characters

@@ -102,6 +102,7 @@ def train_model(
     config: TrainConfig,
     folder: Path,
     precision: str = "fp32",
+    **more: Any,
 ) -> TrainingResult:
     """Train a model in float32 on the CPU, with a folder for what is kept."""
     return ensure_trained(
@@ -113,6 +114,7 @@ def train_model(
         seed=5,
         device="cpu",
         precision=precision,
+        **more,
     )
 
 

@@ -94,8 +94,16 @@ class RunFactory:
 
     def make(self, encoding: Plugin, task: ResolvedTask, seed: int) -> Run:
         """Return the run of an encoding that `adapted` has returned."""
-        options = self.options
-        return Run(task, encoding, seed, self.results, self.device, options.precision, options.keep)
+        return Run(
+            task,
+            encoding,
+            seed,
+            self.results,
+            self.device,
+            self.options.precision,
+            self.options.keep,
+            logger=self.options.logger,
+        )
 
     def run(self, encoding: str, task: str, seed: int) -> Run:
         """Return the run of two specs.

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from pe_bench.system.files import saving, slug
 from pe_bench.system.locks import locked
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
 
@@ -73,6 +75,7 @@ class Phases:
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
         ranks: the other processes that train with this one, if any.
+        logger: gets the learning curves; None: no logger.
     """
 
     encoding: Plugin
@@ -80,6 +83,7 @@ class Phases:
     device: str
     precision: str
     ranks: Ranks | None = None
+    logger: LoggerName | None = None
 
     def trained(
         self,
@@ -121,6 +125,8 @@ class Phases:
         cached = folder is None
         folder = folder or self.checkpoint(task, subset, seed, choice)
         identity = self.identity(task, subset, seed, choice)
+        place = f"{slug(task.label)}/{slug(self.encoding.label)}/seed{seed}"
+        log_title = f"{place}-lr{choice.lr:.3g}-{identity}"
         if watch:
             watch.model = model
 
@@ -147,6 +153,7 @@ class Phases:
                     precision=self.precision,
                     initial_weights=start if task.start and not self.is_loaded else None,
                     distributed=distributed,
+                    logged=partial(open_logger, self.logger, self.results / FOLDER, log_title),
                     stop=watch if self.ranks is None else None,
                 )
             except (SavingError, SharedFailure):

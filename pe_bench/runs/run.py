@@ -38,6 +38,7 @@ from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
 from pe_bench.system.locks import hold
 from pe_bench.task import Evaluation
+from pe_bench.train.loggers import LoggerName
 
 MEASURED = (
     *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
@@ -90,6 +91,7 @@ class Run:
         precision: "fp32" or "bf16".
         keep: leave the trained models in the folder of the run.
         ranks: the other processes that train with this one, if any.
+        logger: gets the learning curves; None: no logger.
     """
 
     resolved: ResolvedTask
@@ -100,6 +102,7 @@ class Run:
     precision: str
     keep: bool = False
     ranks: Ranks | None = None
+    logger: LoggerName | None = None
 
     @property
     def title(self) -> str:
@@ -109,7 +112,9 @@ class Run:
     @property
     def phases(self) -> Phases:
         """The training of its encoding."""
-        return Phases(self.encoding, self.results, self.device, self.precision, self.ranks)
+        return Phases(
+            self.encoding, self.results, self.device, self.precision, self.ranks, self.logger
+        )
 
     @property
     def folder(self) -> Path:

@@ -20,6 +20,9 @@ class Hybrid(Layers):
     | a window and two bases: Gemma | `gemma` |
     | a window in every layer: Mistral 7B 0.1 | `hybrid:pattern=l,window=4096` |
 
+    Those with the numbers of a model have its name: `gemma2`, `gemma3`, `llama4`, `smollm3`,
+    `cohere2`, `olmo3`, `gpt-oss`.
+
     In a model with fewer than `every` layers the last one is global. Published windows have 512 to
     8192 tokens; a small model needs windows that are shorter than its texts.
 

@@ -255,9 +255,9 @@ class Encoding(nn.Module):
     # Page 4: random positions, checks, lists.
 
     parameters_per_layer: ClassVar[str] = "0"
-    """Number of parameters with the default options, in terms of C (width), D (head_dim), H (heads),
-    L (train_length) and N (layers); it ends in "once" if it is for all layers together. For
-    `pe-bench list`."""
+    """Number of parameters with the default options, in terms of C (width), D (head_dim), H
+    (heads), L (train_length) and N (layers). It ends in "once" if it is for all layers together.
+    For `pe-bench list`."""
 
     name: ClassVar[str] = ""
     """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""

@@ -18,9 +18,12 @@ from pe_bench.commands import (
     import_model,
     list,
     merge,
+    prune,
     report,
     rerun,
     run,
+    show_run,
+    status,
 )
 from pe_bench.commands.parser import BAD_INPUT, parse
 from pe_bench.errors import InputError, InputErrors, SavingError
@@ -33,6 +36,9 @@ MODULES = (
     cost,
     list,
     report,
+    status,
+    show_run,
+    prune,
     export,
     merge,
     rerun,

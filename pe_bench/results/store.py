@@ -303,7 +303,7 @@ def find_run(what: str, results: Path) -> RunRecord:
                 f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"
             )
     if len(found) > 1:
-        names = ", ".join(f"{r.encoding}/{r.task}/{r.name}" for r in found)
+        names = ", ".join(f"{r.encoding}/{r.task}/{r.name} of {r.finished}" for r in found)
         raise InputError(f"'{what}' may be any of these runs: {names}; write one of them")
     if found[0].status == "damaged":
         raise InputError(f"{found[0].reason}")

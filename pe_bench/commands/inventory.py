@@ -1,5 +1,6 @@
 """What is in a results folder: every run with its state, and the reason where it does not count."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ State = Literal[
 ]
 """A stale run was measured with other code. A replaced one is left out of reports, because a later
 run has the same encoding, settings and seed."""
+
+FOREIGN = re.compile(r"/|[^\W\d]\w*\.")
+"""A path or a dotted path in a label: code or data of somebody's own, which is left alone."""
 
 ENGINE = {"decoder": decoder.VERSION, "training": training_result.VERSION}
 
@@ -129,7 +133,7 @@ class Versions:
 
     def _now(self, kind: Kind, label: str) -> str | None:
         """Return the present version of a plugin; None: it is not known."""
-        if label.partition(":")[0] not in plugins.names(kind):
+        if label.partition(":")[0] not in plugins.names(kind) or FOREIGN.search(label):
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:

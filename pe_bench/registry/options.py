@@ -25,6 +25,10 @@ class TaskSpec(NestedSpec):
     """Type of an option that names a task: `scrolls:start=perplexity:corpus=pg19`."""
 
 
+DOTTED_CLASS = r"[^\W\d]\w*(?:\.\w+)+:[^\W\d]\w*(?!\w|=|\.py)"
+"""package.module:Class"""
+
+
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Return the name or path of a spec and the text of each option.
 
@@ -32,8 +36,12 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         InputError: it is not written as a spec, or gives an option twice.
     """
     # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
-    match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
+    match = re.fullmatch(
+        rf"(?P<where>{DOTTED_CLASS}|[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL
+    )
     where, text = (match["where"], match["options"]) if match else (spec, None)
+    if re.fullmatch(DOTTED_CLASS, where):
+        where = where.replace(":", ".")
     separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}
     for pair in (text or "").split(separator):

@@ -1,8 +1,10 @@
 """The folders are the registry: find, describe and load encodings and tasks.
 
 `--encoding rope:base=500000` means the one Encoding subclass of `encodings/rope.py`, built with
-`base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere. A
-hyphen in a name is an underscore in the file. Nothing here imports torch before a plugin is loaded,
+`base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere, and
+`package.module` or `package.module:Class` what Python can import. Installed packages may declare
+names in the entry points `pe_bench.encodings` and `pe_bench.tasks`. A hyphen in a name is an
+underscore in the file. Nothing here imports torch before a plugin is loaded,
 so `pe-bench list` is instant, and a plugin that does not import affects only runs that use it.
 """
 
@@ -14,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pe_bench.errors import FaultyPlugin, InputError, suggest
 from pe_bench.registry import importing
@@ -49,6 +51,7 @@ PACKAGE = Path(__file__).parents[1]
 WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
 """What torch says about a module whose constructor does not call that of its parent."""
 
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # as a name in a label
 
 
@@ -176,7 +179,11 @@ def kinds_of(where: str) -> list[Kind]:
     """
     path = Path(where)
     if not _is_path(where):
-        return [kind for kind in KINDS if where in names(kind)]
+        named = [kind for kind in KINDS if where in [*names(kind), *importing.entry_points(kind)]]
+        if named or not DOTTED.fullmatch(where):
+            return named
+        module, name = importing.import_dotted(where, "encoding")
+        return [kind for kind in KINDS if importing.plugin_classes(kind, module, name)]
     if path.is_dir():
         return [kind for kind in KINDS if (path / f"{kind}.py").is_file()]
     module = importing.import_file(path)
@@ -196,8 +203,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         InputError: unknown name or option, a value of the wrong type, a file that does not import.
     """
     where, given = split_spec(spec)
-    module = _import(kind, where)
-    cls = importing.plugin_class(kind, module, where)
+    cls = _class_of(kind, where)
     known = {p.name: p for p in options_of(cls)}
     _refer_to_related(kind, where, known, given)
     _refuse_positional(where, cls, known, given)
@@ -223,20 +229,38 @@ def _is_path(where: str) -> bool:
     return where.endswith(".py") or "/" in where
 
 
+def _class_of(kind: Kind, where: str) -> type[Any]:
+    """Return the class that the name, path or dotted path of a spec means.
+
+    Raises:
+        InputError: there is none, or it does not import.
+    """
+    if where in names(kind) or _is_path(where):
+        return importing.plugin_class(kind, _import(kind, where), where)
+    dotted = importing.entry_points(kind).get(where, where)
+    if not DOTTED.fullmatch(dotted):
+        _refuse_unknown(kind, where)
+    module, name = importing.import_dotted(dotted, kind)
+    return importing.plugin_class(kind, module, where, name)
+
+
 def _import(kind: Kind, where: str) -> types.ModuleType:
     """Return the module of a shipped plugin, a file or a folder.
 
     Raises:
-        InputError: there is no such plugin, or it does not import.
+        InputError: it does not import.
     """
     if _is_path(where):
         path = Path(where)
         return importing.import_folder(path, kind) if path.is_dir() else importing.import_file(path)
-    if where in names(kind):
-        path = path_of(kind, where)
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        return importing.import_shipped(path, ".".join(["pe_bench", *parts]))
-    known = ", ".join(names(kind))
+    path = path_of(kind, where)
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return importing.import_shipped(path, ".".join(["pe_bench", *parts]))
+
+
+def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
+    """Raise an InputError for a name that no plugin has."""
+    known = ", ".join([*names(kind), *importing.entry_points(kind)])
     listed = where.split(",")
     if len(listed) > 1 and set(listed) <= set(names(kind)):
         raise InputError(f"'{where}' are several {kind}s: write {' '.join(listed)}")
@@ -246,7 +270,8 @@ def _import(kind: Kind, where: str) -> types.ModuleType:
     if Path(where).is_dir():
         hint = f" (for the folder write ./{where}/)"
     raise InputError(
-        f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py"
+        f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
+        "or package.module"
     )
 
 
@@ -291,7 +316,7 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     Raises:
         InputError: it equals the name of a shipped plugin.
     """
-    if not _is_path(where):
+    if where in names(kind):
         return where
     path = Path(where)
     name = path.resolve().name if path.is_dir() else path.name

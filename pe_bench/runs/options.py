@@ -9,6 +9,7 @@ from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import check_names, option, options_of
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import entry_points
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.train.loggers import LoggerName, check_logger
@@ -29,8 +30,8 @@ def _read_place(word: str) -> tuple[str, Path]:
     task, equals, folder = word.partition("=")
     if not equals or Path(word).exists():
         return "", Path(word)
-    known = plugins.names("task")
-    if task not in known and not task.endswith(".py") and "/" not in task:
+    known = [*plugins.names("task"), *entry_points("task")]
+    if task not in known and "." not in task and "/" not in task:
         raise InputError(
             f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data task=DIR"
         )

@@ -11,6 +11,7 @@ from pe_bench.option_table import argument, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
+from pe_bench.system.console import info
 
 EVERY: dict[str, Kind] = {"all": "encoding", "encodings": "encoding", "tasks": "task"}
 
@@ -50,7 +51,7 @@ def main(values: Values) -> int:
             wide=options.wide,
         )
     if specs["encoding"] and specs["task"]:
-        print()
+        info("")
     if specs["task"]:
         good = check_tasks(specs["task"], verbose=options.verbose) and good
     return 0 if good else 1

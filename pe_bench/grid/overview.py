@@ -19,6 +19,7 @@ class Overview:
         done: finished by an earlier call.
         to_do: not finished.
         begun: titles of those of them that an earlier call has begun.
+        died: titles of those of them whose process was killed, or killed itself.
         skipped: cannot be run, for a known reason.
         estimates: seconds that each run to do may take, by its title; None: unknown.
         used: number of earlier runs that estimates are from.
@@ -27,6 +28,7 @@ class Overview:
     done: Sequence[PlannedRun]
     to_do: Sequence[PlannedRun]
     begun: frozenset[str]
+    died: Sequence[str]
     skipped: Sequence[PlannedRun]
     estimates: Mapping[str, float | None]
     used: int
@@ -37,6 +39,7 @@ class Overview:
         done = []
         to_do = []
         begun = set()
+        died = []
         seconds = {}
         for planned in runs:
             run = planned.run
@@ -49,8 +52,10 @@ class Overview:
             seconds[run.title] = estimates.seconds(run)
             if run.files.has_begun():
                 begun.add(run.title)
+            if run.files.has_died():
+                died.append(run.title)
         skipped = [planned for planned in runs if planned.skip is not None]
-        return cls(done, to_do, frozenset(begun), skipped, seconds, estimates.used)
+        return cls(done, to_do, frozenset(begun), died, skipped, seconds, estimates.used)
 
     @property
     def unknown(self) -> list[Run]:
@@ -72,6 +77,12 @@ class Overview:
         lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(parts)}"]
         if self.to_do:
             lines.append(f"time: {self._time(lanes)}")
+        if self.died:
+            titles = "; ".join(self.died[:SHOWN])
+            lines.append(
+                f"the process ended without a message when it last executed {titles} (with "
+                "--jobs N, such an end is recorded as a failure of that run, and the others go on)"
+            )
         return lines + self._reasons()
 
     def runs(self) -> list[str]:

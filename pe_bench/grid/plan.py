@@ -94,7 +94,7 @@ def make_plan(
     problems = _Problems()
     plan = Plan()
     if writes:
-        _check_folders(results, options.cache, problems)
+        _check_folders(results, options, problems)
     try:
         if options.tune:
             options.tune.check_reported(seeds)
@@ -127,11 +127,15 @@ def make_plan(
     return plan
 
 
-def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
-    folders = [(results, "--results")]
-    if not cache.is_dir():  # one that is read-only may have all that is needed
-        folders.append((cache, "PE_BENCH_CACHE"))
-    for folder, remedy in folders:
+def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> None:
+    """Check that results and cache can be written, and are not read as data later."""
+    for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
+        for data in options.data.values():
+            if folder.resolve().is_relative_to(data.resolve()):
+                sentence = f"{folder} is inside {data}, whose files are data: give another folder"
+                problems.add("", InputError(f"{sentence} with {remedy}"))
+        if folder == options.cache and folder.is_dir():
+            continue  # one that is read-only may have all that is needed
         try:
             check_writable(folder, remedy)
         except InputError as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, as_exception
 
 Kind = Literal["encoding", "task"]
 
@@ -156,7 +156,8 @@ def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.Module
         InputError: it does not import.
     """
     try:
-        return run()
+        with as_exception():
+            return run()
     except (Exception, SystemExit) as error:
         place = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)

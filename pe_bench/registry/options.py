@@ -34,6 +34,8 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
     match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
     where, text = (match["where"], match["options"]) if match else (spec, None)
+    if any(len(part.encode()) > 255 for part in where.split("/")):
+        raise InputError(f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes")
     separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}
     for pair in (text or "").split(separator):

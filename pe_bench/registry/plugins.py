@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError, as_exception, suggest
 from pe_bench.registry import importing
 from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
@@ -84,7 +84,8 @@ class Plugin:
 
     def make(self, model: Any, layer: int) -> Any:
         """Return an instance of an encoding with the spec's options."""
-        return self.cls(model, layer, **self.options)
+        with as_exception():
+            return self.cls(model, layer, **self.options)
 
     def without_options(self) -> "Plugin":
         """Return the plugin under its default options."""

@@ -275,7 +275,8 @@ class Phases:
         if task.tuning is None:
             return Candidate(task.train.lr)
         search = self._search(task)
-        lock = task.task.context.cache / "tuning" / f"{search.path.stem}-{slug(subset or '')}.lock"
+        name = slug(f"{search.path.stem}-{subset or ''}")
+        lock = task.task.context.cache / "tuning" / f"{name}.lock"
         with saving(lock.parent):
             lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, search.title(subset)):

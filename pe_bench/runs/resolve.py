@@ -11,7 +11,7 @@ from pe_bench import decoder
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError, as_exception, suggest
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
@@ -122,7 +122,8 @@ def resolve(
     context = _context(options, plugin, preset, asked, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
-    task: Task = plugin.cls.make(context, **plugin.options)
+    with as_exception():
+        task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)

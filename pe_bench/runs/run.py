@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.errors import CRASHES, InputError, SavingError, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import average_draws
 from pe_bench.results.measurement import Measurement
@@ -148,7 +148,11 @@ class Run:
         self.files.make()
         try:
             with FileLock(self.folder / "lock", timeout=0):
-                return self._recall(begun, since) or self._execute(begun)
+                done = self._recall(begun, since)
+                if done is not None:
+                    return done
+                with self.files.executing(), as_exception():
+                    return self._execute(begun)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -163,7 +167,8 @@ class Run:
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
         with contextlib.suppress(Timeout), FileLock(self.folder / "lock", timeout=5):
-            return self._failed(failures)
+            with self.files.executing():  # which removes the mark of the dead process
+                return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
     def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:

@@ -1,10 +1,13 @@
 """The files of one run: those of each subset, all rows, items and curves, and the record."""
 
+import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
@@ -125,6 +128,28 @@ class RunFolder:
         except (OSError, DamagedError):
             return False
         return self._has(subsets)
+
+    @contextlib.contextmanager
+    def executing(self) -> Iterator[None]:
+        """Mark the run as being executed within the context, for `has_died`."""
+        with saving(self._mark):
+            self._mark.touch()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._mark.unlink()
+
+    def has_died(self) -> bool:
+        """Tell whether the process that last executed the run was killed, or killed itself."""
+        if self._mark.exists():
+            with contextlib.suppress(Timeout, OSError), FileLock(self.path / "lock", timeout=0):
+                return True  # nobody executes it
+        return False
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / "executing"
 
     def has_begun(self) -> bool:
         """Tell whether an earlier call has left something of an unfinished run."""

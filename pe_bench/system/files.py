@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -16,6 +17,10 @@ from filelock import FileLock, Timeout
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.system.console import info
+
+
+LONGEST = 200
+"""Bytes of a name made from a label. File systems allow 255, and names have endings."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -56,7 +61,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _aside(path: Path) -> str:
     """Return the prefix of temporary files for a path, for processes of this machine."""
-    return f".{path.name}.{slug(platform.node())}-"
+    return f".{_cut(path.name, 60)}.{_cut(slug(platform.node()), 40)}-"
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -121,15 +126,38 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def slug(label: str) -> str:
-    """Convert a label to a directory name that is valid on every file system."""
-    return re.sub(r"[^\w.=,+-]", "_", label)
+    """Convert a label to a directory name that is valid on every file system.
+
+    The end of a long name is replaced by a digest of the label.
+    """
+    name = re.sub(r"[^\w.=,+-]", "_", label)
+    if len(name.encode()) <= LONGEST:
+        return name
+    return f"{_cut(name, LONGEST - 9)}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def _cut(name: str, size: int) -> str:
+    """Return the beginning of a name, of at most `size` bytes."""
+    return name.encode()[:size].decode(errors="ignore")
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloads, tokenizers and checkpoints."""
+    """Return the folder for downloads, tokenizers and checkpoints.
+
+    Raises:
+        InputError: there is no home folder, and no environment variable names another one.
+    """
     if given := os.environ.get("PE_BENCH_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "pe-bench"
+    try:
+        return Path.home() / ".cache" / "pe-bench"
+    except RuntimeError:
+        raise InputError(
+            "this user has no home folder: name a folder for downloads and models by the "
+            "environment variable PE_BENCH_CACHE"
+        ) from None
 
 
 def check_writable(folder: Path, option: str) -> None:

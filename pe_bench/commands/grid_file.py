@@ -40,7 +40,9 @@ def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> l
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     except RecursionError:
-        raise InputError(f"{path} is not a file of options: its values are nested too deeply") from None
+        raise InputError(
+            f"{path} is not a file of options: its values are nested too deeply"
+        ) from None
     grids = content.pop(SEVERAL, [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")

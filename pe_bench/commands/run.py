@@ -12,9 +12,9 @@ from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.option_table import REQUIRED, option
+from pe_bench.option_table import REQUIRED, check_numbers, option
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.seeds import read_seeds
+from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
@@ -36,13 +36,20 @@ class GridOptions:
     )
     tasks: tuple[str, ...] = option(REQUIRED, "as --encoding", flag="task", metavar="SPEC")
     seeds: tuple[int, ...] = option(
-        (0,), "such as 0 1 2, or 0-4 for five; default: 0", metavar="N", read=read_seeds
+        (0,),
+        "such as 0 1 2, or 0-4 for five; default: 0",
+        metavar="N",
+        read=read_seeds,
+        most=LARGEST_SEED,
     )
     device: str = device_option("auto", "auto")
     precision: Literal["auto", "fp32", "bf16"] = option(
         "auto", "auto (default): bf16 on a GPU, but fp32 on a CPU and for the preset quick"
     )
     results: Path = results_option()
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @dataclass(frozen=True)

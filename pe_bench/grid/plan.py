@@ -131,7 +131,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
     """Check that results and cache can be written, and are not read as data later."""
     for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
         for data in options.data.values():
-            if folder.resolve().is_relative_to(data.resolve()):
+            if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
                 sentence = f"{folder} is inside {data}, whose files are data: give another folder"
                 problems.add("", InputError(f"{sentence} with {remedy}"))
         if folder == options.cache and folder.is_dir():

@@ -35,7 +35,9 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
     where, text = (match["where"], match["options"]) if match else (spec, None)
     if any(len(part.encode()) > 255 for part in where.split("/")):
-        raise InputError(f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes")
+        raise InputError(
+            f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes"
+        )
     separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}
     for pair in (text or "").split(separator):

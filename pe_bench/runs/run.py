@@ -166,9 +166,9 @@ class Run:
         """Record that the process which worked on the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        with contextlib.suppress(Timeout), FileLock(self.folder / "lock", timeout=5):
-            with self.files.executing():  # which removes the mark of the dead process
-                return self._failed(failures)
+        lock = FileLock(self.folder / "lock", timeout=5)
+        with contextlib.suppress(Timeout), lock, self.files.executing():  # which removes its mark
+            return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
     def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:

@@ -18,7 +18,6 @@ from filelock import FileLock, Timeout
 from pe_bench.errors import InputError, SavingError
 from pe_bench.system.console import info
 
-
 LONGEST = 200
 """Bytes of a name made from a label. File systems allow 255, and names have endings."""
 

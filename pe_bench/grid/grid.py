@@ -22,6 +22,7 @@ from pe_bench.grid.plan import PlannedRun, make_plan
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Busy, Outcome
 from pe_bench.system.console import info, warn
+from pe_bench.system.files import SameFolder
 from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0  # seconds until a run that another process works on is looked at again
@@ -88,7 +89,7 @@ def run_grid(
         assert planned.skip is not None
         found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
     alone = Serial(threads_of_run("", device, alone=True))
-    found |= _work(grid.overview, grid.executor, alone)
+    found |= _work(grid.overview, grid.executor, alone, SameFolder(results))
     return [*grid.outcomes, *(found[planned.run.title] for planned in grid.runs)]
 
 
@@ -186,13 +187,16 @@ def _check_shards(runs: Sequence[PlannedRun]) -> None:
             )
 
 
-def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, Outcome]:
+def _work(
+    overview: Overview, executor: Executor, alone: Executor, folder: SameFolder
+) -> dict[str, Outcome]:
     """Run runs and return how each has ended, by its title.
 
     Args:
         overview: the runs.
         executor: for most of them.
         alone: for those whose numbers are times, after the others: nothing else may go on then.
+        folder: of the results.
     """
     found: dict[str, Outcome] = {}
     others: list[PlannedRun] = []
@@ -211,7 +215,7 @@ def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, 
         if runs:
             try:
                 with chosen, _display(estimates, chosen.lanes) as display:
-                    _look_again(runs, chosen, display, found)
+                    _look_again(runs, chosen, display, found, folder)
             except KeyboardInterrupt:
                 info(f"{len(found)} of {len(overview.done) + len(overview.to_do)} runs finished")
                 raise
@@ -219,7 +223,11 @@ def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, 
 
 
 def _look_again(
-    runs: Sequence[PlannedRun], executor: Executor, display: Display, found: dict[str, Outcome]
+    runs: Sequence[PlannedRun],
+    executor: Executor,
+    display: Display,
+    found: dict[str, Outcome],
+    folder: SameFolder,
 ) -> None:
     """Run runs; pass over those that other processes work on, until these have ended too.
 
@@ -228,6 +236,10 @@ def _look_again(
         executor: for them.
         display: is told how they end.
         found: gets how each has ended, by its title.
+        folder: of the results.
+
+    Raises:
+        SavingError: a result could not be written, or the folder is not there any more.
     """
     waiting = list(runs)
     while waiting:
@@ -239,6 +251,7 @@ def _look_again(
             else:
                 display.end(planned.run, outcome)
                 found[planned.run.title] = outcome
+                folder.check()
         if len(busy) == len(waiting):
             display.wait([planned.run for planned in busy])
             sleep(LOOK_AGAIN)

@@ -94,6 +94,34 @@ def saving(path: Path) -> Iterator[None]:
         ) from error
 
 
+class SameFolder:
+    """Makes a folder, and notices when it is no longer there or another one has its name.
+
+    Args:
+        path: path of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with saving(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._made = path.stat()
+
+    def check(self) -> None:
+        """Check that the folder is the same.
+
+        Raises:
+            SavingError: it is not.
+        """
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self._made, self.path.stat()):
+                return
+        raise SavingError(
+            f"{self.path} was renamed or removed while results were written to it: put it back, "
+            "or bring the parts together with pe-bench merge, and run the same command again"
+        )
+
+
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file within the context; print a line before waiting for another process.

@@ -76,6 +76,3 @@ class ExecutionOptions:
     def together(self) -> "Strategy":
         """The strategy of processes that train together."""
         return "fsdp" if self.strategy == "fsdp" else "ddp"
-
-
-ONE_BY_ONE = ExecutionOptions()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pe_bench.grid.display import show_duration
 from pe_bench.grid.estimate import Estimates
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.run import Run
 
 SHOWN = 10  # tasks, and reasons to skip

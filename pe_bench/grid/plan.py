@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pe_bench.checks.depth import Depths
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
@@ -13,24 +15,9 @@ from pe_bench.runs.fitting import describe_depths, reason_to_skip
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, check_used
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.run import Outcome
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_writable
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run of the plan.
-
-    Attributes:
-        run: the run.
-        skip: why the encoding does not support the task; None if it does.
-        named: whether the user named the encoding. One that only "all" stands for may be skipped.
-    """
-
-    run: Run
-    skip: str | None
-    named: bool
 
 
 @dataclass
@@ -65,54 +52,36 @@ class _Problems:
         return found
 
 
-def make_plan(
-    options: RunOptions,
-    encodings: Sequence[str],
-    tasks: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    results: Path,
-    device: str,
-    shards: int = 1,
-    writes: bool = True,
-) -> Plan:
-    """Return the runs of every encoding on every task under every seed.
-
-    Args:
-        options: common to all runs.
-        encodings, tasks: specs; "all" stands for every shipped one.
-        seeds: of weights, batches and evaluation.
-        results: folder to write to.
-        device: "cpu" or "cuda".
-        shards: see `check_task_fits`.
-        writes: whether anything is going to be written.
+def make_plan(spec: GridSpec) -> Plan:
+    """Return the runs of a grid.
 
     Raises:
         InputErrors: bad input, all of it. Data that are missing are no bad input as long as
             another task can be run.
     """
+    options = spec.options
     problems = _Problems()
     plan = Plan()
-    if writes:
-        _check_folders(results, options, problems)
+    if not spec.execution.dry_run:
+        _check_folders(spec.results, options, problems)
     try:
         if options.tune:
-            options.tune.check_reported(seeds)
+            options.tune.check_reported(spec.seeds)
     except InputError as error:
         problems.add("", error)
-    factory = _make_factory(options, results, device, problems)
-    loaded = _load(encodings, problems, factory)
-    resolved = _resolve(tasks, problems, plan, factory)
+    factory = _make_factory(options, spec.results, spec.device, problems)
+    loaded = _load(spec.encodings, problems, factory)
+    resolved = _resolve(spec.tasks, problems, plan, factory)
     depths = Depths()
     for task in resolved:
         adapted = [factory.adapted(encoding, task) for encoding in loaded]
-        pairs = _pair(task, adapted, device, options.precision, shards, problems)
+        pairs = _pair(task, adapted, spec, problems)
         if not problems.titles:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
-        for seed in dict.fromkeys(seeds):
+        for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
-                named = "all" not in encodings or encoding.spec in encodings
+                named = "all" not in spec.encodings or encoding.spec in spec.encodings
                 plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
@@ -214,17 +183,12 @@ def _resolve(
 
 
 def _pair(
-    task: ResolvedTask,
-    encodings: Sequence[Plugin],
-    device: str,
-    precision: str,
-    shards: int,
-    problems: _Problems,
+    task: ResolvedTask, encodings: Sequence[Plugin], spec: GridSpec, problems: _Problems
 ) -> list[tuple[Plugin, str | None]]:
     """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
     fits = True
     try:
-        check_task_fits(task, device, precision, shards)
+        check_task_fits(task, spec.device, spec.options.precision, spec.shards)
     except InputError as error:
         problems.add(task.label, error)
         fits = False

@@ -16,7 +16,7 @@ from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import Answer, Work
 from pe_bench.grid.executors.working import Worker
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.stopping import SIGNALS
 

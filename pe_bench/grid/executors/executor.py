@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from pe_bench.grid.display import Display
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.run import Outcome
 from pe_bench.train.process_group import Strategy
 

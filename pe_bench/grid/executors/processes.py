@@ -10,7 +10,7 @@ from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import PASSED, RunSpec, Work
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.options import RunOptions
 from pe_bench.train.process_group import Strategy
 

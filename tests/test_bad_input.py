@@ -49,7 +49,7 @@ BAD_INPUT = [
     ([*RUN, "--encoding", "nope", "--data", LONG], "a path is too long, or a name in it"),
     (["report", "--results", LONG], "a path is too long, or a name in it"),
     (["list", f"{LONG}.py"], "a path is too long, or a name in it"),
-    ([*NOPE, "--data", "records", "--results", "records/new"], "records/new is inside records"),
+    ([*SCROLLS, "--data", "records", "--results", "records/new"], "records/new is inside records"),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
     ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
     ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),

@@ -1,6 +1,6 @@
 """From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,33 +184,6 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     return start
 
 
-def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
-    """Check that every option of the command has an effect on some task.
-
-    Raises:
-        InputError: one has none.
-    """
-    starts = [task.start for task in tasks if task.start]
-    everything = (*tasks, *starts)
-    labels = ", ".join(task.label for task in tasks)
-    if options.pretrain and not starts:
-        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
-    if options.tune and not any(task.tuning for task in tasks):
-        raise InputError(f"--tune has no effect: {labels} trains nothing")
-    if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
-        raise InputError(f"--keep has no effect: {labels} trains nothing")
-    unused = _untrained(options.train)
-    if unused and not any(_preset_of(task).train.steps for task in tasks):
-        raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
-    reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
-    if options.tokenizer is not None and not reads_text:
-        raise InputError(f"--tokenizer has no effect: {labels} reads no text")
-    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
-    for name in options.data:
-        if name and name not in names:
-            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
-
-
 def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
     """Return the rates to try for a task; the user's are for tasks that the command names.
 
@@ -227,14 +200,9 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
     return replace(tune, lr=default_rates(config.lr))
 
 
-def _untrained(overrides: Mapping[str, Any]) -> list[str]:
+def untrained(overrides: Mapping[str, Any]) -> list[str]:
     """Return the overrides that have no effect where nothing is trained."""
     return [name for name in overrides if name != "length"]
-
-
-def _preset_of(task: ResolvedTask) -> Preset:
-    context = task.task.context
-    return task.task.preset(context.preset, context.data)
 
 
 def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
@@ -275,7 +243,7 @@ def _context(
             f"--train.length has no effect: the task's own options ({known}) say how long rows are"
         )
     if not preset.train.steps:
-        for field in _untrained(overrides):
+        for field in untrained(overrides):
             del overrides[field]
     try:
         train = replace(preset.train, **overrides)

@@ -32,6 +32,7 @@ from pe_bench.runs.run_record import (
 )
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_kept, keep, place_of
+from pe_bench.runs.tunable import built
 from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
@@ -296,7 +297,7 @@ class Run:
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         place = place_of(self.folder, subset)
-        encoding = self.phases.built(self.phases.choose(self.resolved, subset))
+        encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
         keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:

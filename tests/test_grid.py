@@ -33,7 +33,7 @@ from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome
+from pe_bench.runs.outcome import Outcome
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run

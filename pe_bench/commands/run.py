@@ -19,7 +19,7 @@ from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
     from pe_bench.grid.spec import GridSpec
-    from pe_bench.runs.run import Outcome
+    from pe_bench.runs.outcome import Outcome
 
 FAILED = 1
 

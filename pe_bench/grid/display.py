@@ -4,7 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import View, info, show_clock
 
 

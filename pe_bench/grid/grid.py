@@ -19,7 +19,7 @@ from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
-from pe_bench.runs.run import Busy, Outcome
+from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import SameFolder
 from pe_bench.train.threads import threads_of_run

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 
 SHOWN = 12  # runs that run, at most, and failures

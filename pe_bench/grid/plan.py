@@ -14,8 +14,8 @@ from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import describe_depths, reason_to_skip
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
+from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.run import Outcome
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_writable

@@ -1,6 +1,7 @@
 """Finds finished runs whose models another search has led to as well, so that none is trained."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pe_bench.errors import CRASHES
@@ -9,6 +10,12 @@ from pe_bench.results.record import RunRecord
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import slug
+
+MEASURED = (
+    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
+    *("parameters", "encoding_parameters", "pretraining", "costs"),
+)
+"""Fields of a record that describe the measurement, as opposed to the settings."""
 
 
 def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, str]:
@@ -56,6 +63,12 @@ def find_same(
         if _models_of(record, _subsets(resolved)) == models:
             return record
     return None
+
+
+def with_numbers_of(record: RunRecord, other: RunRecord) -> RunRecord:
+    """Return the record of a run that takes over the numbers of another one."""
+    measured = {name: getattr(other, name) for name in MEASURED}
+    return replace(record, reused=other.reused or other.name, **measured)
 
 
 def _subsets(resolved: ResolvedTask) -> Sequence[str | None]:

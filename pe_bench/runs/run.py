@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.runs.distributed import Ranks
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.runs.outcome import Busy, Outcome, ProcessDied
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.reuse import find_same, identify_models
+from pe_bench.runs.reuse import find_same, identify_models, with_numbers_of
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import (
     as_text,
@@ -37,39 +38,6 @@ from pe_bench.system import environment
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
 from pe_bench.task import Evaluation
-
-MEASURED = (
-    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
-    *("parameters", "encoding_parameters", "pretraining", "costs"),
-)
-"""Fields of a record that describe the measurement, as opposed to the settings."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one run ended.
-
-    Attributes:
-        title: encoding, task and seed.
-        status: "done" also if subsets are missing for a reason that was reported.
-        complaints: messages of user errors.
-        folder: folder of the run; None if there is none.
-        cause: first failure other than a user error, in one line.
-    """
-
-    title: str
-    status: Status
-    complaints: tuple[str, ...] = ()
-    folder: Path | None = None
-    cause: str | None = None
-
-
-class Busy(Exception):
-    """Another process is working on the run."""
-
-
-class ProcessDied(Exception):
-    """The process that worked on the run has died."""
 
 
 def _nothing() -> None:
@@ -210,8 +178,7 @@ class Run:
             "done", self.resolved, self.phases, self.seed, self.files.next_order(),
             models=identify_models(self.resolved, self.phases, self.seed),
         )  # fmt: skip
-        measured = {name: getattr(same, name) for name in MEASURED}
-        self.files.take_over(replace(own, reused=same.reused or same.name, **measured), same)
+        self.files.take_over(with_numbers_of(own, same), same)
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:

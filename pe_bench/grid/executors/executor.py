@@ -6,7 +6,7 @@ from typing import Self
 
 from pe_bench.grid.display import Display
 from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.runs.run import Outcome
+from pe_bench.runs.outcome import Outcome
 from pe_bench.train.process_group import Strategy
 
 Ended = tuple[PlannedRun, Outcome | None]

@@ -7,7 +7,7 @@ from pe_bench.grid.display import Display
 from pe_bench.grid.executors.executor import Ended
 from pe_bench.grid.executors.work import Answer, Event, Line, SavingFailed
 from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.runs.run import Outcome
+from pe_bench.runs.outcome import Outcome
 from pe_bench.system.console import Bar
 
 

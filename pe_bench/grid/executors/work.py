@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from pe_bench.runs.distributed import Phase
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar
 from pe_bench.train.process_group import ProcessGroup, Strategy
 

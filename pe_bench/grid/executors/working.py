@@ -21,7 +21,8 @@ from pe_bench.grid.executors.work import (
 )
 from pe_bench.grid.executors.worker_processes import RankProcesses, join
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.run import Busy, Outcome, Run
+from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system import environment
 from pe_bench.system.console import Bar, View, showing, warn
 from pe_bench.train.threads import using_threads

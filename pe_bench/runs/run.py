@@ -1,23 +1,21 @@
 """One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, as_exception
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.items import average_draws
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.runs.distributed import Ranks
+from pe_bench.runs.evaluation import evaluate
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.runs.outcome import Busy, Outcome, ProcessDied
 from pe_bench.runs.phases import Phases
@@ -280,32 +278,17 @@ class Run:
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # now: a large one takes long to read again
             self._keep(model, phase)
-        started = time.monotonic()
-        earlier = 0.0
-        model.eval()
-        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
-        evaluations: list[Evaluation] = []
-        samples = 1 if task.measures_time else model.encoding.eval_samples
-        for sample in range(samples):
-            model.use_eval_sample(sample)
-            journal = self.files.journal(subset, sample)
-            earlier += journal.seconds
-            with torch.inference_mode(), autocast:
-                evaluations.append(task.evaluate(model, subset, self.seed, journal))
+        found, seconds = evaluate(model, task, subset, self.seed, self.files, self.precision)
         cost = {
             "training": trained.cost(),
-            "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
+            "evaluation_seconds": round(seconds, 3),
             "peak_memory_bytes": environment.peak_memory(self.device),
-            "notes": evaluations[0].notes,
+            "notes": found.notes,
         }
-        for note in evaluations[0].notes:
+        for note in found.notes:
             info(note)
-        averaged, items = average_draws(
-            [evaluation.rows for evaluation in evaluations],
-            [evaluation.items for evaluation in evaluations],
-        )
         curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
-        self.files.write_subset(subset, averaged, items, cost, curves)
+        self.files.write_subset(subset, found.rows, found.items, cost, curves)
         return cost
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:

@@ -171,7 +171,7 @@ def _numbers_of(cls: type[Any]) -> list[Option]:
 
 
 def _right_number(option: Option, number: Any) -> str:
-    """Return what a number must be; empty: it is."""
+    """Return the condition that a number violates; empty: none."""
     whole = option.item is int
     right_type: Any = Integral if whole else Real
     if not isinstance(number, right_type) or isinstance(number, bool):

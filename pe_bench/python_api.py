@@ -10,9 +10,8 @@ from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-if (
-    TYPE_CHECKING
-):  # each function imports what it needs: pictures need no torch, encodings no pandas
+# Each function imports what it needs: pictures need no torch, encodings no pandas.
+if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 

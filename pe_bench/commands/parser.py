@@ -32,7 +32,7 @@ def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, li
     A file of grids has values for each of its grids; otherwise there is one item.
 
     Args:
-        commands: that there are.
+        commands: all commands.
         args: words of the command line, without the program's name.
 
     Raises:

@@ -97,7 +97,7 @@ def main(*grids: Values) -> int:
 
 
 def _show_all(grids: Sequence[Values]) -> None:
-    """Show the plans of several grids before anything of them is run.
+    """Show the plans of several grids before any of them is run.
 
     Raises:
         InputError: bad input in any of them.

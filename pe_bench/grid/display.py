@@ -1,4 +1,4 @@
-"""What a person sees of a grid that is worked through: plain lines, for logs and pipes."""
+"""The display of a grid in logs and pipes: plain lines."""
 
 import time
 from collections.abc import Mapping, Sequence

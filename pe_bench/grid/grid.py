@@ -36,7 +36,7 @@ class PreparedGrid:
         spec: the grid.
         executor: executes its runs.
         runs: the runs of this command's shard.
-        overview: what there is to do with them.
+        overview: which of them are done, to do and skipped.
         outcomes: tasks and subsets that cannot be run.
     """
 
@@ -86,7 +86,7 @@ def run_grid(spec: GridSpec) -> list[Outcome]:
 
 
 def prepare_grid(spec: GridSpec) -> PreparedGrid:
-    """Show what there is to do; a dry run shows every run.
+    """Show the plan of a grid; a dry run shows every run.
 
     Raises:
         InputErrors: bad input.
@@ -111,10 +111,10 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
 
 
 def _make_executor(spec: GridSpec) -> Executor:
-    """Return what executes the runs.
+    """Return the executor of the runs.
 
     Raises:
-        InputError: it is not there.
+        InputError: it is not available.
     """
     execution = spec.execution
     _check_devices(execution.devices, spec.device)

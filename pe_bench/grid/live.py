@@ -1,4 +1,4 @@
-"""What a person sees of a grid on a terminal: one display that stays, below the lines."""
+"""The display of a grid on a terminal: it stays below the printed lines."""
 
 import contextlib
 import sys
@@ -22,7 +22,7 @@ REFRESHES = 4  # a second
 
 
 class LiveDisplay(Display):
-    """Keeps a bar over all runs, what runs and what has failed at the foot of a terminal.
+    """Shows progress, running runs and failed runs at the bottom of a terminal.
 
     Args:
         estimates: seconds that each run may take, by its title; None: unknown.

@@ -1,4 +1,4 @@
-"""What there is to do before it begins: runs that are done, to do and skipped, and the time."""
+"""The overview of a grid before it begins: runs that are done, to do and skipped, and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ SHOWN = 10  # tasks, and reasons to skip
 
 @dataclass(frozen=True)
 class Overview:
-    """The runs of a plan by what there is to do with them.
+    """The runs of a plan: done, to do, and skipped.
 
     Attributes:
         done: finished by an earlier call.
         to_do: not finished.
-        begun: titles of those of them that an earlier call has begun.
-        died: titles of those of them whose process was killed, or killed itself.
+        begun: titles of the runs to do that an earlier call has begun.
+        died: titles of the runs to do whose process was killed, or killed itself.
         skipped: cannot be run, for a known reason.
         estimates: seconds that each run to do may take, by its title; None: unknown.
         used: number of earlier runs that estimates are from.

@@ -1,4 +1,4 @@
-"""From a command to runs: whatever cannot end well is refused before anything is trained."""
+"""Plans the runs of a grid, and refuses bad input before anything is trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class Plan:
     Attributes:
         runs: in order.
         outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
-        notes: what an encoding cannot do in a task's model, without being wrong.
+        notes: limits of an encoding in a task's model that are no errors.
     """
 
     runs: list[PlannedRun] = field(default_factory=list)
@@ -115,7 +115,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
 def _make_factory(
     options: RunOptions, results: Path, device: str, problems: _Problems
 ) -> RunFactory:
-    """Return what makes the runs; without the origin, if that cannot be loaded."""
+    """Return the factory of the runs, without the origin if that cannot be loaded."""
     try:
         return RunFactory(options, results, device)
     except InputError as error:

@@ -55,7 +55,7 @@ class Search:
         return self.task.tuning
 
     def title(self, subset: str | None) -> str:
-        """Return what messages call the search for a phase."""
+        """Return the title of the search for a phase, for messages."""
         return f"{self.encoding.label} · {subset or self.task.label} · tune"
 
     def read(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Search:
         return [(Candidate(trial["lr"], trial.get("value")), trial["seed"]) for trial in found]
 
     def _kept(self, subset: str | None, candidate: Candidate, seed: int) -> Trial | None:
-        """Return what an earlier call has found, if one did."""
+        """Return the trial of an earlier call, if there is one."""
         wanted = (_phase(subset), candidate.lr, candidate.value, seed)
         names = [field.name for field in fields(Trial)]
         for found in self.read().get("tried", []):

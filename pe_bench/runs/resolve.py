@@ -86,7 +86,7 @@ class ResolvedTask:
         return make_empty(self.model, encoding.make)
 
     def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
-        """Return the task with what times depend on among its settings, if it measures time.
+        """Return the task with the conditions of timing in its settings, if it measures time.
 
         Args:
             conditions: see `pe_bench.runs.timing_context.find_conditions`.
@@ -235,7 +235,7 @@ def _data(options: RunOptions, plugin: Plugin, asked: bool) -> Path | None:
 def _context(
     options: RunOptions, plugin: Plugin, preset: Preset, asked: bool, start: ResolvedTask | None
 ) -> TaskContext:
-    """Return what a task is constructed with."""
+    """Return the context of a task."""
     overrides = dict(options.train if asked else options.pretrain)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))

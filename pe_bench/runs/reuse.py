@@ -19,7 +19,7 @@ MEASURED = (
 
 
 def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, str]:
-    """Return what decides the weights of a run's models, learning rates chosen where they are not.
+    """Return digests of the weights of a run's models; this may search for learning rates.
 
     Returns:
         By the subset that a model is for, "" where it serves all, a digest.
@@ -84,7 +84,7 @@ def _without_search(settings: Mapping[str, Any]) -> str:
 
 
 def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str, str]:
-    """Return the digests of a run's models; records of earlier versions have what they are from."""
+    """Return the digests of a run's models; earlier versions recorded only their settings."""
     if record.models:
         return record.models
     found = {}

@@ -63,7 +63,7 @@ class RunFolder:
         return self.path / "work" / slug(subset)
 
     def remove_work(self) -> None:
-        """Remove what only an unfinished run needs."""
+        """Remove the files that only an unfinished run needs."""
         shutil.rmtree(self.path / "work", ignore_errors=True)
 
     def journal(self, subset: str, sample: int) -> Journal:
@@ -84,7 +84,7 @@ class RunFolder:
         cost: Mapping[str, Any],
         curves: Mapping[Key, LearningCurve],
     ) -> None:
-        """Write what a subset has; its cost, written last, seals the other files."""
+        """Write the files of a subset; its cost, written last, seals the other files."""
         files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
         self._write_rows(files[0], rows)
         write_items(files[1], items)
@@ -115,7 +115,7 @@ class RunFolder:
         return curves
 
     def is_done(self, subsets: Sequence[str]) -> bool:
-        """Tell whether the run is finished and whole, with all of these subsets."""
+        """Return whether the run is finished and undamaged, with all of these subsets."""
         path = self.path / "run.json"
         if read_if_intact(lambda: read_sealed(path, of=place_of(self.path))) is None:
             return False
@@ -141,7 +141,7 @@ class RunFolder:
                 self._mark.unlink()
 
     def has_died(self) -> bool:
-        """Tell whether the process that last executed the run was killed, or killed itself."""
+        """Return whether the process that last executed the run was killed, or killed itself."""
         if self._mark.exists():
             with contextlib.suppress(Timeout, OSError), FileLock(self.path / "lock", timeout=0):
                 return True  # nobody executes it
@@ -152,7 +152,7 @@ class RunFolder:
         return self.path / "executing"
 
     def has_begun(self) -> bool:
-        """Tell whether an earlier call has left something of an unfinished run."""
+        """Return whether an earlier call has left files of an unfinished run."""
         return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
 
     def read(self) -> RunRecord | None:
@@ -173,7 +173,7 @@ class RunFolder:
                 return
 
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
-        """Write the rows and items that were found, and right after them how they came about.
+        """Write rows and items, and then the record of the run.
 
         The learning curves of the subsets in the record come along.
         """

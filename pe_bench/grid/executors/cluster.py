@@ -83,7 +83,7 @@ class Cluster(Executor):
         self.pending = set()
 
     def _find_death(self, reference: Any) -> str:
-        """Return what has killed a worker; empty: it has ended in order."""
+        """Return the reason for the death of a worker; empty if it ended normally."""
         errors = self.ray.exceptions
         try:
             self.ray.get(reference)

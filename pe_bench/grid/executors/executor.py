@@ -1,4 +1,4 @@
-"""The interface of what executes the runs of a grid."""
+"""The interface of executors."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ Ended = tuple[PlannedRun, Outcome | None]
 
 
 class Executor:
-    """Executes the runs of a grid. A context manager, which ends what it has started.
+    """Executes the runs of a grid. A context manager that ends the processes it has started.
 
     Attributes:
         lanes: number of runs that are executed at once; None: as many as there is room for.

@@ -87,7 +87,7 @@ class Processes(Executor):
 def make_work(
     runs: Sequence[PlannedRun], options: RunOptions, threads: int, executor: Executor
 ) -> Work:
-    """Return what workers need to know of planned runs."""
+    """Return the work of workers, for planned runs."""
     first = runs[0].run
     return Work(
         options,

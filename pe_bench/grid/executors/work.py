@@ -1,4 +1,4 @@
-"""What a grid and its workers tell each other."""
+"""Messages between a grid and its workers."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ class RunSpec(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> "RunSpec":
-        """Return the run of a run."""
+        """Return the spec of a run."""
         return cls(run.encoding.given, run.resolved.given, run.seed, run.folder.name)
 
 
@@ -91,11 +91,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Event:
-    """What a worker says of a run.
+    """A message of a worker about a run.
 
     Attributes:
         index: index of the run.
-        what: a line, a bar, the begin, or how the run has ended.
+        what: a line, a bar, the beginning, or the outcome of the run.
     """
 
     index: int

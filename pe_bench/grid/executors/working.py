@@ -34,7 +34,7 @@ class Worker:
     """Takes the runs that no other worker has taken.
 
     Args:
-        tell: gets what there is to say of the runs.
+        tell: receives the messages about the runs.
     """
 
     def __init__(self, tell: Callable[[Answer], None]) -> None:

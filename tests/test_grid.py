@@ -25,6 +25,7 @@ from pe_bench.grid import grid
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, find_records
 from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
@@ -302,6 +303,20 @@ def test_code_that_changes_under_a_grid_is_found(
     (tmp_path / "edits.py").write_text(EDITS)
     assert toy("--jobs", "1", encodings=("./edits.py",)) == (2, [])
     assert "code or data have changed since the command was started" in capsys.readouterr().err
+
+
+def test_an_orphan_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a forked process keeps the file open, and without the time to end in order."""
+    parents = iter([7, 7, 1, 1])
+    ended: list[int] = []
+    monkeypatch.setattr(worker_process, "LOOK", 0.0)
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", ended.append)
+    life, forked = os.pipe()
+    worker_process._end_with(life, grace=10_000)
+    assert ended == [143]
+    os.close(life)
+    os.close(forked)
 
 
 @pytest.mark.slow

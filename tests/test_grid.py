@@ -261,17 +261,16 @@ def test_a_worker_makes_the_runs_that_the_command_has_planned(toy: Toy, tmp_path
     origins: list[dict[str, Any]] = [{}, {"origin": "rope", "adapt": {"steps": 2}}]
     for more in origins:
         options = RunOptions(keep=True, train={"steps": 3}, cache=tmp_path / "cache", **more)
-        plan = make_plan(
-            GridSpec(
-                options=options,
-                encodings=["nope"],
-                tasks=["./toy.py"],
-                seeds=[4],
-                results=tmp_path / "results",
-            )
+        spec = GridSpec(
+            options=options,
+            encodings=["nope"],
+            tasks=["./toy.py"],
+            seeds=[4],
+            results=tmp_path / "results",
         )
+        plan = make_plan(spec)
         run = plan.runs[0].run
-        work = pickle.loads(pickle.dumps(make_work(plan.runs, options, 1, Executor())))
+        work = pickle.loads(pickle.dumps(make_work(plan.runs, spec, 1, Executor().started)))
         same = Worker(lambda answer: None).prepare(work, 0)
         for field in fields(run):
             if field.name != "resolved":

@@ -124,13 +124,11 @@ def _make_executor(spec: GridSpec) -> Executor:
     if execution.executor == "ray":
         from pe_bench.grid.executors.cluster import Cluster
 
-        return Cluster(spec.options, spec.device, threads)
+        return Cluster(spec, threads)
     if has_workers:
         from pe_bench.grid.executors.processes import Processes
 
-        return Processes(
-            execution.jobs or 1, spec.options, threads, execution.devices, execution.together
-        )
+        return Processes(spec, threads)
     return Serial(threads)
 
 

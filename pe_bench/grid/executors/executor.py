@@ -7,7 +7,6 @@ from typing import Self
 from pe_bench.grid.display import Display
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.outcome import Outcome
-from pe_bench.train.process_group import Strategy
 
 Ended = tuple[PlannedRun, Outcome | None]
 """A planned run and how it has ended; None where another command works on it."""
@@ -20,13 +19,9 @@ class Executor:
         lanes: number of runs that are executed at once; None: as many as there is room for.
         started: time of the start; a run that another process has failed at since then is not
             tried again.
-        devices: processes that train each run together.
-        strategy: of these processes, see `ProcessGroup`.
     """
 
     lanes: int | None = 1
-    devices = 1
-    strategy: Strategy = "ddp"
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)

@@ -5,12 +5,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.distributed import Phase
-from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar
-from pe_bench.train.process_group import ProcessGroup, Strategy
+from pe_bench.train.process_group import ProcessGroup
 
 
 class RunSpec(NamedTuple):
@@ -35,24 +35,18 @@ class Work:
     """The runs that are left of a grid. All workers get the same, and share them by locks.
 
     Attributes:
-        options, results, device: of the command, see `RunFactory`.
-        runs: the runs.
+        spec: the grid.
+        runs: its runs that are left.
         threads: of each worker.
         since: start of the command; a run that has failed after it is not tried again.
         cwd: working directory, which paths may be relative to.
-        devices: processes that train each run together.
-        strategy: of these processes, see `ProcessGroup`.
     """
 
-    options: RunOptions
-    results: Path
-    device: str
+    spec: GridSpec
     runs: tuple[RunSpec, ...]
     threads: int
     since: datetime
     cwd: Path
-    devices: int = 1
-    strategy: Strategy = "ddp"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ These modules import what takes seconds, such as torch, only when their command 
 """
 
 import contextlib
+import errno
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from pe_bench.commands import (
 )
 from pe_bench.commands.parser import BAD_INPUT, parse
 from pe_bench.errors import InputError, InputErrors, SavingError
-from pe_bench.system.console import silence, warn
+from pe_bench.system.console import warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
@@ -85,6 +86,8 @@ def _run(args: Sequence[str] | None) -> int:
     except SavingError as error:
         warn(str(error))
         return FAILED
-    except BrokenPipeError:  # the reader of a pipe, say head, has seen enough
-        silence(sys.stdout)
-        return FAILED
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        warn(f"{error.filename} cannot be used: a path is too long, or a name in it")
+        return BAD_INPUT

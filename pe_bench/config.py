@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import option
+from pe_bench.option_table import check_numbers, option
 
 IGNORE = -100
 """Target id that carries no loss."""
@@ -61,11 +61,11 @@ class ModelConfig:
         InputError: sizes that do not fit together.
     """
 
-    layers: int = option(4, "decoder layers")
-    heads: int = option(4, "query heads")
+    layers: int = option(4, "decoder layers", least=1)
+    heads: int = option(4, "query heads", least=1)
     kv_heads: int = option(0, "key and value heads, fewer for grouped queries; 0: as many as heads")
-    width: int = option(128, "hidden size, a multiple of heads")
-    mlp_width: int = option(384, "hidden size of the SwiGLU MLP")
+    width: int = option(128, "hidden size, a multiple of heads", least=1)
+    mlp_width: int = option(384, "hidden size of the SwiGLU MLP", least=1)
     norm_eps: float = option(1e-5, "epsilon of RMSNorm")
     init_std: float = option(0.02, "standard deviation of the initial weights")
     qk_norm: Literal["none", "rms", "width"] = option(
@@ -83,7 +83,8 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("layers", "heads", "width", "mlp_width", "vocab_size", "train_length"):
+        check_numbers(self, "model.")
+        for name in ("vocab_size", "train_length"):
             if getattr(self, name) < 1:
                 raise InputError(f"model.{name} must be at least 1, not {getattr(self, name)}")
         if self.width % self.heads and not self.block.head_dim:
@@ -93,7 +94,7 @@ class ModelConfig:
             )
         if self.kv_heads == 0:
             object.__setattr__(self, "kv_heads", self.heads)
-        if self.kv_heads < 0 or self.heads % self.kv_heads:
+        if self.heads % self.kv_heads:
             raise InputError(
                 f"model.kv_heads must divide model.heads; {self.kv_heads} does not divide "
                 f"{self.heads}"
@@ -129,18 +130,18 @@ class TrainConfig:
     prefix: ClassVar[str] = "train"  # of its options
 
     steps: int = option(300, "optimizer steps")
-    batch_size: int = option(16, "sequences per optimizer step")
-    micro_batch: int | None = option(None, "sequences per forward; None: the whole batch")
+    batch_size: int = option(16, "sequences per optimizer step", least=1)
+    micro_batch: int | None = option(None, "sequences per forward; None: the whole batch", least=1)
     length: int | None = option(
-        None, "longest training sequence, in tokens; None: the options of the task decide"
+        None, "longest training sequence, in tokens; None: the options of the task decide", least=1
     )
     lr: float = option(1e-3, "peak learning rate of AdamW")
     schedule: Literal["cosine", "linear", "constant"] = option(
         "cosine", "learning rate after the warm-up; cosine and linear go to zero"
     )
-    warmup: float = option(0.05, "share of the steps with a rising learning rate")
+    warmup: float = option(0.05, "share of the steps with a rising learning rate", most=1)
     weight_decay: float = option(0.01, "on matrices only, not on norms and biases")
-    beta2: float = option(0.999, "second moment decay of AdamW (the first is 0.9)")
+    beta2: float = option(0.999, "second moment decay of AdamW (the first is 0.9)", below=1)
     clip: float = option(1.0, "largest gradient norm; 0: no clipping")
     recompute: bool = option(
         False, "activation checkpointing: make a block's activations once more for the gradient"
@@ -148,19 +149,7 @@ class TrainConfig:
     save_every: float = option(30.0, "seconds between resumable checkpoints")
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "length", "micro_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{self.prefix}.{name} must be at least 1, not {value}")
-        for name in ("steps", "lr", "weight_decay", "clip", "save_every"):
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"{self.prefix}.{name} must not be negative, not {getattr(self, name)}"
-                )
-        if not 0 <= self.warmup <= 1:
-            raise InputError(f"{self.prefix}.warmup is a share from 0 to 1, not {self.warmup}")
-        if not 0 <= self.beta2 < 1:
-            raise InputError(f"{self.prefix}.beta2 must be from 0 to below 1, not {self.beta2}")
+        check_numbers(self, f"{self.prefix}.")
 
 
 @dataclass(frozen=True)
@@ -187,15 +176,13 @@ class AdaptConfig(TrainConfig):
     method: Literal["full", "encoding", "lora", "encoding+lora", "longlora"] = option(
         "full", "trained parameters: full, encoding, lora, encoding+lora, longlora"
     )
-    rank: int = option(8, "of the low-rank changes; their scale is twice the rank")
+    rank: int = option(8, "of the low-rank changes; their scale is twice the rank", least=1)
     targets: str = option(
         "q_proj+k_proj+v_proj+o_proj", "projections that get low-rank changes, joined by +"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rank < 1:
-            raise InputError(f"adapt.rank must be at least 1, not {self.rank}")
         wrong = [name for name in self.targets.split("+") if name not in PROJECTIONS]
         if wrong:
             raise InputError(

@@ -1,9 +1,10 @@
 """Exceptions that the command line reports as a sentence, and descriptions of all others."""
 
+import contextlib
 import difflib
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -13,6 +14,22 @@ LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "p
 
 CRASHES = (Exception, SystemExit)
 """Exceptions that plugins may raise; `sys.exit()` in a plugin must not end a grid."""
+
+
+class PluginError(Exception):
+    """A plugin has raised an exception that is no `Exception`, such as GeneratorExit."""
+
+
+@contextlib.contextmanager
+def as_exception() -> Iterator[None]:
+    """Replace exceptions that few handlers catch by a `PluginError`, which cannot end a grid."""
+    try:
+        yield
+    except (*CRASHES, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise PluginError(words).with_traceback(error.__traceback__) from error
 
 
 class InputError(ValueError):

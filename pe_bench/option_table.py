@@ -4,11 +4,13 @@ The command line, the keywords of `pe_bench.run`, grid files and `pe-bench rerun
 these fields. A new option is a new field.
 """
 
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
+from numbers import Integral, Real
 from typing import Any
 
 from pe_bench.errors import InputError, suggest
@@ -53,6 +55,9 @@ class Option:
         config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with the
             options given, or the dataclass itself, which the flag `--NAME` turns on.
         positional: whether its words stand on the command line without a flag.
+        least: smallest number, see `check_numbers`.
+        most: largest number.
+        above, below: limits that a number must not reach.
     """
 
     name: str
@@ -65,6 +70,10 @@ class Option:
     read: Callable[[Sequence[str]], Any] | None = None
     config: type[Any] | None = None
     positional: bool = False
+    least: float = 0
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
 
     @property
     def is_required(self) -> bool:
@@ -133,6 +142,51 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
         details = {"flag": flag, **one.metadata}
         found.append(Option(one.name, hints[one.name], default, **details))
     return found
+
+
+def check_numbers(options: Any, prefix: str = "") -> None:
+    """Check the numbers in a dataclass of options: their type, that they are finite, their limits.
+
+    Args:
+        options: an instance of the dataclass.
+        prefix: of the names in messages, such as "train.".
+
+    Raises:
+        InputError: a number is wrong.
+    """
+    cls: Any = type(options)
+    for one in _numbers_of(cls):
+        value = getattr(options, one.name)
+        if value is None and one.is_optional:
+            continue
+        for number in value if one.is_tuple else (value,):
+            right = _right_number(one, number)
+            if right:
+                raise InputError(f"{prefix}{one.name} must {right}, not {number!r}")
+
+
+@cache
+def _numbers_of(cls: type[Any]) -> list[Option]:
+    return [one for one in options_of(cls) if one.item in (int, float)]
+
+
+def _right_number(option: Option, number: Any) -> str:
+    """Return the condition that a number violates; empty: none."""
+    whole = option.item is int
+    right_type: Any = Integral if whole else Real
+    if not isinstance(number, right_type) or isinstance(number, bool):
+        return "be a whole number" if whole else "be a number"
+    if not whole and not math.isfinite(number):
+        return "be a finite number"
+    if option.above is not None and number <= option.above:
+        return f"be above {option.above}"
+    if option.most is not None and not option.least <= number <= option.most:
+        return f"be from {option.least} to {option.most}"
+    if option.below is not None and not option.least <= number < option.below:
+        return f"be from {option.least} to below {option.below}"
+    if number < option.least:
+        return f"be at least {option.least}" if option.least else "not be negative"
+    return ""
 
 
 def option_names(cls: type[Any]) -> list[str]:

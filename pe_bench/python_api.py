@@ -5,14 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pe_bench.commands.run import GROUPS, GridOptions, call_grid
+from pe_bench.commands.run import GROUPS, GridOptions, make_grid
 from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-if (
-    TYPE_CHECKING
-):  # each function imports what it needs: pictures need no torch, encodings no pandas
+# Each function imports what it needs: pictures need no torch, encodings no pandas.
+if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -83,7 +82,7 @@ def run(
 
     keywords = {"encodings": encodings, "tasks": tasks, **options}
     values = Values(take_keywords("run", OPTIONS, keywords))
-    outcomes = call_grid(run_grid, values)
+    outcomes = run_grid(make_grid(values))
     for outcome in outcomes:
         if outcome.status == "failed":
             reason = outcome.cause or " ".join(outcome.complaints)

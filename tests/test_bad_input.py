@@ -12,6 +12,7 @@ from pe_bench.results.store import place_of
 from pe_bench.system.sealed import write_sealed
 
 ABSENT = "absent_folder"
+LONG = "x" * 300
 RUN = ["run", "--task", "perplexity"]
 NOPE = [*RUN, "--encoding", "nope"]
 SCROLLS = ["run", "--encoding", "nope", "--task", "scrolls"]
@@ -36,12 +37,21 @@ BAD_INPUT = [
     ([*NOPE, "--train.schedule", "cosin"], "cosine, linear, constant (did you mean 'cosine'?)"),
     ([*NOPE, "--train.steps", "-1"], "train.steps must not be negative, not -1"),
     ([*NOPE, "--train.batch_size", "0"], "train.batch_size must be at least 1, not 0"),
-    ([*NOPE, "--train.warmup", "2"], "train.warmup is a share from 0 to 1, not 2.0"),
+    ([*NOPE, "--train.warmup", "2"], "train.warmup must be from 0 to 1, not 2.0"),
     ([*NOPE, "--train.beta2", "1"], "train.beta2 must be from 0 to below 1, not 1.0"),
     ([*NOPE, "--model.heads", "3"], "model.width must be a multiple of model.heads"),
     ([*NOPE, "--model.kv_heads", "3"], "model.kv_heads must divide model.heads"),
     ([*NOPE, "--model.layers", "0"], "model.layers must be at least 1, not 0"),
     ([*NOPE, "--seeds", "a"], "--seeds: "),
+    ([*NOPE, "--train.lr", "inf"], "train.lr must be a finite number, not inf"),
+    ([*NOPE, "--model.init_std", "-1"], "model.init_std must not be negative, not -1.0"),
+    ([*RUN, "--encoding", LONG], "is too long for a name or a path"),
+    ([*RUN, "--encoding", f"./{LONG}.py"], "is too long for a name or a path"),
+    ([*RUN, "--encoding", "nope", "--results", LONG], "a path is too long, or a name in it"),
+    ([*RUN, "--encoding", "nope", "--data", LONG], "a path is too long, or a name in it"),
+    (["report", "--results", LONG], "a path is too long, or a name in it"),
+    (["list", f"{LONG}.py"], "a path is too long, or a name in it"),
+    ([*SCROLLS, "--data", "records", "--results", "records/new"], "records/new is inside records"),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
     ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
     ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),

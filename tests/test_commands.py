@@ -14,7 +14,7 @@ from test_committed_grids import plan
 
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
-from pe_bench.commands.run import call_grid
+from pe_bench.commands.run import make_grid
 from pe_bench.grid import plan as planning
 from pe_bench.reporting.page.commands import describe_commands, list_commands
 from pe_bench.results.identity import flatten_settings, without_defaults
@@ -40,8 +40,7 @@ def runs_of(command: str) -> list[Run]:
     program, *words = shlex.split(command)
     assert program == "pe-bench"
     _, (values,) = parse(COMMANDS, words)
-    runs: list[Run] = call_grid(plan, values)
-    return runs
+    return plan(make_grid(values))
 
 
 def check(records: Sequence[RunRecord]) -> Counter[str]:

@@ -1,8 +1,6 @@
 """Every committed folder has the grid beside it that makes its runs."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from helpers import some_slow
@@ -10,31 +8,21 @@ from test_committed import FOLDERS, RESULTS
 
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
-from pe_bench.commands.run import call_grid
+from pe_bench.commands.run import make_grid
 from pe_bench.grid import plan as planning
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.spec import GridSpec
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
-from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Run
 
 Cell = tuple[str, str, int, str, str, tuple[int, ...]]
 """Task, encoding, seed, preset, protocol, and the seeds that choose learning rates."""
 
 
-def plan(
-    options: RunOptions,
-    encodings: Sequence[str],
-    tasks: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    results: Path,
-    device: str,
-    **how: Any,
-) -> list[Run]:
+def plan(spec: GridSpec) -> list[Run]:
     """Return the runs of a grid that can be run."""
-    made = planning.make_plan(
-        options, encodings, tasks, seeds, results=results, device=device, writes=False
-    )
+    made = planning.make_plan(replace(spec, execution=ExecutionOptions(dry_run=True)))
     return [planned.run for planned in made.runs if planned.skip is None]
 
 
@@ -74,7 +62,7 @@ def test_the_grid_beside_results_makes_their_runs(
     measured = {of_record(record) for record in read_records(RESULTS / folder)}
     planned: set[Cell] = set()
     for grid in grids:
-        runs = call_grid(plan, grid)
+        runs = plan(make_grid(grid))
         planned |= {of_run(run) for run in runs}
         for task in {run.resolved.label for run in runs}:
             cells = {of_run(run) for run in runs if run.resolved.label == task}

@@ -23,6 +23,7 @@ from pe_bench.decoder import attention, blocked, short, token_positions
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
+from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.runs.options import RunOptions
 
@@ -440,7 +441,9 @@ def test_a_run_says_which_layers_its_model_lacks(
 ) -> None:
     spec = f"{write(LOG_TEMPERATURE)}:every={every}"
     options = RunOptions(cache=tmp_path)
-    plan = make_plan(options, [spec, "rope"], ["probes"], [0], results=tmp_path, device="cpu")
+    plan = make_plan(
+        GridSpec(options=options, encodings=[spec, "rope"], tasks=["probes"], results=tmp_path)
+    )
     start = f"mine.py:every={every} on probes: layers 3, 7, 11 and 15 of 16 differ from layer 0"
     assert [note.startswith(start) for note in plan.notes] == ([True] if layers else [])
     assert all(note in capsys.readouterr().err for note in plan.notes)

@@ -16,6 +16,7 @@ from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.grid import run_grid
+from pe_bench.grid.spec import GridSpec
 from pe_bench.results.store import read_measurements
 from pe_bench.runs.options import RunOptions
 from pe_bench.train.process_group import ProcessGroup
@@ -190,7 +191,15 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], message: str)
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, and torch sees 1 here"):
-        run_grid(RunOptions(), ["nope"], ["mqar"], device="cuda", how=ExecutionOptions(devices=2))
+        run_grid(
+            GridSpec(
+                options=RunOptions(),
+                encodings=["nope"],
+                tasks=["mqar"],
+                device="cuda",
+                execution=ExecutionOptions(devices=2),
+            )
+        )
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
-from pe_bench.decoder.generation import Sampling, generate, log_likelihoods
+from pe_bench.decoder.generation import NotFiniteError, Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
@@ -185,3 +186,39 @@ def test_logits_do_not_tie_in_bfloat16() -> None:
                 targets = torch.full_like(tokens, target)
                 losses.append(model.token_losses(tokens, targets)[0, -1])
             assert losses[1] < losses[0]
+
+
+class Overflowing(Encoding):
+    """Logits are NaN where a key is more than seven tokens away."""
+
+    shift_invariant = True
+
+    def distance_bias(self, distances: Tensor) -> Tensor:
+        bias = torch.where(distances <= 7, 0.0, torch.nan)  # (distances,)
+        return bias.expand(self.model.heads, -1)
+
+
+class OverflowingUncached(Overflowing):
+    prefix_consistent = False
+
+
+@pytest.mark.parametrize("encoding", [Overflowing, OverflowingUncached])
+@pytest.mark.parametrize("sampling", [None, Sampling(top_k=5)])
+def test_logits_that_are_not_finite_are_an_error(
+    encoding: type[Overflowing], sampling: Sampling | None
+) -> None:
+    torch.manual_seed(0)
+    model = Decoder(ModelConfig(layers=1, width=32, mlp_width=48, vocab_size=50), encoding).eval()
+
+    def write(prompt: int, new: int) -> list[list[int]]:
+        prompts = [[1] * prompt, [1]]
+        return generate(model, prompts, max_new_tokens=new, end=NO_END, sampling=sampling)
+
+    assert [len(answer) for answer in write(5, 4)] == [4, 4]
+    with pytest.raises(NotFiniteError, match="NaN or infinite after 9 tokens"):
+        write(5, 5)
+    with pytest.raises(NotFiniteError, match="NaN or infinite after 12 tokens"):
+        write(12, 1)
+    assert log_likelihoods(model, [1, 2, 3], [[4], [5, 6]])[0] < 0
+    with pytest.raises(NotFiniteError, match="NaN or infinite after 9 tokens"):
+        log_likelihoods(model, [1, 2, 3], [[4], [5] * 7])

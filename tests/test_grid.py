@@ -25,13 +25,16 @@ from pe_bench.grid import grid
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, find_records
 from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
-from pe_bench.grid.plan import PlannedRun, make_plan
+from pe_bench.grid.plan import make_plan
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
+from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome
+from pe_bench.runs.outcome import Outcome
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run
@@ -99,12 +102,13 @@ def test_the_time_is_that_of_earlier_runs(toy: Toy, tmp_path: Path) -> None:
     def estimate(steps: int = 2, device: str = "") -> dict[str, float | None]:
         options = RunOptions(train={"steps": steps}, cache=tmp_path / "cache")
         plan = make_plan(
-            options,
-            ["nope", "rope", "alibi"],
-            ["./toy.py", "./second.py"],
-            [1],
-            results=tmp_path / "results",
-            device="cpu",
+            GridSpec(
+                options=options,
+                encodings=["nope", "rope", "alibi"],
+                tasks=["./toy.py", "./second.py"],
+                seeds=[1],
+                results=tmp_path / "results",
+            )
         )
         records = find_records(tmp_path / "results")
         for one in records:
@@ -257,11 +261,16 @@ def test_a_worker_makes_the_runs_that_the_command_has_planned(toy: Toy, tmp_path
     origins: list[dict[str, Any]] = [{}, {"origin": "rope", "adapt": {"steps": 2}}]
     for more in origins:
         options = RunOptions(keep=True, train={"steps": 3}, cache=tmp_path / "cache", **more)
-        plan = make_plan(
-            options, ["nope"], ["./toy.py"], [4], results=tmp_path / "results", device="cpu"
+        spec = GridSpec(
+            options=options,
+            encodings=["nope"],
+            tasks=["./toy.py"],
+            seeds=[4],
+            results=tmp_path / "results",
         )
+        plan = make_plan(spec)
         run = plan.runs[0].run
-        work = pickle.loads(pickle.dumps(make_work(plan.runs, options, 1, Executor())))
+        work = pickle.loads(pickle.dumps(make_work(plan.runs, spec, 1, Executor().started)))
         same = Worker(lambda answer: None).prepare(work, 0)
         for field in fields(run):
             if field.name != "resolved":
@@ -293,6 +302,20 @@ def test_code_that_changes_under_a_grid_is_found(
     (tmp_path / "edits.py").write_text(EDITS)
     assert toy("--jobs", "1", encodings=("./edits.py",)) == (2, [])
     assert "code or data have changed since the command was started" in capsys.readouterr().err
+
+
+def test_an_orphan_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a forked process keeps the file open, and without the time to end in order."""
+    parents = iter([7, 7, 1, 1])
+    ended: list[int] = []
+    monkeypatch.setattr(worker_process, "LOOK", 0.0)
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", ended.append)
+    life, forked = os.pipe()
+    worker_process._end_with(life, grace=10_000)
+    assert ended == [143]
+    os.close(life)
+    os.close(forked)
 
 
 @pytest.mark.slow
@@ -374,9 +397,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
     def sleep(seconds: float) -> None:
         naps.append(seconds)
         if len(naps) == 2:  # meanwhile the other process fails
-            plan = make_plan(
-                RunOptions(), ["nope"], ["./toy.py"], [0], results=Path("results"), device="cpu"
-            )
+            plan = make_plan(GridSpec(options=RunOptions(), encodings=["nope"], tasks=["./toy.py"]))
             other.release()
             plan.runs[0].run.record_death("broken elsewhere")
 
@@ -400,9 +421,7 @@ def display(toy: Toy, tmp_path: Path) -> Any:
 
     options = RunOptions(cache=tmp_path / "cache")
     encodings = ["rope:base=500000,scaling=yarn,factor=8", "nope"]
-    plan = make_plan(
-        options, encodings, ["./toy.py"], [0], results=tmp_path / "results", device="cpu"
-    )
+    plan = make_plan(GridSpec(options=options, encodings=encodings, tasks=["./toy.py"]))
     runs = [cell.run for cell in plan.runs]
     stream = io.StringIO()
     live = LiveDisplay({run.title: None for run in runs}, 2, stream)

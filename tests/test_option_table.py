@@ -1,6 +1,7 @@
 """One table of options: a field is on the command line, in grid files and in Python."""
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -263,6 +264,25 @@ def test_a_dry_run_of_python_runs_nothing(tmp_path: Path) -> None:
 def test_a_setting_of_the_search_needs_the_search() -> None:
     with pytest.raises(InputError, match=r"--tune\.lr has no effect without --tune"):
         read(COMMAND, [*WORDS, "--tune.lr", "1", "2"])
+
+
+DATACLASSES = {group.cls for command in COMMANDS for group in command.groups}
+DATACLASSES |= {one.config for cls in list(DATACLASSES) for one in options_of(cls) if one.config}
+NUMBERS = [
+    pytest.param(cls, one, id=f"{cls.__name__}.{one.name}")
+    for cls in sorted(DATACLASSES, key=lambda cls: cls.__name__)
+    for one in options_of(cls)
+    if one.item in (int, float)
+]
+
+
+@pytest.mark.parametrize(("cls", "one"), NUMBERS)
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -1, "1"])
+def test_no_number_is_infinite_or_negative(cls: type[Any], one: Option, number: Any) -> None:
+    needed = {each.name: ("nope",) for each in options_of(cls) if each.is_required}
+    value = (one.item(1), number) if one.is_tuple else number
+    with pytest.raises(InputError, match=rf"{one.name} must "):
+        cls(**needed | {one.name: value})
 
 
 @pytest.mark.parametrize("words", [["--wide", "--wide"], ["--seeds", "1", "--seeds", "2"]])

@@ -16,22 +16,20 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.registry import plugins
 from pe_bench.registry.options import show, with_option
-from pe_bench.runs.phases import Phases
-from pe_bench.runs.rate_search import (
+from pe_bench.runs.candidates import (
     CANDIDATES,
-    EXTENSIONS,
     FINALISTS,
     SOLVED,
     Candidate,
-    Search,
     Trial,
-    Watch,
     beyond_edge,
     prefer,
     propose,
     tolerance,
 )
+from pe_bench.runs.rate_search import EXTENSIONS, Search
 from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
 
@@ -296,13 +294,12 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
         batches=SimpleNamespace(held_out_batch=lambda subset, step: batches[step]),
         train=SimpleNamespace(micro_batch=None),
     )
-    phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
     nats = 0.0
     for batch in batches:
         log = model(batch.tokens).log_softmax(-1).detach()
         for row, column in (batch.targets != IGNORE).nonzero().tolist():
             nats -= float(log[row, column, batch.targets[row, column]])
-    loss = phases._held_out_loss(model, cast(ResolvedTask, task), None)
+    loss = held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
 
 

@@ -14,8 +14,10 @@ from filelock import FileLock
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
+import pe_bench
+from pe_bench.cli import main
 from pe_bench.system import locks
-from pe_bench.system.console import progress
+from pe_bench.system.console import info, progress
 from pe_bench.system.locks import locked
 
 pytestmark = pytest.mark.slow
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.slow
 SIGNALS = {signal.SIGINT: "stopped; ", signal.SIGTERM: "stopped by SIGTERM; "}
 SIGNALS[signal.SIGHUP] = "stopped by SIGHUP; "
 SUM = "sum(r.value for r in rows)"
+PATH = {"PYTHONPATH": str(Path(pe_bench.__file__).parents[1])}
 EXITS = """
 import sys
 from pe_bench.api import Encoding
@@ -149,6 +152,80 @@ def test_a_plugin_that_exits_ends_its_own_run_only(
     assert record(tmp_path)[0]["status"] == "done"
     (tmp_path / "toy.py").write_text(TASK.replace(SUM, "exit(4)"))
     assert toy()[0] == 1
+
+
+@pytest.mark.parametrize("error", ["BaseException('x')", "GeneratorExit", "SystemExit(3)"])
+@pytest.mark.parametrize("method", ["__init__", "embed"])
+def test_no_exception_of_a_plugin_ends_a_grid(
+    toy: Toy, tmp_path: Path, error: str, method: str
+) -> None:
+    source = EXITS.replace("sys.exit(3)", f"raise {error}").replace("embed", method)
+    (tmp_path / "exits.py").write_text(source.replace("self, x, positions", "self, *args"))
+    assert toy(encodings=("./exits.py", "nope"))[0] == 1
+    assert error.partition("(")[0] in record(tmp_path, "exits.py")[0]["reason"]
+    assert record(tmp_path)[0]["status"] == "done"
+
+
+def test_a_renamed_results_folder_is_an_error(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    renames = "os.path.exists('moved') or os.rename('results', 'moved')"
+    (tmp_path / "renames.py").write_text(
+        EXITS.replace("sys.exit(3)", f"{renames}; return x").replace("sys", "os")
+    )
+    assert toy(encodings=("./renames.py", "nope"))[0] == 1
+    err = capsys.readouterr().err
+    assert "results was renamed or removed while results were written to it" in err
+    assert "\\[" not in err
+
+
+def test_a_run_whose_process_died_is_named_by_the_next_call(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dies.py").write_text(EXITS.replace("sys.exit(3)", "raise MemoryError"))
+    toy(encodings=("./dies.py", "nope"))
+    assert "ended without a message" not in capsys.readouterr().out
+    (record(tmp_path, "dies.py")[1] / "executing").touch()  # as if it had been killed
+    toy("--dry-run", encodings=("./dies.py", "nope"))
+    says = "the process ended without a message when it last executed dies.py · toy.py · seed 0"
+    assert says in capsys.readouterr().out
+    toy(encodings=("./dies.py", "nope"))
+    assert says in capsys.readouterr().out
+    toy("--dry-run", encodings=("./dies.py", "nope"))
+    assert says not in capsys.readouterr().out
+
+
+def test_what_a_plugin_leaves_behind_does_not_keep_the_process(tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(
+        EXITS.replace("sys.exit(3)", "return x")
+        + "import atexit, threading, time\n"
+        + "threading.Thread(target=time.sleep, args=(10_000,)).start()\n"
+        + "atexit.register(time.sleep, 10_000)\n"
+    )
+    command = [sys.executable, "-m", "pe_bench", "list", "./left.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | PATH, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_character_that_the_output_does_not_have_is_a_question_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    with (tmp_path / "out").open("w", encoding=encoding) as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        info("nope ↑")
+    assert (tmp_path / "out").read_text(encoding) == "nope ?\n"
+
+
+def test_a_full_disk_is_said_once_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert main(["list"]) == 0
+        info("more")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pe-bench: cannot write to standard output (No space left on device)")
 
 
 def test_waiting_for_a_lock_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

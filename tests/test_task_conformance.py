@@ -5,6 +5,7 @@ task in the folder. What a task alone defines is tested in a separate file.
 """
 
 import json
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from torch import Tensor
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.checks.tasks import examine
 from pe_bench.config import IGNORE
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.items import Items
@@ -186,6 +189,40 @@ def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
             continue  # a backend may not run on this machine
         assert (view.subset, view.metric) in there or view.subset in of_these
     assert made.task.summarize([]) == []
+
+
+@pytest.mark.parametrize(
+    "name", some_slow([*SYNTHETIC, "perplexity"], everyday=("flipflop", "ruler"))
+)
+def test_logits_that_are_not_finite_are_no_wrong_answers(name: str, tmp_path: Path) -> None:
+    made = stage(name, tmp_path, 8 if name == "perplexity" else 2)
+    task, model = made.task, made.model
+    limit = task.train_length
+    if isinstance(task, LengthGeneralizationTask):
+        limit = max(task.max_tokens(*each) for each in cells_of(task) if each[1].split == ID)
+
+    class Overflows(Encoding):
+        shift_invariant = True
+
+        def distance_bias(self, distances: Tensor) -> Tensor:
+            bias = torch.where(distances < limit, 0.0, math.nan)  # (distances,)
+            return bias.expand(self.model.heads, -1)
+
+    torch.manual_seed(0)
+    overflows = Decoder(model, Overflows).eval()
+    nope = made.make_model(plugins.load("encoding", "nope"), 0).eval()
+    lost = False
+    for subset in task.subsets:
+        with torch.inference_mode():
+            right = task.evaluate(nope, subset, 0, Journal(tmp_path / "right" / subset))
+            found = task.evaluate(overflows, subset, 0, Journal(tmp_path / "lost" / subset))
+        numbers = {place(row): row.value for row in right.rows}
+        measured = [row for row in found.rows if not math.isnan(row.value)]
+        assert all(numbers[place(row)] == pytest.approx(row.value) for row in measured)
+        said = [note for note in found.notes if "logits are NaN or infinite" in note]
+        assert bool(said) == (len(measured) < len(numbers))
+        lost |= bool(said)
+    assert lost == (task.max_eval_tokens > limit)
 
 
 def knowing(task: LengthGeneralizationTask, **options: Any) -> Oracle:

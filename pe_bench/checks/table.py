@@ -16,6 +16,7 @@ from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.system.console import info
 from pe_bench.system.files import cache_folder
 
 COSTS = {
@@ -67,7 +68,7 @@ def check_encodings(
         _build(label, subject.model)
     checks = encoding_checks.CHECKS
     width = max(map(len, subjects))
-    print(" " * width, *(checks if wide else COUNTS), *COSTS)
+    info(" ".join([" " * width, *(checks if wide else COUNTS), *COSTS]))
     findings = {}
     notes = []
     for label, subject in subjects.items():
@@ -75,14 +76,14 @@ def check_encodings(
         costs, found["costs"] = _costs(subject)
         findings[label] = found
         cells = _cells(found, checks) if wide else _counts(found, checks)
-        print(label.ljust(width), *cells, *_align(costs, COSTS), flush=True)
+        info(" ".join([label.ljust(width), *cells, *_align(costs, COSTS)]))
         notes += [f"{label}: {note}" for note in _depth_note(subject)]
-    print()
+    info("")
     legend = {name: _first_line(check) for name, check in checks.items()}
     _print_legend((legend if wide else COUNTS) | COSTS, closed=wide)
-    print(COSTS_LEGEND)
+    info(COSTS_LEGEND)
     for line in [*describe_findings(findings, verbose=verbose), *notes]:
-        print(line)
+        info(line)
     return _all_hold(findings)
 
 
@@ -103,12 +104,12 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
         _build(label, subject.make)
     checks = task_checks.CHECKS
     width = max(map(len, subjects))
-    print(" " * width, *checks)
+    info(" ".join([" " * width, *checks]))
     findings = {}
     for label, subject in subjects.items():
         findings[label] = task_checks.examine(subject)
-        print(label.ljust(width), *_cells(findings[label], checks), flush=True)
-    print()
+        info(" ".join([label.ljust(width), *_cells(findings[label], checks)]))
+    info("")
     _print_legend({name: _first_line(check) for name, check in checks.items()})
     searched = {
         label: subject.reaches
@@ -116,10 +117,10 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
         if findings[label]["shortcuts"].status in ("ok", "FAIL")
     }
     if searched:
-        print()
+        info("")
         _print_shortcuts(searched, verbose=verbose)
     for line in describe_findings(findings, verbose=verbose):
-        print(line)
+        info(line)
     return _all_hold(findings)
 
 
@@ -135,10 +136,10 @@ def _print_shortcuts(searched: Mapping[str, Sequence[Reach]], *, verbose: bool) 
     for row in [header, *rows]:
         words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        print(*words, *numbers)
-    print()
-    print(SHORTCUTS_LEGEND)
-    print()
+        info(" ".join([*words, *numbers]))
+    info("")
+    info(SHORTCUTS_LEGEND)
+    info("")
 
 
 def _percent(share: float) -> str:
@@ -206,13 +207,13 @@ def _print_legend(legend: Mapping[str, str], *, closed: bool = True) -> None:
     width = max(map(len, legend))
     for name, meaning in legend.items():
         first = f"{name.ljust(width)}  "
-        print(
+        info(
             textwrap.fill(
                 meaning, TERMINAL, initial_indent=first, subsequent_indent=" " * len(first)
             )
         )
     if closed:
-        print(f"{'-'.ljust(width)}  not claimed, or does not apply")
+        info(f"{'-'.ljust(width)}  not claimed, or does not apply")
 
 
 def _first_line(check: Callable[..., Any]) -> str:

@@ -7,10 +7,11 @@ from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import argument, option
+from pe_bench.option_table import argument, check_numbers, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
+from pe_bench.system.console import info
 
 EVERY: dict[str, Kind] = {"all": "encoding", "encodings": "encoding", "tasks": "task"}
 
@@ -29,6 +30,9 @@ class CheckOptions:
         0, "check encodings with fewer key heads than the four query heads: 1 or 2"
     )
     device: str = device_option("cpu", "cpu")
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 def main(values: Values) -> int:
@@ -50,7 +54,7 @@ def main(values: Values) -> int:
             wide=options.wide,
         )
     if specs["encoding"] and specs["task"]:
-        print()
+        info("")
     if specs["task"]:
         good = check_tasks(specs["task"], verbose=options.verbose) and good
     return 0 if good else 1

@@ -73,7 +73,7 @@ def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
 
     found = verdicts.judge(tables, *options.encoding)
     info("\n".join(wrap(line) for line in sentences.describe(found)))
-    name = f"compare-{slug(found.first)}-{slug(found.second)}.png"
+    name = f"{slug(f'compare-{found.first}-{found.second}')}.png"
     path = options.picture or options.results / "plots" / name
     try:
         panels.save(forest.draw_forest(found), [path])

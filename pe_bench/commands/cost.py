@@ -9,7 +9,7 @@ from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.run import GridOptions
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
-from pe_bench.option_table import option
+from pe_bench.option_table import check_numbers, option
 from pe_bench.registry import plugins
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
@@ -39,15 +39,16 @@ class CostOptions:
         "auto", "auto (default): bf16, but fp32 for the preset quick"
     )
     speed: float | None = option(
-        None, "10^12 operations a second that the device does in training; default: an assumption"
+        None,
+        "10^12 operations a second that the device does in training; default: an assumption",
+        above=0,
     )
     lengths: tuple[int, ...] = option(
         (), "tokens of a text that is generated; default: as many as in training"
     )
 
     def __post_init__(self) -> None:
-        if self.speed is not None and not 0 < self.speed < math.inf:
-            raise InputError(f"--speed must be above 0 and finite, not {self.speed:g}")
+        check_numbers(self, "--")
         for length in self.lengths:
             if not 2 <= length <= LONGEST:
                 raise InputError(f"--lengths must be from 2 to {LONGEST}, not {length}")

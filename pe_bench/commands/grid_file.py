@@ -31,12 +31,18 @@ def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> l
     Raises:
         InputError: it cannot be read, has a key that is no option, or a value of another type.
     """
+    if path.exists() and not path.is_file():  # reading a pipe might never end
+        raise InputError(f"{path} cannot be read (it is no regular file)")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise InputError(
+            f"{path} is not a file of options: its values are nested too deeply"
+        ) from None
     grids = content.pop(SEVERAL, [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")
@@ -102,6 +108,8 @@ def _words(option: Option, value: Any) -> list[str]:
     what = "a number or a text" if has_numbers else "a text"
     if not values or not all(isinstance(one, kinds) for one in values):
         raise ValueError(f"{what}, or a list of such" if several else what)
+    if any("\0" in str(one) for one in values):
+        raise ValueError("a text without the character NUL")
     if not several:
         return [f"--{option.flag}={_show(value)}"]
     return [f"--{option.flag}", *map(_show, values)]

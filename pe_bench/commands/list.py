@@ -8,6 +8,7 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
+from pe_bench.system.console import info
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,17 @@ def main(values: Values) -> int:
     """Print all plugins, those of one kind, or one of them. Plain lists never import torch."""
     options = values.make(ListOptions)
     if options.what in (None, "tasks"):
-        print("\n".join(_names(KINDS if options.what is None else ("task",))))
+        info("\n".join(_names(KINDS if options.what is None else ("task",))))
         return 0
     if options.what == "encodings":
         from pe_bench.commands.encoding_table import encoding_table
 
-        print(encoding_table(plugins.names("encoding"), wide=options.wide))
+        info(encoding_table(plugins.names("encoding"), wide=options.wide))
     else:
         kind = _kind(options.what)
         from pe_bench.commands.show import show_plugin
 
-        print(show_plugin(kind, options.what))
+        info(show_plugin(kind, options.what))
     return 0
 
 

@@ -5,6 +5,7 @@ Its errors are one sentence, with a suggestion where a name is misspelt, and exi
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -15,6 +16,7 @@ from pe_bench.commands.grid_file import SUFFIX, read_grids
 from pe_bench.commands.values import Values, collect, read_words
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import Option
+from pe_bench.system.console import write
 
 BAD_INPUT = 2
 INSTEAD = {
@@ -30,7 +32,7 @@ def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, li
     A file of grids has values for each of its grids; otherwise there is one item.
 
     Args:
-        commands: that there are.
+        commands: all commands.
         args: words of the command line, without the program's name.
 
     Raises:
@@ -86,6 +88,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write(message, file or sys.stderr)
 
     @property
     def flags(self) -> list[str]:

@@ -1,10 +1,10 @@
 """`pe-bench run`: train and evaluate encodings on tasks."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.device import device_option, find_device, find_precision
@@ -12,16 +12,16 @@ from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.option_table import REQUIRED, option
+from pe_bench.option_table import REQUIRED, check_numbers, option
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.seeds import read_seeds
+from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
-    from pe_bench.runs.run import Outcome
+    from pe_bench.grid.spec import GridSpec
+    from pe_bench.runs.outcome import Outcome
 
 FAILED = 1
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,20 @@ class GridOptions:
     )
     tasks: tuple[str, ...] = option(REQUIRED, "as --encoding", flag="task", metavar="SPEC")
     seeds: tuple[int, ...] = option(
-        (0,), "such as 0 1 2, or 0-4 for five; default: 0", metavar="N", read=read_seeds
+        (0,),
+        "such as 0 1 2, or 0-4 for five; default: 0",
+        metavar="N",
+        read=read_seeds,
+        most=LARGEST_SEED,
     )
     device: str = device_option("auto", "auto")
     precision: Literal["auto", "fp32", "bf16"] = option(
         "auto", "auto (default): bf16 on a GPU, but fp32 on a CPU and for the preset quick"
     )
     results: Path = results_option()
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def main(*grids: Values) -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     for values in grids:
-        outcomes += call_grid(run_grid, values)
+        outcomes += run_grid(make_grid(values))
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     problems: list[str] = []
     if folders:
@@ -91,7 +98,7 @@ def main(*grids: Values) -> int:
 
 
 def _show_all(grids: Sequence[Values]) -> None:
-    """Show the plans of several grids before anything of them is run.
+    """Show the plans of several grids before any of them is run.
 
     Raises:
         InputError: bad input in any of them.
@@ -102,19 +109,20 @@ def _show_all(grids: Sequence[Values]) -> None:
     seconds = 0.0
     for number, values in enumerate(grids, 1):
         info(f"grid {number} of {len(grids)}: {' '.join(values.make(GridOptions).tasks)}")
-        seconds += call_grid(prepare_grid, values).seconds
+        seconds += prepare_grid(make_grid(values)).seconds
         info("")
     info(f"time of all {len(grids)} grids, as far as it is known: about {show_duration(seconds)}\n")
 
 
-def call_grid(call: Callable[..., Answer], values: Values) -> Answer:
-    """Call `run_grid` or `prepare_grid` with the options that a user gave.
+def make_grid(values: Values) -> "GridSpec":
+    """Return the grid of the options that a user gave, and prepare this process for it.
 
     Raises:
         InputError: bad input.
     """
     import torch
 
+    from pe_bench.grid.spec import GridSpec
     from pe_bench.system import environment
 
     # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
@@ -124,17 +132,15 @@ def call_grid(call: Callable[..., Answer], values: Values) -> Answer:
     device = find_device(grid.device, options.preset)
     precision = find_precision(grid.precision, device, options.preset)
     info(f"{environment.name_of(device)}, {precision}")
-    return call(
-        replace(options, precision=precision),
-        grid.encodings,
-        grid.tasks,
-        grid.seeds,
+    return GridSpec(
+        options=replace(options, precision=precision),
+        encodings=grid.encodings,
+        tasks=grid.tasks,
+        seeds=grid.seeds,
         results=grid.results,
         device=device,
-        how=values.make(ExecutionOptions),
-        like=(values.file.parent,)
-        if values.file
-        else (),  # a grid file may lie in a results folder
+        execution=values.make(ExecutionOptions),
+        like=(values.file.parent,) if values.file else (),  # it may lie in a results folder
     )
 
 

@@ -63,6 +63,35 @@ class Sampling:
             )
 
 
+class NotFiniteError(FloatingPointError):
+    """A model's logits are not finite: it has no answer, not even a wrong one.
+
+    Args:
+        tokens: the number of tokens after which this begins.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"the model's logits are NaN or infinite after {tokens} tokens")
+        self.tokens = tokens
+
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return NotFiniteError, (self.tokens,)
+
+
+def largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the id of the largest logit, and whether the logits are finite: (..., V) -> (...).
+
+    A NaN counts as the largest number, and ties go to the smallest id.
+    """
+    ids = logits.argmax(-1)
+    return ids, is_finite(logits, ids)
+
+
+def is_finite(logits: Tensor, ids: Tensor) -> Tensor:
+    """Return whether the logits of chosen ids are finite: (..., V), (...) -> (...)."""
+    return logits.gather(-1, ids[..., None])[..., 0].isfinite()
+
+
 @torch.inference_mode()
 def generate(
     model: LanguageModel,
@@ -87,6 +116,7 @@ def generate(
 
     Raises:
         InputError: a prompt is empty, or too long for the encoding.
+        NotFiniteError: logits are not finite.
     """
     if not all(prompts):
         raise InputError("an empty prompt has no last token to go on from: start it with BOS")
@@ -107,7 +137,11 @@ def generate(
 def log_likelihoods(
     model: LanguageModel, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Return the log-probability in nats of each continuation, summed over its tokens."""
+    """Return the log-probability in nats of each continuation, summed over its tokens.
+
+    Raises:
+        NotFiniteError: one is NaN.
+    """
     if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
         return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
     width = len(prompt) + max(map(len, continuations))
@@ -122,6 +156,9 @@ def log_likelihoods(
     losses = model.token_losses(
         ids[:, :-1].to(device), targets.to(device), final_lengths=final_lengths
     )
+    wrong = losses.isnan().any(0).nonzero()
+    if len(wrong):
+        raise NotFiniteError(int(wrong[0]) + 1)
     nats: list[float] = (-losses.double().sum(1)).tolist()
     return nats
 
@@ -149,9 +186,13 @@ def _with_cache(
     last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
     logits = model.logits(last)  # (B, vocab_size)
     answers: list[Tensor] = []
+    finite: list[Tensor] = []  # of each step, (B,)
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     while True:
-        new = choose(logits).masked_fill(done, end)  # (B,)
+        new = choose(logits)  # (B,)
+        good = is_finite(logits, new) | done
+        finite.append(good)
+        new = new.masked_fill(done | ~good, end)
         answers.append(new)
         done |= new == end
         if len(answers) == limit:
@@ -159,6 +200,10 @@ def _with_cache(
         if len(answers) % check_every == 0 and bool(done.all()):
             break
         logits = model(new[:, None], cache)[:, -1]
+    wrong = (~torch.stack(finite)).nonzero()  # step and row of each
+    if len(wrong):
+        step, row = wrong[0].tolist()
+        raise NotFiniteError(int(lengths[row]) + step)
     return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
 
 
@@ -182,7 +227,11 @@ def _without_cache(
         final_lengths = torch.full((len(rows),), length + limit)
         while tokens.shape[1] < length + limit and not bool(done.all()):
             hidden = model.hidden(tokens, final_lengths=final_lengths)  # (B, T, C)
-            new = choose(model.logits(hidden[:, -1])).masked_fill(done, end)  # (B,)
+            logits = model.logits(hidden[:, -1])  # (B, vocab_size)
+            new = choose(logits)  # (B,)
+            if not bool((is_finite(logits, new) | done).all()):
+                raise NotFiniteError(tokens.shape[1])
+            new = new.masked_fill(done, end)
             done |= new == end
             tokens = torch.cat([tokens, new[:, None]], dim=1)
         for row, ids in zip(rows, tokens[:, length:].tolist(), strict=True):
@@ -200,12 +249,14 @@ def _chooser(sampling: Sampling | None, model: LanguageModel) -> Callable[[Tenso
     generator = torch.Generator(model.lm_head.weight.device).manual_seed(sampling.seed)
 
     def draw(logits: Tensor) -> Tensor:
+        best, finite = largest(logits)  # (B,) each
+        logits = logits.where(finite[:, None], 0.0)
         probabilities, ids = logits.float().softmax(-1).sort(-1, descending=True)
         if sampling.top_k:
             probabilities[:, sampling.top_k :] = 0
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= sampling.top_p, 0)
         drawn = torch.multinomial(probabilities, 1, generator=generator)
-        return ids.gather(-1, drawn)[:, 0]
+        return ids.gather(-1, drawn)[:, 0].where(finite, best)
 
     return draw

@@ -1,10 +1,11 @@
-"""What a person sees of a grid that is worked through: plain lines, for logs and pipes."""
+"""The display of a grid in logs and pipes: plain lines."""
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import View, info, show_clock
 
 

@@ -133,7 +133,7 @@ def find_records(*folders: Path) -> list[RunRecord]:
 
 
 def _cost_of(record: RunRecord) -> Cost | None:
-    """Return what a run has taken, None where its record does not say."""
+    """Return the cost of a run; None if its record does not contain it."""
     trainings = [cost["training"] for cost in record.costs.values()]
     rows = _rows(record.settings)
     if not trainings or record.seconds is None:
@@ -146,7 +146,7 @@ def _cost_of(record: RunRecord) -> Cost | None:
 
 
 def _key(settings: Mapping[str, Any], data: Mapping[str, Any]) -> Hashable:
-    """Return what runs have in common that take about as long, apart from their training's rows."""
+    """Return a key that is equal for runs of similar duration; it ignores the number of rows."""
     return (
         settings["task"],
         settings["preset"],

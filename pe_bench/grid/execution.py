@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pe_bench.errors import InputError
 from pe_bench.grid.shard import Shard
-from pe_bench.option_table import option
+from pe_bench.option_table import check_numbers, option
 
 if TYPE_CHECKING:  # options are read without torch
     from pe_bench.train.process_group import Strategy
@@ -23,6 +23,7 @@ class ExecutionOptions:
     jobs: int | None = option(
         None,
         "execute N runs at once, each in a process with one thread; default: one at a time",
+        least=1,
     )
     shard: Shard | None = option(
         None,
@@ -34,15 +35,14 @@ class ExecutionOptions:
         "local", "ray: send runs to the Ray cluster of RAY_ADDRESS, or of this machine"
     )
     devices: int = option(
-        1, "train each run in N processes, each on its own GPU or CPU; default: 1"
+        1, "train each run in N processes, each on its own GPU or CPU; default: 1", least=1
     )
     strategy: Literal["auto", "ddp", "fsdp"] = option(
         "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
     )
 
     def __post_init__(self) -> None:
-        if self.jobs is not None and self.jobs < 1:
-            raise InputError(f"jobs must be at least 1, not {self.jobs}")
+        check_numbers(self)
         if self.executor not in ("local", "ray"):
             raise InputError(f"executor must be local or ray, not '{self.executor}'")
         if self.jobs is not None and self.executor == "ray":
@@ -53,8 +53,6 @@ class ExecutionOptions:
         self._check_devices()
 
     def _check_devices(self) -> None:
-        if self.devices < 1:
-            raise InputError(f"devices must be at least 1, not {self.devices}")
         if self.strategy not in ("auto", "ddp", "fsdp"):
             raise InputError(f"strategy must be auto, ddp or fsdp, not '{self.strategy}'")
         if self.devices == 1:
@@ -78,6 +76,3 @@ class ExecutionOptions:
     def together(self) -> "Strategy":
         """The strategy of processes that train together."""
         return "fsdp" if self.strategy == "fsdp" else "ddp"
-
-
-ONE_BY_ONE = ExecutionOptions()

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import sleep
 
 import torch
@@ -14,32 +13,36 @@ from pe_bench.errors import CRASHES, InputError
 from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
 from pe_bench.grid.estimate import Estimates, find_records
-from pe_bench.grid.execution import ONE_BY_ONE, ExecutionOptions
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.overview import Overview
-from pe_bench.grid.plan import PlannedRun, make_plan
-from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Busy, Outcome
+from pe_bench.grid.plan import make_plan
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.spec import GridSpec
+from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
+from pe_bench.system.files import SameFolder
 from pe_bench.system.locks import tell_holder
 from pe_bench.train.threads import threads_of_run
 
-LOOK_AGAIN = 2.0  # seconds until a run that another process works on is looked at again
+LOOK_AGAIN = 2.0
+"""Seconds until a run that another process works on is tried again."""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedGrid:
     """A grid whose plan has been shown.
 
     Attributes:
-        executor: for its runs.
-        runs: of this command's share.
-        overview: of these.
+        spec: the grid.
+        executor: executes its runs.
+        runs: the runs of this command's shard.
+        overview: which of them are done, to do and skipped.
         outcomes: tasks and subsets that cannot be run.
     """
 
+    spec: GridSpec
     executor: Executor
     runs: Sequence[PlannedRun]
     overview: Overview
@@ -50,28 +53,28 @@ class Prepared:
         """Estimated time of the runs that resemble earlier ones, seconds."""
         return self.overview.seconds(self.executor.lanes)
 
+    def run(self) -> list[Outcome]:
+        """Execute the runs; failures are recorded.
 
-def run_grid(
-    options: RunOptions,
-    encodings: Sequence[str],
-    tasks: Sequence[str],
-    seeds: Sequence[int] = (0,),
-    *,
-    results: Path = Path("results"),
-    device: str = "cpu",
-    how: ExecutionOptions = ONE_BY_ONE,
-    like: Sequence[Path] = (),
-) -> list[Outcome]:
-    """Run every encoding on every task under every seed; failures are recorded.
+        Returns:
+            One outcome per run, and one per task or subset whose data are missing.
+
+        Raises:
+            SavingError: a result could not be written.
+        """
+        found: dict[str, Outcome] = {}
+        for planned in self.overview.skipped:
+            assert planned.skip is not None
+            found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
+        _Execution(self, SameFolder(self.spec.results), found).execute()
+        return [*self.outcomes, *(found[planned.run.title] for planned in self.runs)]
+
+
+def run_grid(spec: GridSpec) -> list[Outcome]:
+    """Show the plan of a grid and execute its runs; failures are recorded.
 
     Args:
-        options: common to all runs.
-        encodings, tasks: specs; "all" stands for every shipped one.
-        seeds: of weights, batches and evaluation.
-        results: folder to write to.
-        device: "cpu" or "cuda".
-        how: how the runs are executed.
-        like: further folders with finished runs, for estimates of time.
+        spec: the grid.
 
     Returns:
         One outcome per run, and one per task or subset whose data are missing; none of a dry run.
@@ -80,86 +83,57 @@ def run_grid(
         InputErrors: bad input, before anything is trained.
         SavingError: a result could not be written.
     """
-    with contextlib.nullcontext() if how.dry_run else using(options.cache):
-        grid = prepare_grid(
-            options, encodings, tasks, seeds, results=results, device=device, how=how, like=like
-        )
-        return [] if how.dry_run else _run(grid, device)
+    if spec.execution.dry_run:
+        prepare_grid(spec)
+        return []
+    with using(spec.options.cache):
+        return prepare_grid(spec).run()
 
 
-def _run(grid: Prepared, device: str) -> list[Outcome]:
-    """Run what a grid has to do; return one outcome per run."""
-    found: dict[str, Outcome] = {}
-    for planned in grid.overview.skipped:
-        assert planned.skip is not None
-        found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
-    alone = Serial(threads_of_run("", device, alone=True))
-    found |= _work(grid.overview, grid.executor, alone)
-    return [*grid.outcomes, *(found[planned.run.title] for planned in grid.runs)]
-
-
-def prepare_grid(
-    options: RunOptions,
-    encodings: Sequence[str],
-    tasks: Sequence[str],
-    seeds: Sequence[int] = (0,),
-    *,
-    results: Path = Path("results"),
-    device: str = "cpu",
-    how: ExecutionOptions = ONE_BY_ONE,
-    like: Sequence[Path] = (),
-) -> Prepared:
-    """Show what there is to do; a dry run shows every run.
-
-    Args:
-        options, encodings, tasks, seeds, results, device, how, like: as in `run_grid`.
+def prepare_grid(spec: GridSpec) -> PreparedGrid:
+    """Show the plan of a grid; a dry run shows every run.
 
     Raises:
         InputErrors: bad input.
     """
-    executor = _executor(how, options, device)
-    plan = make_plan(
-        options,
-        encodings,
-        tasks,
-        seeds,
-        results=results,
-        device=device,
-        shards=how.devices if how.together == "fsdp" and device == "cuda" else 1,
-        writes=not how.dry_run,
-    )
-    runs = how.shard.of(plan.runs) if how.shard else plan.runs
-    if how.together == "fsdp":
+    execution = spec.execution
+    executor = _make_executor(spec)
+    plan = make_plan(spec)
+    runs = execution.shard.of(plan.runs) if execution.shard else plan.runs
+    if execution.together == "fsdp":
         _check_shards([planned for planned in runs if planned.skip is None])
-    overview = Overview.of(runs, Estimates(find_records(results, *like), device))
+    records = find_records(spec.results, *spec.like)
+    overview = Overview.of(runs, Estimates(records, spec.device))
     lines = overview.lines(executor.lanes)
-    if how.dry_run:
+    if execution.dry_run:
         lines = overview.runs() + lines
     for line in lines:
         info(line)
-    if overview.unknown and options.preset != "quick":
+    if overview.unknown and spec.options.preset != "quick":
         with contextlib.suppress(*CRASHES):  # the runs report their errors
             info(describe_training(overview.unknown))
-    return Prepared(executor, runs, overview, plan.outcomes)
+    return PreparedGrid(spec, executor, runs, overview, plan.outcomes)
 
 
-def _executor(how: ExecutionOptions, options: RunOptions, device: str) -> Executor:
-    """Return what runs the runs.
+def _make_executor(spec: GridSpec) -> Executor:
+    """Return the executor of the runs.
 
     Raises:
-        InputError: it is not there.
+        InputError: it is not available.
     """
-    _check_devices(how.devices, device)
-    alone = how.jobs is None and how.executor == "local" and how.devices == 1
-    threads = threads_of_run(options.preset, device, alone=alone)
-    if how.executor == "ray":
+    execution = spec.execution
+    _check_devices(execution.devices, spec.device)
+    has_workers = execution.jobs is not None or execution.devices > 1
+    alone = execution.executor == "local" and not has_workers
+    threads = threads_of_run(spec.options.preset, spec.device, alone=alone)
+    if execution.executor == "ray":
         from pe_bench.grid.executors.cluster import Cluster
 
-        return Cluster(options, device, threads)
-    if how.jobs is not None or how.devices > 1:
+        return Cluster(spec, threads)
+    if has_workers:
         from pe_bench.grid.executors.processes import Processes
 
-        return Processes(how.jobs or 1, options, threads, how.devices, how.together)
+        return Processes(spec, threads)
     return Serial(threads)
 
 
@@ -192,64 +166,75 @@ def _check_shards(runs: Sequence[PlannedRun]) -> None:
             )
 
 
-def _work(overview: Overview, executor: Executor, alone: Executor) -> dict[str, Outcome]:
-    """Run runs and return how each has ended, by its title.
+@dataclass(frozen=True)
+class _Execution:
+    """Executes the runs of a grid.
 
-    Args:
-        overview: the runs.
-        executor: for most of them.
-        alone: for those whose numbers are times, after the others: nothing else may go on then.
+    Attributes:
+        grid: the grid.
+        folder: its results folder.
+        found: gets the outcome of each run, by its title.
     """
-    found: dict[str, Outcome] = {}
-    others: list[PlannedRun] = []
-    timed: list[PlannedRun] = []
-    for planned in overview.done:
-        try:
-            found[planned.run.title] = execute(planned.run)
-        except Busy:
-            others.append(planned)
-    for planned in overview.to_do:
-        (timed if planned.run.resolved.task.measures_time else others).append(planned)
-    for runs, chosen in ((others, executor), (timed, alone)):
-        estimates = {
-            planned.run.title: overview.estimates.get(planned.run.title) for planned in runs
-        }
-        if runs:
+
+    grid: PreparedGrid
+    folder: SameFolder
+    found: dict[str, Outcome]
+
+    def execute(self) -> None:
+        """Execute all runs; those whose numbers are times last, one by one on an idle machine."""
+        overview = self.grid.overview
+        others: list[PlannedRun] = []
+        timed: list[PlannedRun] = []
+        for planned in overview.done:
             try:
-                with chosen, _display(estimates, chosen.lanes) as display:
-                    _look_again(runs, chosen, display, found)
-            except KeyboardInterrupt:
-                info(f"{len(found)} of {len(overview.done) + len(overview.to_do)} runs finished")
-                raise
-    return found
+                self.found[planned.run.title] = execute(planned.run)
+            except Busy:
+                others.append(planned)
+        for planned in overview.to_do:
+            (timed if planned.run.resolved.task.measures_time else others).append(planned)
+        alone = Serial(threads_of_run("", self.grid.spec.device, alone=True))
+        self._execute_with(self.grid.executor, others)
+        self._execute_with(alone, timed)
 
+    def _execute_with(self, executor: Executor, runs: Sequence[PlannedRun]) -> None:
+        """Execute runs under a display."""
+        if not runs:
+            return
+        overview = self.grid.overview
+        titles = [planned.run.title for planned in runs]
+        estimates = {title: overview.estimates.get(title) for title in titles}
+        try:
+            with executor, _display(estimates, executor.lanes) as display:
+                self._until_all_end(executor, runs, display)
+        except KeyboardInterrupt:
+            total = len(overview.done) + len(overview.to_do)
+            info(f"{len(self.found)} of {total} runs finished")
+            raise
 
-def _look_again(
-    runs: Sequence[PlannedRun], executor: Executor, display: Display, found: dict[str, Outcome]
-) -> None:
-    """Run runs; pass over those that other processes work on, until these have ended too.
+    def _until_all_end(
+        self, executor: Executor, runs: Sequence[PlannedRun], display: Display
+    ) -> None:
+        """Execute runs; pass over those that other processes work on, until these have ended too.
 
-    Args:
-        runs: to run.
-        executor: for them.
-        display: is told how they end.
-        found: gets how each has ended, by its title.
-    """
-    waiting = list(runs)
-    while waiting:
-        busy = []
-        for planned, outcome in executor.run(waiting, display):
-            if outcome is None:
-                display.pass_over(planned.run)
-                tell_holder(planned.run.folder / "lock")
-                busy.append(planned)
-            else:
-                display.end(planned.run, outcome)
-                found[planned.run.title] = outcome
-        if len(busy) == len(waiting):
-            display.wait([planned.run for planned in busy])
-            sleep(LOOK_AGAIN)
-        waiting = busy
+        Raises:
+            SavingError: a result could not be written, or the results folder was renamed.
+        """
+        waiting = list(runs)
+        while waiting:
+            busy = []
+            for planned, outcome in executor.run(waiting, display):
+                if outcome is None:
+                    display.pass_over(planned.run)
+                    tell_holder(planned.run.folder / "lock")
+                    busy.append(planned)
+                else:
+                    display.end(planned.run, outcome)
+                    self.found[planned.run.title] = outcome
+                    self.folder.check()
+            if len(busy) == len(waiting):
+                display.wait([planned.run for planned in busy])
+                sleep(LOOK_AGAIN)
+            waiting = busy
 
 
 @contextlib.contextmanager

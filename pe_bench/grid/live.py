@@ -1,4 +1,4 @@
-"""What a person sees of a grid on a terminal: one display that stays, below the lines."""
+"""The display of a grid on a terminal: it stays below the printed lines."""
 
 import contextlib
 import sys
@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 
 SHOWN = 12  # runs that run, at most, and failures
@@ -21,7 +22,7 @@ REFRESHES = 4  # a second
 
 
 class LiveDisplay(Display):
-    """Keeps a bar over all runs, what runs and what has failed at the foot of a terminal.
+    """Shows progress, running runs and failed runs at the bottom of a terminal.
 
     Args:
         estimates: seconds that each run may take, by its title; None: unknown.

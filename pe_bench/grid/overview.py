@@ -1,11 +1,11 @@
-"""What there is to do before it begins: runs that are done, to do and skipped, and the time."""
+"""The overview of a grid before it begins: runs that are done, to do and skipped, and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pe_bench.grid.display import show_duration
 from pe_bench.grid.estimate import Estimates
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.run import Run
 
 SHOWN = 10  # tasks, and reasons to skip
@@ -13,12 +13,13 @@ SHOWN = 10  # tasks, and reasons to skip
 
 @dataclass(frozen=True)
 class Overview:
-    """The runs of a plan by what there is to do with them.
+    """The runs of a plan: done, to do, and skipped.
 
     Attributes:
         done: finished by an earlier call.
         to_do: not finished.
-        begun: titles of those of them that an earlier call has begun.
+        begun: titles of the runs to do that an earlier call has begun.
+        died: titles of the runs to do whose process was killed, or killed itself.
         skipped: cannot be run, for a known reason.
         estimates: seconds that each run to do may take, by its title; None: unknown.
         used: number of earlier runs that estimates are from.
@@ -27,6 +28,7 @@ class Overview:
     done: Sequence[PlannedRun]
     to_do: Sequence[PlannedRun]
     begun: frozenset[str]
+    died: Sequence[str]
     skipped: Sequence[PlannedRun]
     estimates: Mapping[str, float | None]
     used: int
@@ -37,6 +39,7 @@ class Overview:
         done = []
         to_do = []
         begun = set()
+        died = []
         seconds = {}
         for planned in runs:
             run = planned.run
@@ -49,8 +52,10 @@ class Overview:
             seconds[run.title] = estimates.seconds(run)
             if run.files.has_begun():
                 begun.add(run.title)
+            if run.files.has_died():
+                died.append(run.title)
         skipped = [planned for planned in runs if planned.skip is not None]
-        return cls(done, to_do, frozenset(begun), skipped, seconds, estimates.used)
+        return cls(done, to_do, frozenset(begun), died, skipped, seconds, estimates.used)
 
     @property
     def unknown(self) -> list[Run]:
@@ -72,6 +77,12 @@ class Overview:
         lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(parts)}"]
         if self.to_do:
             lines.append(f"time: {self._time(lanes)}")
+        if self.died:
+            titles = "; ".join(self.died[:SHOWN])
+            lines.append(
+                f"the process ended without a message when it last executed {titles} (with "
+                "--jobs N, such an end is recorded as a failure of that run, and the others go on)"
+            )
         return lines + self._reasons()
 
     def runs(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""From a command to runs: whatever cannot end well is refused before anything is trained."""
+"""Plans the runs of a grid, and refuses bad input before anything is trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,31 +6,19 @@ from pathlib import Path
 
 from pe_bench.checks.depth import Depths
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import describe_depths, describe_oversights, reason_to_skip
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, check_used
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_writable
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run of the plan.
-
-    Attributes:
-        run: the run.
-        skip: why the encoding does not support the task; None if it does.
-        named: whether the user named the encoding. One that only "all" stands for may be skipped.
-    """
-
-    run: Run
-    skip: str | None
-    named: bool
 
 
 @dataclass
@@ -40,7 +28,7 @@ class Plan:
     Attributes:
         runs: in order.
         outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
-        notes: what an encoding cannot do in a task's model, and likely mistakes in its code.
+        notes: limits of an encoding in a task's model, and likely mistakes in its code.
     """
 
     runs: list[PlannedRun] = field(default_factory=list)
@@ -65,56 +53,38 @@ class _Problems:
         return found
 
 
-def make_plan(
-    options: RunOptions,
-    encodings: Sequence[str],
-    tasks: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    results: Path,
-    device: str,
-    shards: int = 1,
-    writes: bool = True,
-) -> Plan:
-    """Return the runs of every encoding on every task under every seed.
-
-    Args:
-        options: common to all runs.
-        encodings, tasks: specs; "all" stands for every shipped one.
-        seeds: of weights, batches and evaluation.
-        results: folder to write to.
-        device: "cpu" or "cuda".
-        shards: see `check_task_fits`.
-        writes: whether anything is going to be written.
+def make_plan(spec: GridSpec) -> Plan:
+    """Return the runs of a grid.
 
     Raises:
         InputErrors: bad input, all of it. Data that are missing are no bad input as long as
             another task can be run.
     """
+    options = spec.options
     problems = _Problems()
     plan = Plan()
-    if writes:
-        _check_folders(results, options.cache, problems)
+    if not spec.execution.dry_run:
+        _check_folders(spec.results, options, problems)
     try:
         if options.tune:
-            options.tune.check_reported(seeds)
+            options.tune.check_reported(spec.seeds)
     except InputError as error:
         problems.add("", error)
-    factory = _make_factory(options, results, device, problems)
-    loaded = _load(encodings, problems, factory)
-    resolved = _resolve(tasks, problems, plan, factory)
+    factory = _make_factory(options, spec.results, spec.device, problems)
+    loaded = _load(spec.encodings, problems, factory)
+    resolved = _resolve(spec.tasks, problems, plan, factory)
     depths = Depths()
     oversights: dict[str, None] = {}  # each once, whatever the number of tasks
     for task in resolved:
         adapted = [factory.adapted(encoding, task) for encoding in loaded]
-        pairs = _pair(task, adapted, device, options.precision, shards, problems)
+        pairs = _pair(task, adapted, spec, problems)
         if not problems.titles:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
             oversights |= dict.fromkeys(describe_oversights(task, fit))
-        for seed in dict.fromkeys(seeds):
+        for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
-                named = "all" not in encodings or encoding.spec in encodings
+                named = "all" not in spec.encodings or encoding.spec in spec.encodings
                 plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
@@ -130,11 +100,15 @@ def make_plan(
     return plan
 
 
-def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
-    folders = [(results, "--results")]
-    if not cache.is_dir():  # one that is read-only may have all that is needed
-        folders.append((cache, "PE_BENCH_CACHE"))
-    for folder, remedy in folders:
+def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> None:
+    """Check that results and cache can be written, and are not read as data later."""
+    for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
+        for data in options.data.values():
+            if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+                sentence = f"{folder} is inside {data}, whose files are data: give another folder"
+                problems.add("", InputError(f"{sentence} with {remedy}"))
+        if folder == options.cache and folder.is_dir():
+            continue  # one that is read-only may have all that is needed
         try:
             check_writable(folder, remedy)
         except InputError as error:
@@ -144,7 +118,7 @@ def _check_folders(results: Path, cache: Path, problems: _Problems) -> None:
 def _make_factory(
     options: RunOptions, results: Path, device: str, problems: _Problems
 ) -> RunFactory:
-    """Return what makes the runs; without the origin, if that cannot be loaded."""
+    """Return the factory of the runs, without the origin if that cannot be loaded."""
     try:
         return RunFactory(options, results, device)
     except InputError as error:
@@ -213,17 +187,12 @@ def _resolve(
 
 
 def _pair(
-    task: ResolvedTask,
-    encodings: Sequence[Plugin],
-    device: str,
-    precision: str,
-    shards: int,
-    problems: _Problems,
+    task: ResolvedTask, encodings: Sequence[Plugin], spec: GridSpec, problems: _Problems
 ) -> list[tuple[Plugin, str | None]]:
     """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
     fits = True
     try:
-        check_task_fits(task, device, precision, shards)
+        check_task_fits(task, spec.device, spec.options.precision, spec.shards)
     except InputError as error:
         problems.add(task.label, error)
         fits = False

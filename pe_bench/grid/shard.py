@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pe_bench.errors import InputError
 
 if TYPE_CHECKING:  # options are read without torch
-    from pe_bench.grid.plan import PlannedRun
+    from pe_bench.grid.planned_run import PlannedRun
 
 SLACK = 1.1  # largest shard that keeping runs together may cause, as a multiple of the mean size
 

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, as_exception
 
 Kind = Literal["encoding", "task"]
 
@@ -244,7 +244,8 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
         InputError: it does not import.
     """
     try:
-        return run()
+        with as_exception():
+            return run()
     except (Exception, SystemExit) as error:
         place = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)

@@ -42,6 +42,10 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     where, text = (match["where"], match["options"]) if match else (spec, None)
     if re.fullmatch(DOTTED_CLASS, where):
         where = where.replace(":", ".")
+    if any(len(part.encode()) > 255 for part in where.split("/")):
+        raise InputError(
+            f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes"
+        )
     separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}
     for pair in (text or "").split(separator):

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pe_bench.errors import FaultyPlugin, InputError, suggest
+from pe_bench.errors import FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
 from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
@@ -96,7 +96,8 @@ class Plugin:
             FaultyPlugin: its constructor does not call that of its parent.
         """
         try:
-            made = self.cls(model, layer, **self.options)
+            with as_exception():
+                made = self.cls(model, layer, **self.options)
         except AttributeError as error:
             if not any(sign in str(error) for sign in WITHOUT_PARENT):
                 raise

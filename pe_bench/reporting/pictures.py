@@ -175,7 +175,7 @@ def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Ca
 
 def _place(table: Table, folder: Path, name: str) -> Path:
     """Return the file of a picture that shows all encodings."""
-    stem = f"{table.name}-{slug(name)}" if name else table.name
+    stem = slug(f"{table.name}-{name}") if name else table.name
     return folder / f"{stem}.png"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from pe_bench.errors import CRASHES, describe_error
+from pe_bench.errors import CRASHES, as_exception, describe_error
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
@@ -39,7 +39,8 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(Timeout), hold(path.with_suffix(".lock"), timeout=0):
+        held = hold(path.with_suffix(".lock"), timeout=0)
+        with contextlib.suppress(Timeout), held, as_exception():
             _write(resolved, path, record)
     except CRASHES as error:
         warn(f"no baselines of {resolved.label}: {describe_error(error)}")

@@ -89,7 +89,7 @@ class RunFactory:
         return self._tasks[spec, asked]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:
-        """Return what a task is run with: the encoding, or its adaptation of `origin`."""
+        """Return the encoding, or its adaptation of `origin`, for a task."""
         return encoding if self.origin is None else adapt(encoding, self.origin, task)
 
     def make(self, encoding: Plugin, task: ResolvedTask, seed: int) -> Run:

@@ -3,30 +3,29 @@
 import contextlib
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pe_bench.batch import Batch
-from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError
-from pe_bench.registry import plugins
-from pe_bench.registry.options import show, split_spec, with_option
+from pe_bench.errors import CRASHES, ChangedError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.batch_stream import BatchStream
+from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase, Ranks
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.initial_weights import Adapted, Pretrained
-from pe_bench.runs.rate_search import Candidate, Search, Trial, Watch
+from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.trials import Watch, held_out_loss
+from pe_bench.runs.tunable import built, values_to_try
 from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
 from pe_bench.system.files import saving, slug
 from pe_bench.system.locks import locked
@@ -35,34 +34,6 @@ from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
-
-
-class BatchStream:
-    """Training batches of a phase, a function of the step.
-
-    Args:
-        task: the phase's task.
-        subset: the subset that the phase serves; None: all of them.
-        seed: of the batches.
-
-    Attributes:
-        requested: number of batches that this process has requested.
-    """
-
-    def __init__(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
-        self.task = task
-        self.subset = subset
-        self.seed = seed
-        self.requested = 0
-
-    def __call__(self, step: int) -> Batch:
-        self.requested += 1
-        return self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
-
-    @property
-    def started(self) -> bool:
-        """Whether a training step is complete: its successor's batch was requested."""
-        return self.requested > 1
 
 
 @dataclass(frozen=True)
@@ -119,7 +90,7 @@ class Phases:
         choice = choice or self.choose(task, subset)
         title = f"{self.encoding.label} · {subset or task.label} · train"
         try:
-            model = task.make_model(self.built(choice), seed)
+            model = task.make_model(built(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
         cached = folder is None
@@ -183,7 +154,7 @@ class Phases:
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
         join_training(
-            task.make_model(phases.built(choice), seed),
+            task.make_model(built(phases.encoding, choice), seed),
             BatchStream(task, subset, seed),
             replace(task.train, lr=choice.lr),
             phases._store(phase.folder, phase.identity, task),
@@ -270,13 +241,6 @@ class Phases:
         digest = digest_settings(settings, encoding.label, encoding.version, seed, *values)
         return digest if subset is None else f"{digest}/{slug(subset)}"
 
-    def built(self, choice: Candidate) -> Plugin:
-        """Return the encoding with the chosen value of its tunable option."""
-        if choice.value is None:
-            return self.encoding
-        option = self.encoding.cls.tunable.option
-        return plugins.load("encoding", with_option(self.encoding.given, option, choice.value))
-
     def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
         """Return learning rate and option value of a phase: the task's, or the search's choice.
 
@@ -290,7 +254,8 @@ class Phases:
         if task.tuning is None:
             return Candidate(task.train.lr)
         search = self._search(task)
-        lock = task.task.context.cache / "tuning" / f"{search.path.stem}-{slug(subset or '')}.lock"
+        name = slug(f"{search.path.stem}-{subset or ''}")
+        lock = task.task.context.cache / "tuning" / f"{name}.lock"
         with saving(lock.parent):
             lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, search.title(subset)):
@@ -310,7 +275,7 @@ class Phases:
         before = Candidate(0.0)  # of the phase that the task starts from: its value stays
         if search.task.start is not None:
             before = self.before.choose(search.task.start, None)
-        values = self._values(search.task)
+        values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
             return self._try(search.task, subset, candidate, seed, best)
@@ -327,32 +292,6 @@ class Phases:
                 shutil.rmtree(folder, ignore_errors=True)
         return best
 
-    def _values(self, task: ResolvedTask) -> Sequence[str]:
-        """Return the values to try for the encoding's tunable option, as a spec writes them.
-
-        There are none where the user gives the option, or where a model goes on from another one.
-        A value under which the encoding cannot serve the task is left out.
-        """
-        encoding = self.encoding
-        assert task.tuning is not None
-        if isinstance(encoding, Adapted | Pretrained) or task.start or not task.tuning.values:
-            return ()
-        tunable = encoding.cls.tunable
-        given = split_spec(encoding.given)[1]
-        options = {option.name for option in plugins.options_of(encoding.cls)}
-        if tunable is None or tunable.option in given or tunable.option not in options:
-            return ()
-        found = []
-        for value in tunable.values(task.model):
-            candidate = Candidate(0.0, show(value))
-            try:
-                fits = task.task.skip(task.make_encoding(self.built(candidate))) is None
-            except InputError:
-                fits = False
-            if fits and self.built(candidate).label != encoding.label:  # it is the default
-                found.append(show(value))
-        return found
-
     def _try(
         self,
         task: ResolvedTask,
@@ -365,7 +304,7 @@ class Phases:
 
         def held_out() -> float:
             assert watch.model is not None
-            loss = self._held_out_loss(watch.model, task, subset)
+            loss = held_out_loss(watch.model, task, subset, self.device, self.precision)
             watch.model.train()
             return loss
 
@@ -378,7 +317,7 @@ class Phases:
             ):
                 raise
             return Trial(loss=None, stopped="diverged")
-        loss = self._held_out_loss(model, task, subset)
+        loss = held_out_loss(model, task, subset, self.device, self.precision)
         return Trial(
             loss if math.isfinite(loss) else None,
             trained.loss,
@@ -387,23 +326,3 @@ class Phases:
             watch.halfway,
             watch.reason,
         )
-
-    @torch.inference_mode()
-    def _held_out_loss(self, model: Decoder, task: ResolvedTask, subset: str | None) -> float:
-        """Return the mean loss of a model's targets in held-out batches, nats."""
-        assert task.tuning is not None
-        model.eval()
-        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
-        nats = 0.0
-        targets_seen = 0
-        for step in range(task.tuning.batches):
-            batch = task.batches.held_out_batch(subset, step)
-            size = task.train.micro_batch or len(batch.tokens)
-            slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
-            for tokens, targets in slices:  # (b, T) each
-                where = scored_tokens(targets)
-                with autocast:
-                    losses = model.token_losses(tokens.to(self.device), targets, scored=where)
-                nats += float(losses.double().sum())
-                targets_seen += len(where)
-        return nats / max(1, targets_seen)

@@ -14,9 +14,10 @@ from pe_bench.results.identity import flatten_settings, tuning_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_record, read_run_rows
 from pe_bench.runs.options import Places
+from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.run import Run
 from pe_bench.system import environment
 from pe_bench.system.commit import ROUNDING, show_commit
 from pe_bench.system.console import info

@@ -1,6 +1,6 @@
 """From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from pe_bench import decoder
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError, as_exception, suggest
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
@@ -88,7 +88,7 @@ class ResolvedTask:
         return make_empty(self.model, encoding.make)
 
     def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
-        """Return the task with what times depend on among its settings, if it measures time.
+        """Return the task with the conditions of timing in its settings, if it measures time.
 
         Args:
             conditions: see `pe_bench.runs.timing_context.find_conditions`.
@@ -124,7 +124,8 @@ def resolve(
     context = _context(options, plugin, preset, asked, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
-    task: Task = plugin.cls.make(context, **plugin.options)
+    with as_exception():
+        task: Task = plugin.cls.make(context, **plugin.options)
     assert task.subsets  # an InputError where the user named one that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
@@ -195,33 +196,6 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     return start
 
 
-def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
-    """Check that every option of the command has an effect on some task.
-
-    Raises:
-        InputError: one has none.
-    """
-    starts = [task.start for task in tasks if task.start]
-    everything = (*tasks, *starts)
-    labels = ", ".join(task.label for task in tasks)
-    if options.pretrain and not starts:
-        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
-    if options.tune and not any(task.tuning for task in tasks):
-        raise InputError(f"--tune has no effect: {labels} trains nothing")
-    if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
-        raise InputError(f"--keep has no effect: {labels} trains nothing")
-    unused = _untrained(options.train)
-    if unused and not any(_preset_of(task).train.steps for task in tasks):
-        raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
-    reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
-    if options.tokenizer is not None and not reads_text:
-        raise InputError(f"--tokenizer has no effect: {labels} reads no text")
-    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
-    for name in options.data:
-        if name and name not in names:
-            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
-
-
 def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
     """Return the rates to try for a task; the user's are for tasks that the command names.
 
@@ -238,14 +212,9 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
     return replace(tune, lr=default_rates(config.lr))
 
 
-def _untrained(overrides: Mapping[str, Any]) -> list[str]:
+def untrained(overrides: Mapping[str, Any]) -> list[str]:
     """Return the overrides that have no effect where nothing is trained."""
     return [name for name in overrides if name != "length"]
-
-
-def _preset_of(task: ResolvedTask) -> Preset:
-    context = task.task.context
-    return task.task.preset(context.preset, context.data)
 
 
 def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
@@ -278,7 +247,7 @@ def _data(options: RunOptions, plugin: Plugin, asked: bool) -> Path | None:
 def _context(
     options: RunOptions, plugin: Plugin, preset: Preset, asked: bool, start: ResolvedTask | None
 ) -> TaskContext:
-    """Return what a task is constructed with."""
+    """Return the context of a task."""
     overrides = dict(options.train if asked else options.pretrain)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
@@ -286,7 +255,7 @@ def _context(
             f"--train.length has no effect: the task's own options ({known}) say how long rows are"
         )
     if not preset.train.steps:
-        for field in _untrained(overrides):
+        for field in untrained(overrides):
             del overrides[field]
     try:
         train = replace(preset.train, **overrides)

@@ -1,6 +1,7 @@
 """Finds finished runs whose models another search has led to as well, so that none is trained."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pe_bench.errors import CRASHES
@@ -10,9 +11,15 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.files import slug
 
+MEASURED = (
+    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
+    *("parameters", "encoding_parameters", "pretraining", "costs"),
+)
+"""Fields of a record that describe the measurement, as opposed to the settings."""
+
 
 def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, str]:
-    """Return what decides the weights of a run's models, learning rates chosen where they are not.
+    """Return digests of the weights of a run's models; this may search for learning rates.
 
     Returns:
         By the subset that a model is for, "" where it serves all, a digest.
@@ -58,6 +65,12 @@ def find_same(
     return None
 
 
+def with_numbers_of(record: RunRecord, other: RunRecord) -> RunRecord:
+    """Return the record of a run that takes over the numbers of another one."""
+    measured = {name: getattr(other, name) for name in MEASURED}
+    return replace(record, reused=other.reused or other.name, **measured)
+
+
 def _subsets(resolved: ResolvedTask) -> Sequence[str | None]:
     task = resolved.task
     return task.subsets if task.trains_each_subset else (None,)
@@ -71,7 +84,7 @@ def _without_search(settings: Mapping[str, Any]) -> str:
 
 
 def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str, str]:
-    """Return the digests of a run's models; records of earlier versions have what they are from."""
+    """Return the digests of a run's models; earlier versions recorded only their settings."""
     if record.models:
         return record.models
     found = {}

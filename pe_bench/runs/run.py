@@ -1,27 +1,26 @@
 """One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import Timeout
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.errors import CRASHES, InputError, SavingError, as_exception
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.items import average_draws
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
 from pe_bench.runs.distributed import Ranks
+from pe_bench.runs.evaluation import evaluate
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.runs.outcome import Busy, Outcome, ProcessDied
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask, others_start_from
-from pe_bench.runs.reuse import find_same, identify_models
+from pe_bench.runs.reuse import find_same, identify_models, with_numbers_of
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import (
     as_text,
@@ -32,6 +31,7 @@ from pe_bench.runs.run_record import (
 )
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_kept, keep, place_of
+from pe_bench.runs.tunable import built
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
@@ -39,39 +39,6 @@ from pe_bench.system.files import slug
 from pe_bench.system.locks import hold
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
-
-MEASURED = (
-    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
-    *("parameters", "encoding_parameters", "pretraining", "costs"),
-)
-"""Fields of a record that describe the measurement, as opposed to the settings."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one run ended.
-
-    Attributes:
-        title: encoding, task and seed.
-        status: "done" also if subsets are missing for a reason that was reported.
-        complaints: messages of user errors.
-        folder: folder of the run; None if there is none.
-        cause: first failure other than a user error, in one line.
-    """
-
-    title: str
-    status: Status
-    complaints: tuple[str, ...] = ()
-    folder: Path | None = None
-    cause: str | None = None
-
-
-class Busy(Exception):
-    """Another process is working on the run."""
-
-
-class ProcessDied(Exception):
-    """The process that worked on the run has died."""
 
 
 def _nothing() -> None:
@@ -155,7 +122,11 @@ class Run:
         self.files.make()
         try:
             with hold(self.folder / "lock", timeout=0):
-                return self._recall(begun, since) or self._execute(begun)
+                done = self._recall(begun, since)
+                if done is not None:
+                    return done
+                with self.files.executing(), as_exception():
+                    return self._execute(begun)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -169,7 +140,8 @@ class Run:
         """Record that the process which worked on the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        with contextlib.suppress(Timeout), hold(self.folder / "lock", timeout=5):
+        held = hold(self.folder / "lock", timeout=5)
+        with contextlib.suppress(Timeout), held, self.files.executing():  # which removes its mark
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
@@ -213,8 +185,7 @@ class Run:
             "done", self.resolved, self.phases, self.seed, self.files.next_order(),
             models=identify_models(self.resolved, self.phases, self.seed),
         )  # fmt: skip
-        measured = {name: getattr(same, name) for name in MEASURED}
-        self.files.take_over(replace(own, reused=same.reused or same.name, **measured), same)
+        self.files.take_over(with_numbers_of(own, same), same)
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
@@ -302,7 +273,7 @@ class Run:
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         place = place_of(self.folder, subset)
-        encoding = self.phases.built(self.phases.choose(self.resolved, subset))
+        encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
         keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
@@ -330,32 +301,17 @@ class Run:
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # now: a large one takes long to read again
             self._keep(model, phase)
-        started = time.monotonic()
-        earlier = 0.0
-        model.eval()
-        autocast = torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
-        evaluations: list[Evaluation] = []
-        samples = 1 if task.measures_time else model.encoding.eval_samples
-        for sample in range(samples):
-            model.use_eval_sample(sample)
-            journal = self.files.journal(subset, sample)
-            earlier += journal.seconds
-            with torch.inference_mode(), autocast:
-                evaluations.append(task.evaluate(model, subset, self.seed, journal))
+        found, seconds = evaluate(model, task, subset, self.seed, self.files, self.precision)
         cost = {
             "training": trained.cost(),
-            "evaluation_seconds": round(earlier + time.monotonic() - started, 3),
+            "evaluation_seconds": round(seconds, 3),
             "peak_memory_bytes": environment.peak_memory(self.device),
-            "notes": evaluations[0].notes,
+            "notes": found.notes,
         }
-        for note in evaluations[0].notes:
+        for note in found.notes:
             info(note)
-        averaged, items = average_draws(
-            [evaluation.rows for evaluation in evaluations],
-            [evaluation.items for evaluation in evaluations],
-        )
         curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
-        self.files.write_subset(subset, averaged, items, cost, curves)
+        self.files.write_subset(subset, found.rows, found.items, cost, curves)
         return cost
 
     def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:

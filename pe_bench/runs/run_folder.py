@@ -1,10 +1,13 @@
 """The files of one run: those of each subset, all rows, items and curves, and the record."""
 
+import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
@@ -60,7 +63,7 @@ class RunFolder:
         return self.path / "work" / slug(subset)
 
     def remove_work(self) -> None:
-        """Remove what only an unfinished run needs."""
+        """Remove the files that only an unfinished run needs."""
         shutil.rmtree(self.path / "work", ignore_errors=True)
 
     def journal(self, subset: str, sample: int) -> Journal:
@@ -81,7 +84,7 @@ class RunFolder:
         cost: Mapping[str, Any],
         curves: Mapping[Key, LearningCurve],
     ) -> None:
-        """Write what a subset has; its cost, written last, seals the other files."""
+        """Write the files of a subset; its cost, written last, seals the other files."""
         files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
         self._write_rows(files[0], rows)
         write_items(files[1], items)
@@ -112,7 +115,7 @@ class RunFolder:
         return curves
 
     def is_done(self, subsets: Sequence[str]) -> bool:
-        """Tell whether the run is finished and whole, with all of these subsets."""
+        """Return whether the run is finished and undamaged, with all of these subsets."""
         path = self.path / "run.json"
         if read_if_intact(lambda: read_sealed(path, of=place_of(self.path))) is None:
             return False
@@ -126,8 +129,30 @@ class RunFolder:
             return False
         return self._has(subsets)
 
+    @contextlib.contextmanager
+    def executing(self) -> Iterator[None]:
+        """Mark the run as being executed within the context, for `has_died`."""
+        with saving(self._mark):
+            self._mark.touch()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._mark.unlink()
+
+    def has_died(self) -> bool:
+        """Return whether the process that last executed the run was killed, or killed itself."""
+        if self._mark.exists():
+            with contextlib.suppress(Timeout, OSError), FileLock(self.path / "lock", timeout=0):
+                return True  # nobody executes it
+        return False
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / "executing"
+
     def has_begun(self) -> bool:
-        """Tell whether an earlier call has left something of an unfinished run."""
+        """Return whether an earlier call has left files of an unfinished run."""
         return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
 
     def read(self) -> RunRecord | None:
@@ -148,7 +173,7 @@ class RunFolder:
                 return
 
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
-        """Write the rows and items that were found, and right after them how they came about.
+        """Write rows and items, and then the record of the run.
 
         The learning curves of the subsets in the record come along.
         """

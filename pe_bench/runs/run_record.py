@@ -1,4 +1,4 @@
-"""What the record of a run says: how its numbers came about, and what they have cost."""
+"""The record of a run: how its numbers were made, and their cost."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -81,7 +81,7 @@ def as_text(moment: datetime) -> str:
 
 
 def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
-    """Return what subsets have cost, in all calls together.
+    """Return the cost of subsets in all calls together.
 
     Args:
         costs: of each subset that is measured.

@@ -1,13 +1,12 @@
 """The options of `--tune`. `pe_bench.runs.rate_search` does the search."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pe_bench.errors import InputError
-from pe_bench.option_table import option
-from pe_bench.runs.seeds import read_seeds
+from pe_bench.option_table import check_numbers, option
+from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 
 FACTORS = (1 / 3, 1, 3)  # of the preset's learning rate
 SEEDS = (1000, 1001, 1002)
@@ -33,29 +32,27 @@ class Tuning:
     """
 
     lr: tuple[float, ...] = option(
-        (), "learning rates to begin with; default: a third, one and three times the preset's"
+        (),
+        "learning rates to begin with; default: a third, one and three times the preset's",
+        above=0,
     )
     seeds: tuple[int, ...] = option(
         SEEDS,
         "seeds of the models that are tried, none of --seeds; default: 1000 1001 1002",
         metavar="N",
         read=read_seeds,
+        most=LARGEST_SEED,
     )
     batches: int = BATCHES
     values: bool = True
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        for rate in self.lr:
-            if not (rate > 0 and math.isfinite(rate)):
-                raise InputError(f"tune.lr must be above 0 and finite, not {rate:g}")
+        check_numbers(self, "tune.")
         if self.lr and len(set(self.lr)) < 2:
             raise InputError("tune.lr needs two different learning rates or more to choose from")
         if not self.seeds:
             raise InputError("tune.seeds needs a seed or more")
-        for seed in self.seeds:
-            if seed < 0:
-                raise InputError(f"tune.seeds must not be negative, not {seed}")
         object.__setattr__(self, "lr", tuple(sorted(set(self.lr))))
         object.__setattr__(self, "seeds", tuple(sorted(set(self.seeds))))
 

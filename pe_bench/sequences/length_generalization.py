@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pe_bench.decoder.generation import NotFiniteError
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.intervals import mean_of
@@ -216,6 +217,7 @@ class LengthGeneralizationTask(Task):
         for point in reachable:
             by_length.setdefault(point.length, []).append(point)
         items: list[Items] = []
+        lost: dict[int, int] = {}  # length -> tokens
         forward = 0
         decoding = 0
         with progress(f"{self.name} · {subset}", len(by_length), unit="length") as bar:
@@ -224,10 +226,17 @@ class LengthGeneralizationTask(Task):
                     journal.add({str(length): self._measured(model, subset, points)})
                 entry = journal.items[str(length)]
                 for point, scores in zip(points, entry["scores"], strict=True):
-                    items += self.measure(subset, point, Scores.from_json(scores))
+                    if scores is None:
+                        lost[length] = entry["finite_tokens"]
+                    else:
+                        items += self.measure(subset, point, Scores.from_json(scores))
                 forward += entry["forward_tokens"]
                 decoding += entry["decoding_tokens"]
                 bar.update(1)
+        if lost:
+            names = " and ".join(map(str, lost))
+            reason = NotFiniteError(min(lost.values()))
+            notes.append(f"{subset}: left out {names} {self.axes['length']}: {reason}")
         rows = [each.row() for each in items]
         if decoding > forward:
             notes.append(
@@ -350,9 +359,28 @@ class LengthGeneralizationTask(Task):
     def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
         """Return what the journal keeps of points of one length."""
         items = [self.items(subset, point) for point in points]
-        scores = self.score(model, items)
-        return {
-            "scores": [each.to_json() for each in scores],
-            "forward_tokens": sum(each.forward_tokens for each in scores),
+        content: dict[str, Any] = {}
+        scores: Sequence[Scores | None]
+        try:
+            scores = self.score(model, items)
+        except NotFiniteError as error:
+            content["finite_tokens"] = error.tokens
+            scores = [self._score_one(model, *each) for each in zip(points, items, strict=True)]
+        return content | {
+            "scores": [each and each.to_json() for each in scores],
+            "forward_tokens": sum(each.forward_tokens for each in scores if each),
             "decoding_tokens": sum(map(decoding_tokens, items)) if self.autoregressive else 0,
         }
+
+    def _score_one(self, model: Decoder, point: EvalPoint, items: Sequences) -> Scores | None:
+        """Score the items of a point; None beyond training, if a model has no finite logits there.
+
+        Raises:
+            NotFiniteError: it has none in distribution.
+        """
+        try:
+            return self.score(model, [items])[0]
+        except NotFiniteError:
+            if point.split == ID:
+                raise
+            return None

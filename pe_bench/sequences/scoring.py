@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import IGNORE
+from pe_bench.decoder.generation import NotFiniteError, largest
 from pe_bench.decoder.model import Decoder
 from pe_bench.results.intervals import Numbers
 from pe_bench.sequences.rows import Mask, Sequences
@@ -103,6 +104,9 @@ def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_T
         model: in evaluation mode.
         sequences: prompts with their answers, which end the rows.
         max_tokens: tokens per forward pass.
+
+    Raises:
+        NotFiniteError: logits are not finite.
     """
     if model.encoding.prefix_consistent:
         return teacher_forced(model, sequences, max_tokens=max_tokens)
@@ -124,6 +128,9 @@ def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MA
         model: in evaluation mode.
         sequences: rows with scored tokens anywhere but at their beginning.
         max_tokens: tokens per forward pass.
+
+    Raises:
+        NotFiniteError: logits are not finite.
     """
     same_length = not model.encoding.prefix_consistent
     leading = np.zeros(len(sequences), dtype=np.int64)
@@ -191,7 +198,10 @@ def _predicted(model: Decoder, tokens: Tensor, scored: Tensor, lengths: TokenIds
     scored = scored.to(device)
     predicted = torch.zeros(tokens.shape, dtype=torch.long, device=device)
     hidden = model.hidden(tokens.to(device), final_lengths=torch.from_numpy(lengths))  # (B, T, C)
-    predicted[scored] = model.logits(hidden[scored]).argmax(-1)
+    predicted[scored], finite = largest(model.logits(hidden[scored]))
+    if not bool(finite.all()):
+        columns = scored.nonzero()[:, 1]
+        raise NotFiniteError(int(columns[~finite].min()) + 1)
     return predicted.cpu().numpy()
 
 
@@ -215,7 +225,9 @@ def _generated(model: Decoder, part: Sequences) -> tuple[Mask, int]:
                 break
             final_lengths = torch.from_numpy(part.lengths[rows])
             hidden = model.hidden(ids[rows, :column], final_lengths=final_lengths)
-            predicted = model.logits(hidden[:, -1]).argmax(-1)
+            predicted, finite = largest(model.logits(hidden[:, -1]))  # (B,)
+            if not bool(finite.all()):
+                raise NotFiniteError(int(column))
             correct[rows, column] = predicted.cpu().numpy() == part.ids[rows, column]
             used += len(rows) * int(column)
             rows = rows[correct[rows, column]]

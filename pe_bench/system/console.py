@@ -1,4 +1,4 @@
-"""Console output. A closed terminal or pipe never stops a run."""
+"""Console output. A closed pipe, a full disk or an unknown character never stops a run."""
 
 import contextlib
 import os
@@ -83,7 +83,7 @@ class View:
 
     def line(self, text: str, *, error: bool = False) -> None:
         """Print a line immediately."""
-        _print(f"{self.prefix}{text}", sys.stderr if error else sys.stdout)
+        write(f"{self.prefix}{text}\n", sys.stderr if error else sys.stdout)
 
     def moved(self, bar: Bar) -> None:
         """Show the progress of a bar, at most every ten seconds."""
@@ -157,8 +157,20 @@ def silence(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def _print(line: str, stream: TextIO) -> None:
+def write(text: str, stream: TextIO) -> None:
+    """Write text to a stream immediately. If the stream fails, later text is discarded.
+
+    A character that the encoding of the stream does not have becomes a question mark.
+    """
     try:
-        print(line, file=stream, flush=True)
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:
+            stream.write(text.encode(error.encoding, "replace").decode(error.encoding))
+        stream.flush()
     except BrokenPipeError:  # such as that of `pe-bench run ... | head`
         silence(stream)
+    except OSError as error:  # such as that of a file on a full disk
+        silence(stream)
+        if stream is sys.stdout:
+            warn(f"cannot write to standard output ({error.strerror}): its lines are lost")

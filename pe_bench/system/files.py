@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import hashlib
 import io
 import json
 import os
@@ -18,6 +19,9 @@ from pe_bench.errors import InputError, SavingError
 
 LARGEST = 512 * 2**20
 """Largest file of results that is read, in bytes; also the largest size of its unpacked content."""
+
+LONGEST = 200
+"""Bytes of a name made from a label. File systems allow 255, and names have endings."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -55,7 +59,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _aside(path: Path) -> str:
     """Return the prefix of temporary files for a path, for processes of this machine."""
-    return f".{path.name}.{slug(platform.node())}-"
+    return f".{_cut(path.name, 60)}.{_cut(slug(platform.node()), 40)}-"
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -87,6 +91,34 @@ def saving(path: Path) -> Iterator[None]:
             f"cannot save {path} ({error.strerror or error}): mend that and run the same "
             "command again; files saved earlier are kept"
         ) from error
+
+
+class SameFolder:
+    """Makes a folder, and notices when it is no longer there or another one has its name.
+
+    Args:
+        path: path of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with saving(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._made = path.stat()
+
+    def check(self) -> None:
+        """Check that the folder is the same.
+
+        Raises:
+            SavingError: it is not.
+        """
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self._made, self.path.stat()):
+                return
+        raise SavingError(
+            f"{self.path} was renamed or removed while results were written to it: put it back, "
+            "or bring the parts together with pe-bench merge, and run the same command again"
+        )
 
 
 def read_regular(path: Path, limit: int = LARGEST) -> bytes:
@@ -162,16 +194,40 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def slug(label: str) -> str:
-    """Convert a label to a directory name that is valid on every file system."""
+    """Convert a label to a directory name that is valid on every file system.
+
+    The end of a long name is replaced by a digest of the label.
+    """
     name = re.sub(r"[^\w.=,+-]", "_", label)
-    return "_" * len(name) if name in (".", "..") else name
+    if name in (".", ".."):
+        return "_" * len(name)
+    if len(name.encode()) <= LONGEST:
+        return name
+    return f"{_cut(name, LONGEST - 9)}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def _cut(name: str, size: int) -> str:
+    """Return the beginning of a name, of at most `size` bytes."""
+    return name.encode()[:size].decode(errors="ignore")
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloads, tokenizers and checkpoints."""
+    """Return the folder for downloads, tokenizers and checkpoints.
+
+    Raises:
+        InputError: there is no home folder, and no environment variable names another one.
+    """
     if given := os.environ.get("PE_BENCH_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pe-bench"
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "pe-bench"
+    try:
+        return Path.home() / ".cache" / "pe-bench"
+    except RuntimeError:
+        raise InputError(
+            "this user has no home folder: name a folder for downloads and models by the "
+            "environment variable PE_BENCH_CACHE"
+        ) from None
 
 
 def check_writable(folder: Path, option: str) -> None:

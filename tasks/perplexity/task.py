@@ -250,7 +250,15 @@ class Perplexity(Task):
                 bar.update(stop - first)
         nats = np.array([journal.items[str(i)] for i in range(count)])  # (N, spans)
         items = self._items(subset, nats)
-        return Evaluation([row_of(cell) for cell in items], (self._definitions(subset),), items)
+        notes = [self._definitions(subset)]
+        ends = [span.scored[1] - span.seen[0] for span in scored.spans]
+        lost = np.array(ends)[~np.isfinite(nats).all(axis=0)]
+        if len(lost):
+            notes.append(
+                f"{subset}: the model's logits are NaN or infinite in windows of {lost.min()} or "
+                "more tokens, which have no numbers"
+            )
+        return Evaluation([row_of(cell) for cell in items], tuple(notes), items)
 
     def baselines(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""

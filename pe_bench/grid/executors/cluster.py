@@ -16,8 +16,8 @@ from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import Answer, Work
 from pe_bench.grid.executors.working import Worker
-from pe_bench.grid.plan import PlannedRun
-from pe_bench.runs.options import RunOptions
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.spec import GridSpec
 from pe_bench.system.stopping import SIGNALS
 
 RETRIES = 3  # of a worker that has died; the next one resumes its run
@@ -28,9 +28,8 @@ class Cluster(Executor):
     """Starts workers on a Ray cluster, which needs the same code and file system everywhere.
 
     Args:
-        options: of the command.
-        device: "cpu" or "cuda", of which each worker gets one.
-        threads: of each worker.
+        spec: the grid; each worker gets one device.
+        threads: threads of each worker.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster.
@@ -38,10 +37,9 @@ class Cluster(Executor):
 
     lanes = None
 
-    def __init__(self, options: RunOptions, device: str, threads: int) -> None:
+    def __init__(self, spec: GridSpec, threads: int) -> None:
         super().__init__()
-        self.options = options
-        self.device = device
+        self.spec = spec
         self.threads = threads
         self.ray, self.joined = _join()
         self.pending: set[Any] = set()
@@ -52,10 +50,10 @@ class Cluster(Executor):
         mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
         remote = ray.remote(
             num_cpus=self.threads,
-            num_gpus=1 if self.device == "cuda" else 0,
+            num_gpus=1 if self.spec.device == "cuda" else 0,
             max_retries=RETRIES,
         )(_work)
-        work = ray.put(make_work(runs, self.options, self.threads, self))
+        work = ray.put(make_work(runs, self.spec, self.threads, self.started))
         # As many as there are runs: the cluster starts those that it has room for.
         workers = {remote.remote(work, number, mailbox): number for number in range(len(runs))}
         self.pending = set(workers)
@@ -83,7 +81,7 @@ class Cluster(Executor):
         self.pending = set()
 
     def _find_death(self, reference: Any) -> str:
-        """Return what has killed a worker; empty: it has ended in order."""
+        """Return the reason for the death of a worker; empty if it ended normally."""
         errors = self.ray.exceptions
         try:
             self.ray.get(reference)

@@ -1,32 +1,27 @@
-"""The interface of what executes the runs of a grid."""
+"""The interface of executors."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
 from pe_bench.grid.display import Display
-from pe_bench.grid.plan import PlannedRun
-from pe_bench.runs.run import Outcome
-from pe_bench.train.process_group import Strategy
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.runs.outcome import Outcome
 
 Ended = tuple[PlannedRun, Outcome | None]
 """A planned run and how it has ended; None where another command works on it."""
 
 
 class Executor:
-    """Executes the runs of a grid. A context manager, which ends what it has started.
+    """Executes the runs of a grid. A context manager that ends the processes it has started.
 
     Attributes:
         lanes: number of runs that are executed at once; None: as many as there is room for.
         started: time of the start; a run that another process has failed at since then is not
             tried again.
-        devices: processes that train each run together.
-        strategy: of these processes, see `ProcessGroup`.
     """
 
     lanes: int | None = 1
-    devices = 1
-    strategy: Strategy = "ddp"
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)

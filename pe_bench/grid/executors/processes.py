@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -10,9 +11,8 @@ from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import PASSED, RunSpec, Work
-from pe_bench.grid.plan import PlannedRun
-from pe_bench.runs.options import RunOptions
-from pe_bench.train.process_group import Strategy
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.spec import GridSpec
 
 GRACE = 2.0  # seconds that a worker has to end by itself
 
@@ -23,33 +23,21 @@ class Processes(Executor):
     A worker that dies has failed its run; another one takes its place.
 
     Args:
-        count: number of workers.
-        options: of the command.
-        threads: of each worker.
-        devices: processes that train each run together.
-        strategy: of these processes, see `ProcessGroup`.
+        spec: the grid, with the number of workers.
+        threads: threads of each worker.
     """
 
-    def __init__(
-        self,
-        count: int,
-        options: RunOptions,
-        threads: int,
-        devices: int = 1,
-        strategy: Strategy = "ddp",
-    ) -> None:
+    def __init__(self, spec: GridSpec, threads: int) -> None:
         super().__init__()
-        self.lanes = count
-        self.count = count
-        self.options = options
+        self.count = spec.execution.jobs or 1
+        self.lanes = self.count
+        self.spec = spec
         self.threads = threads
-        self.devices = devices
-        self.strategy: Strategy = strategy
         self.workers: list[Child] = []
 
     def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
         relay = Relay(runs, display)
-        work = make_work(runs, self.options, self.threads, self)
+        work = make_work(runs, self.spec, self.threads, self.started)
         for _ in range(min(self.count, len(runs)) - len(self.workers)):
             self.workers.append(Child(GRACE))
         busy = self.workers[: len(runs)]
@@ -84,22 +72,10 @@ class Processes(Executor):
         return worker
 
 
-def make_work(
-    runs: Sequence[PlannedRun], options: RunOptions, threads: int, executor: Executor
-) -> Work:
-    """Return what workers need to know of planned runs."""
-    first = runs[0].run
-    return Work(
-        options,
-        first.results,
-        first.device,
-        tuple(RunSpec.of(planned.run) for planned in runs),
-        threads,
-        executor.started,
-        Path.cwd(),
-        executor.devices,
-        executor.strategy,
-    )
+def make_work(runs: Sequence[PlannedRun], spec: GridSpec, threads: int, since: datetime) -> Work:
+    """Return the work of workers, for planned runs."""
+    specs = tuple(RunSpec.of(planned.run) for planned in runs)
+    return Work(spec, specs, threads, since, Path.cwd())
 
 
 def _readable(workers: Sequence[Child]) -> list[Child]:

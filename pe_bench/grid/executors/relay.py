@@ -1,4 +1,4 @@
-"""Follows several workers: which run each of them has, what they say, and how runs end."""
+"""Receives the messages of several workers: lines, bars, and the outcomes of runs."""
 
 from collections.abc import Hashable, Sequence
 
@@ -6,13 +6,13 @@ from pe_bench.errors import SavingError
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.executor import Ended
 from pe_bench.grid.executors.work import Answer, Event, Line, SavingFailed
-from pe_bench.grid.plan import PlannedRun
-from pe_bench.runs.run import Outcome
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.runs.outcome import Outcome
 from pe_bench.system.console import Bar
 
 
 class Relay:
-    """Shows what workers say of the runs of a grid.
+    """Shows the messages of workers about the runs of a grid.
 
     A run that one worker has finished looks done to the others, and so does one that another
     command has finished. The latter is only known when all workers have tried every run.
@@ -63,8 +63,8 @@ class Relay:
     def died(self, worker: Hashable, reason: str) -> list[Ended]:
         """Record the death of a worker, of which the run that it had has failed.
 
-        Without a run, the first one that nobody has begun counts as failed: it may be what has
-        killed the worker, and the next one would die of it too.
+        Without a run, the first one that nobody has begun counts as failed: it may have
+        killed the worker, and would kill the next one too.
         """
         own = [index for index in self.left if self._worker_of.get(index) == worker]
         free = [index for index in sorted(self.left) if index not in self._worker_of]

@@ -6,9 +6,10 @@ from datetime import datetime
 from pe_bench.errors import InputError
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.executor import Ended, Executor
-from pe_bench.grid.plan import PlannedRun
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.baselines import write_baselines
-from pe_bench.runs.run import Busy, Outcome, Run
+from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import showing, warn
 from pe_bench.train.threads import using_threads
 

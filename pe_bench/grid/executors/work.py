@@ -1,15 +1,16 @@
-"""What a grid and its workers tell each other."""
+"""Messages between a grid and its workers."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.distributed import Phase
-from pe_bench.runs.options import RunOptions
-from pe_bench.runs.run import Outcome, Run
+from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar
-from pe_bench.train.process_group import ProcessGroup, Strategy
+from pe_bench.train.process_group import ProcessGroup
 
 
 class RunSpec(NamedTuple):
@@ -25,7 +26,7 @@ class RunSpec(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> "RunSpec":
-        """Return the run of a run."""
+        """Return the spec of a run."""
         return cls(run.encoding.given, run.resolved.given, run.seed, run.folder.name)
 
 
@@ -34,24 +35,18 @@ class Work:
     """The runs that are left of a grid. All workers get the same, and share them by locks.
 
     Attributes:
-        options, results, device: of the command, see `RunFactory`.
-        runs: the runs.
+        spec: the grid.
+        runs: its runs that are left.
         threads: of each worker.
         since: start of the command; a run that has failed after it is not tried again.
         cwd: working directory, which paths may be relative to.
-        devices: processes that train each run together.
-        strategy: of these processes, see `ProcessGroup`.
     """
 
-    options: RunOptions
-    results: Path
-    device: str
+    spec: GridSpec
     runs: tuple[RunSpec, ...]
     threads: int
     since: datetime
     cwd: Path
-    devices: int = 1
-    strategy: Strategy = "ddp"
 
 
 @dataclass(frozen=True)
@@ -90,11 +85,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Event:
-    """What a worker says of a run.
+    """A message of a worker about a run.
 
     Attributes:
         index: index of the run.
-        what: a line, a bar, the begin, or how the run has ended.
+        what: a line, a bar, the beginning, or the outcome of the run.
     """
 
     index: int

@@ -8,6 +8,7 @@ import _thread
 import contextlib
 import io
 import os
+import select
 import signal
 import sys
 import threading
@@ -21,6 +22,9 @@ from pe_bench.system.stopping import stopping_cleanly
 
 if TYPE_CHECKING:
     from pe_bench.grid.executors.work import Answer, Part, Work
+
+LOOK = 1.0  # seconds between two looks at the parent
+NOTICE = 0.1  # seconds until the end of the parent shows
 
 
 def main(pipe: int, life: int, grace: float) -> None:
@@ -39,10 +43,20 @@ def main(pipe: int, life: int, grace: float) -> None:
 
 
 def _end_with(life: int, grace: float) -> None:
-    """End this process when a file has ended, with seconds of grace to do so in order."""
-    os.read(life, 1)
-    _thread.interrupt_main(signal.SIGTERM)
-    time.sleep(grace)
+    """End this process with its parent at once, or some seconds after the parent has asked for it.
+
+    Args:
+        life: a file that ends when the parent asks, or ends itself. A process that a plugin has
+            forked may keep it open, so the parent is looked at as well.
+        grace: seconds to end in order.
+    """
+    parent = os.getppid()
+    while not select.select([life], [], [], LOOK)[0] and os.getppid() == parent:
+        pass
+    time.sleep(NOTICE)
+    if os.getppid() == parent:
+        _thread.interrupt_main(signal.SIGTERM)
+        time.sleep(grace)
     os._exit(128 + signal.SIGTERM)  # all that is written is whole at any moment
 
 

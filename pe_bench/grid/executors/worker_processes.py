@@ -62,7 +62,7 @@ class RankProcesses:
                 group = ProcessGroup(rank, self.devices, self.strategy)
                 child.send(Part(self.work, self.index, phase, group, self.store.port))
             if not dist.is_initialized():
-                connect(first, self.work.device, self.store)
+                connect(first, self.work.spec.device, self.store)
             yield first
             for _ in self.children:
                 self.done.get()

@@ -21,7 +21,8 @@ from pe_bench.grid.executors.work import (
 )
 from pe_bench.grid.executors.worker_processes import RankProcesses, join
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.run import Busy, Outcome, Run
+from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system import environment
 from pe_bench.system.console import Bar, View, showing, warn
 from pe_bench.train.threads import using_threads
@@ -33,7 +34,7 @@ class Worker:
     """Takes the runs that no other worker has taken.
 
     Args:
-        tell: gets what there is to say of the runs.
+        tell: receives the messages about the runs.
     """
 
     def __init__(self, tell: Callable[[Answer], None]) -> None:
@@ -99,15 +100,16 @@ class Worker:
                 "system"
             )
         os.chdir(work.cwd)
-        os.environ["PE_BENCH_CACHE"] = str(work.options.cache)
+        spec = work.spec
+        os.environ["PE_BENCH_CACHE"] = str(spec.options.cache)
         torch.set_flush_denormal(True)
-        environment.set_up(work.device)
-        key = f"{work.options} {work.results} {work.device}"
+        environment.set_up(spec.device)
+        key = f"{spec.options} {spec.results} {spec.device}"
         if key not in self.factories:
-            self.factories[key] = RunFactory(work.options, work.results, work.device)
-        spec = work.runs[number]
-        run = self.factories[key].run(spec.encoding, spec.task, spec.seed)
-        if run.folder.name != spec.folder:
+            self.factories[key] = RunFactory(spec.options, spec.results, spec.device)
+        wanted = work.runs[number]
+        run = self.factories[key].run(wanted.encoding, wanted.task, wanted.seed)
+        if run.folder.name != wanted.folder:
             raise ChangedError
         return run
 
@@ -120,9 +122,10 @@ class Worker:
             with showing(_Silent()):  # the command has said it already
                 run = self.prepare(work, self.index)
             title = run.title
-            if work.devices > 1:
+            execution = work.spec.execution
+            if execution.devices > 1:
                 if self.ranks is None:
-                    self.ranks = RankProcesses(work.devices, work.strategy)
+                    self.ranks = RankProcesses(execution.devices, execution.together)
                 run = replace(run, ranks=self.ranks.of(work, self.index))
             with showing(view), using_threads(work.threads):
                 return execute(run, self._begin, work.since)

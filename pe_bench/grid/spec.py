@@ -1,0 +1,38 @@
+"""What a grid runs, and how."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.runs.options import RunOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSpec:
+    """Every encoding on every task under every seed.
+
+    Attributes:
+        options: options of all runs.
+        encodings, tasks: specs; "all" stands for every shipped one.
+        seeds: seeds of weights, batches and evaluation.
+        results: folder to write to.
+        device: "cpu" or "cuda".
+        execution: how the runs are executed.
+        like: further folders with finished runs, for estimates of time.
+    """
+
+    options: RunOptions
+    encodings: Sequence[str]
+    tasks: Sequence[str]
+    seeds: Sequence[int] = (0,)
+    results: Path = Path("results")
+    device: str = "cpu"
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    like: Sequence[Path] = ()
+
+    @property
+    def shards(self) -> int:
+        """Number of devices that the weights of a model are distributed over."""
+        sharded = self.execution.together == "fsdp" and self.device == "cuda"
+        return self.execution.devices if sharded else 1

@@ -1,0 +1,32 @@
+"""Training batches of a phase."""
+
+from pe_bench.batch import Batch
+from pe_bench.runs.resolve import ResolvedTask
+
+
+class BatchStream:
+    """Training batches of a phase, a function of the step.
+
+    Args:
+        task: the phase's task.
+        subset: the subset that the phase serves; None: all of them.
+        seed: of the batches.
+
+    Attributes:
+        requested: number of batches that this process has requested.
+    """
+
+    def __init__(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
+        self.task = task
+        self.subset = subset
+        self.seed = seed
+        self.requested = 0
+
+    def __call__(self, step: int) -> Batch:
+        self.requested += 1
+        return self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
+
+    @property
+    def started(self) -> bool:
+        """Whether a training step is complete: its successor's batch was requested."""
+        return self.requested > 1

@@ -1,0 +1,33 @@
+"""How runs end."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe_bench.results.record import Status
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended.
+
+    Attributes:
+        title: encoding, task and seed.
+        status: "done" also if subsets are missing for a reason that was reported.
+        complaints: messages of user errors.
+        folder: folder of the run; None if there is none.
+        cause: first failure other than a user error, in one line.
+    """
+
+    title: str
+    status: Status
+    complaints: tuple[str, ...] = ()
+    folder: Path | None = None
+    cause: str | None = None
+
+
+class Busy(Exception):
+    """Another process is working on the run."""
+
+
+class ProcessDied(Exception):
+    """The process that worked on the run has died."""

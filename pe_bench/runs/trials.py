@@ -1,0 +1,74 @@
+"""Trials of a search: when they end, and the loss of their models on held-out batches."""
+
+from collections.abc import Callable
+
+import torch
+
+from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.model import Decoder
+from pe_bench.runs.candidates import SOLVED
+from pe_bench.runs.resolve import ResolvedTask
+
+FAR = 0.2  # nats per target
+
+
+class Watch:
+    """Ends a trial as soon as its outcome is known.
+
+    It is solved once its loss in training and then on held-out batches is below half of SOLVED
+    (batches in training may be easier ones at first). It is hopeless if its training loss halfway
+    is more than twice that of the best trial there, or more than FAR nats above it.
+
+    Args:
+        steps: planned.
+        held_out: measures the loss on held-out batches.
+        best: training loss of the best trial halfway; None: no trial is hopeless.
+    """
+
+    def __init__(self, steps: int, held_out: Callable[[], float], best: float | None) -> None:
+        self.every = max(1, steps // 20)
+        self.steps = steps
+        self.held_out = held_out
+        self.best = best
+        self.halfway: float | None = None
+        self.reason = ""
+        self.model: Decoder | None = None  # that is being trained
+
+    def __call__(self, step: int, loss: float) -> bool:
+        """Return whether the training ends after `step` steps, given its recent loss."""
+        if step <= self.steps / 2:
+            self.halfway = loss
+        if loss < SOLVED / 2 and self.held_out() < SOLVED / 2:
+            self.reason = "solved"
+        in_the_middle = 0 <= step - self.steps / 2 < self.every
+        if in_the_middle and self._is_far(loss) and not self.reason:
+            self.reason = "hopeless"
+        return bool(self.reason)
+
+    def _is_far(self, loss: float) -> bool:
+        if self.best is None:
+            return False
+        return loss > max(min(2 * self.best, self.best + FAR), SOLVED)
+
+
+@torch.inference_mode()
+def held_out_loss(
+    model: Decoder, task: ResolvedTask, subset: str | None, device: str, precision: str
+) -> float:
+    """Return the mean loss of a model's targets in held-out batches, nats."""
+    assert task.tuning is not None
+    model.eval()
+    autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
+    nats = 0.0
+    targets_seen = 0
+    for step in range(task.tuning.batches):
+        batch = task.batches.held_out_batch(subset, step)
+        size = task.train.micro_batch or len(batch.tokens)
+        slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
+        for tokens, targets in slices:  # (b, T) each
+            where = scored_tokens(targets)
+            with autocast:
+                losses = model.token_losses(tokens.to(device), targets, scored=where)
+            nats += float(losses.double().sum())
+            targets_seen += len(where)
+    return nats / max(1, targets_seen)

@@ -1,0 +1,45 @@
+"""Values of the option that an encoding declares as tunable."""
+
+from collections.abc import Sequence
+
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.options import show, split_spec, with_option
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.candidates import Candidate
+from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.resolve import ResolvedTask
+
+
+def built(encoding: Plugin, choice: Candidate) -> Plugin:
+    """Return the encoding with the chosen value of its tunable option."""
+    if choice.value is None:
+        return encoding
+    option = encoding.cls.tunable.option
+    return plugins.load("encoding", with_option(encoding.given, option, choice.value))
+
+
+def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
+    """Return the values to try for an encoding's tunable option, as a spec writes them.
+
+    There are none where the user gives the option, or where a model goes on from another one.
+    A value under which the encoding cannot serve the task is left out.
+    """
+    assert task.tuning is not None
+    if isinstance(encoding, Adapted | Pretrained) or task.start or not task.tuning.values:
+        return ()
+    tunable = encoding.cls.tunable
+    given = split_spec(encoding.given)[1]
+    options = {option.name for option in plugins.options_of(encoding.cls)}
+    if tunable is None or tunable.option in given or tunable.option not in options:
+        return ()
+    found = []
+    for value in tunable.values(task.model):
+        try:
+            candidate = built(encoding, Candidate(0.0, show(value)))
+            fits = task.task.skip(task.make_encoding(candidate)) is None
+        except InputError:
+            continue
+        if fits and candidate.label != encoding.label:  # it is the default
+            found.append(show(value))
+    return found

@@ -1,0 +1,41 @@
+"""Refuses options that have an effect on no task of a command."""
+
+from collections.abc import Sequence
+
+from pe_bench.errors import InputError
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, untrained
+from pe_bench.task import Preset
+from pe_bench.text.tokenizer import Tokenizer
+
+
+def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
+    """Check that every option of the command has an effect on some task.
+
+    Raises:
+        InputError: one has none.
+    """
+    starts = [task.start for task in tasks if task.start]
+    everything = (*tasks, *starts)
+    labels = ", ".join(task.label for task in tasks)
+    if options.pretrain and not starts:
+        raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
+    if options.tune and not any(task.tuning for task in tasks):
+        raise InputError(f"--tune has no effect: {labels} trains nothing")
+    if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
+        raise InputError(f"--keep has no effect: {labels} trains nothing")
+    unused = untrained(options.train)
+    if unused and not any(_preset_of(task).train.steps for task in tasks):
+        raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
+    reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
+    if options.tokenizer is not None and not reads_text:
+        raise InputError(f"--tokenizer has no effect: {labels} reads no text")
+    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
+    for name in options.data:
+        if name and name not in names:
+            raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
+
+
+def _preset_of(task: ResolvedTask) -> Preset:
+    context = task.task.context
+    return task.task.preset(context.preset, context.data)

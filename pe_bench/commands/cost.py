@@ -44,14 +44,14 @@ class CostOptions:
         above=0,
     )
     lengths: tuple[int, ...] = option(
-        (), "tokens of a text that is generated; default: as many as in training"
+        (),
+        "tokens of a text that is generated; default: as many as in training",
+        least=2,
+        most=LONGEST,
     )
 
     def __post_init__(self) -> None:
         check_numbers(self, "--")
-        for length in self.lengths:
-            if not 2 <= length <= LONGEST:
-                raise InputError(f"--lengths must be from 2 to {LONGEST}, not {length}")
 
 
 def main(values: Values) -> int:

@@ -24,9 +24,11 @@ from pe_bench.stats.comparison import (
 from pe_bench.stats.ranking import TaskScores, rank_correlations
 from pe_bench.stats.significance import (
     LEVEL,
+    POWER,
     holm,
     permutation_p,
     seeds_needed,
+    seeds_to_show,
     smallest_p,
     student_quantile,
     student_tail,
@@ -154,6 +156,19 @@ def test_items_of_a_pair_are_resampled_together() -> None:
     assert resample_items([]) is None
 
 
+def test_items_count_once() -> None:
+    """What items add under single seeds is in the variance over seeds already."""
+    values = np.array([[3.0, 5.0], [1.0, 1.0]])
+    independent = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])  # (B, S)
+    shared = np.array([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
+    for noise, from_items in ((independent, 0.0), (shared, 1.0)):
+        resampled = values + np.stack([noise, 0 * noise], axis=1)  # (B, E, S)
+        (found,) = compare(Scores("AB", values, resampled, clusters=10**9), [("A", "B")])
+        variance = 1.0 + from_items  # two seeds of 2 and 4: their mean has a variance of 1
+        half = stats.t.ppf(0.975, variance**2) * math.sqrt(variance)
+        assert (found.high - found.low) / 2 == pytest.approx(half, rel=1e-6)
+
+
 def test_documents_are_resampled_whole() -> None:
     values = np.repeat(100.0 * (RNG(0).random(20) < 0.5), 10)
     alone = resample_items([[Items("a", "em", values)]])
@@ -179,6 +194,8 @@ def test_permutations_are_those_of_scipy() -> None:
 
     expected = stats.permutation_test((one, other), gap, alternative="greater")
     assert permutation_p(one, other) == pytest.approx(expected.pvalue)
+    # Of random divisions, beyond eight seeds, one is always the observed one.
+    assert permutation_p(np.arange(12.0), np.arange(12.0) + 100) >= 1 / 20_000
 
 
 def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> None:
@@ -194,6 +211,18 @@ def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> 
 def test_seeds_that_a_claim_needs() -> None:
     assert smallest_p(3) == pytest.approx(0.1)
     assert [seeds_needed(m) for m in (1, 6, 21)] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("comparisons", [1, 10])
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_seeds_to_show_a_difference_give_the_power_of_scipy(ratio: float, comparisons: int) -> None:
+    """The fewest seeds for which a paired t-test finds the difference in four of five cases."""
+    seeds, power = 1, 0.0
+    while power < POWER:
+        seeds += 1
+        critical = stats.t.ppf(1 - LEVEL / (2 * comparisons), seeds - 1)
+        power = stats.nct.sf(critical, seeds - 1, ratio * math.sqrt(seeds))
+    assert seeds_to_show(ratio, 1.0, comparisons) == pytest.approx(seeds, abs=1)
 
 
 def test_ranks_and_groups() -> None:

@@ -15,7 +15,7 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
-from pe_bench.reporting.charts import list_charts
+from pe_bench.reporting.charts import list_charts, make_curves
 from pe_bench.reporting.page import commands, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
@@ -244,6 +244,30 @@ def test_charts_have_the_numbers(tmp_path: Path) -> None:
     assert heat["series"]["rope"] == [[11, 12, 14], [21, 22, None]] and heat["limits"] == [0, 100]
     assert charts["galleries"][0]["series"]["nope"][1] == [2, [[1, 21], [2, 22], [4, 24]]]
     assert charts["costs"][0]["series"] == {"rope": [5, 1], "nope": [5, 2]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("bits_per_byte", "best mean is that of rope (1.000), the last that of nope (2.500)"),
+        ("f1", "best mean is that of nope (2.5 %), the last that of rope (1.0 %)"),
+    ],
+)
+def test_curves_say_which_is_best_and_bars_are_one_deviation(
+    tmp_path: Path, metric: str, says: str
+) -> None:
+    view = Curve("test", metric)
+    for encoding, values in (("rope", (0.5, 1.5)), ("nope", (2.0, 3.0))):
+        for seed, value in enumerate(values):
+            point = replace(CURVE[0], metric=metric, value=value)
+            headline = Headline(metric, "test")
+            put(tmp_path, encoding, [point], seed, views=(view,), headline=headline)
+    (table,) = read_tables(tmp_path)
+    (curve,) = make_curves(table)
+    assert curve.says == f"At 8 the {says}"
+    deviation = 0.5**0.5  # of 2 and 3
+    (point_of_nope,) = curve.series["nope"]
+    assert point_of_nope[1:4] == pytest.approx((2.5, 2.5 - deviation, 2.5 + deviation))
 
 
 @pytest.mark.parametrize(

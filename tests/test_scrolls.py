@@ -24,9 +24,10 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.sources import find_sources
+from pe_bench.runs.tuning import Tuning
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.task import Batch
-from pe_bench.tasks.scrolls import answers, miniature, splits
+from pe_bench.tasks.scrolls import answers, miniature, multiple_choice, splits
 from pe_bench.tasks.scrolls.baselines import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
 from pe_bench.tasks.scrolls.documents import Record, write_split
@@ -158,16 +159,21 @@ def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, g
     assert sorted(order) == sorted([*range(total)] * 2)
 
 
-@pytest.mark.slow
 def test_references_take_turns(stage: Stage, given: Path) -> None:
-    task = stage(data={"": given}).task
-    record = task.data["narrative_qa"]["train"][4]
-    assert len(set(record.outputs)) == 2
-    seen = {
-        TOKENS.decode(task.fine_tuning.encode("narrative_qa", 4, 4 + epoch)[1])
-        for epoch in range(2)
-    }
-    assert seen == set(record.outputs)
+    """Every epoch has another reference answer, in training and in held-out batches."""
+    task = stage(data={"": given}, subsets=("narrative_qa",), tune=Tuning()).task
+    epochs = 2 * len(task.data["narrative_qa"]["train"]) // task.train.batch_size
+    for batches in (
+        [task.batch("narrative_qa", 0, step) for step in range(epochs)],
+        [task.held_out_batch("narrative_qa", step) for step in range(2)],
+    ):
+        answers_of: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        for batch in batches:
+            for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+                first = next(i for i, target in enumerate(targets) if target != IGNORE)
+                found = answers_of.setdefault(tuple(tokens[: first + 1]), set())
+                found.add(tuple(target for target in targets if target != IGNORE))
+        assert answers_of and all(len(found) == 2 for found in answers_of.values())
 
 
 def test_evaluation_is_scored_and_resumed_item_by_item(
@@ -229,6 +235,12 @@ def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
     assert chosen["accuracy"] == int(np.argmin(nats))
     lengths = [len(option) for option in options]
     assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
+
+
+def test_likelihoods_are_divided_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiple_choice, "log_likelihoods", lambda *_: [-8.0, -9.0])
+    chosen = likeliest(Any, [BOS], ["abc", "äöü"], [[1], [2]])  # type: ignore[arg-type]
+    assert chosen == {"accuracy": 0, "accuracy_per_byte": 1}
 
 
 @pytest.mark.slow

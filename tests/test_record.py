@@ -1,13 +1,20 @@
-"""run.json: what is written is what is read."""
+"""run.json and the folder of a run: what is written is what is read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_runs import SCORE, put
 
+from pe_bench.registry import plugins
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.run import Run
+from pe_bench.runs.run_folder import RunFolder
 
 RECORD = RunRecord(
     status="done",
@@ -48,3 +55,34 @@ def test_keys_of_another_version_are_ignored() -> None:
 def test_what_is_no_record(content: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RunRecord.from_json(content)  # type: ignore[arg-type]
+
+
+def test_a_run_is_done_with_all_of_its_subsets(tmp_path: Path) -> None:
+    folder = RunFolder(put(tmp_path, "rope", [SCORE], subsets=("a", "b")), {})
+    for subsets, done in ((["a"], True), (["b", "a"], True), (["a", "c"], False)):
+        assert folder.is_done(subsets) == folder.looks_done(subsets) == done
+    failed = RunFolder(put(tmp_path, "nope", [SCORE], subsets=("a",), status="failed"), {})
+    assert not failed.is_done(["a"]) and not failed.looks_done(["a"])
+    absent = RunFolder(tmp_path / "absent", {})
+    assert not absent.is_done([]) and not absent.looks_done([])
+
+
+def test_a_new_record_is_the_last_of_its_encoding(tmp_path: Path) -> None:
+    folder = put(tmp_path, "rope", [SCORE], order=3)
+    put(tmp_path, "rope", [SCORE], 1, order=7)
+    put(tmp_path, "nope", [SCORE], order=9)
+    assert RunFolder(folder, {}).next_order() == 8
+    assert RunFolder(tmp_path / "runs" / "lm" / "fire" / "seed0", {}).next_order() == 1
+
+
+def test_what_decides_numbers_is_in_the_name_of_a_run(tmp_path: Path) -> None:
+    def name(
+        encoding: str = "rope", version: str | None = None, seed: int = 0, **train: int
+    ) -> Path:
+        plugin = plugins.load("encoding", encoding)
+        plugin = replace(plugin, version=version or plugin.version)
+        task = resolve(RunOptions(cache=tmp_path, train=train), "copying")
+        return Run(task, plugin, seed, tmp_path, "cpu", "fp32").folder
+
+    others = [name("nope"), name(version="edited"), name(seed=1), name(steps=7)]
+    assert len({name(), *others}) == 5

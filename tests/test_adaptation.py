@@ -199,6 +199,22 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
     )
 
 
+def test_low_rank_changes_are_scaled_by_two() -> None:
+    """As the help of `--adapt.rank` says: alpha is twice the rank, whatever the rank."""
+    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    model = decoder("rope")
+    before = model.layers[0].self_attn.q_proj.weight.detach().clone()  # type: ignore[union-attr]
+    config = AdaptConfig(steps=1, method="lora", rank=3)
+    adaptation_methods.prepare(model, config, seed=0)
+    changed = model.layers[0].self_attn.q_proj  # type: ignore[union-attr]
+    down, up = changed.lora_A["default"].weight, changed.lora_B["default"].weight
+    torch.nn.init.normal_(up)
+    product = (up @ down).detach()
+    adaptation_methods.finish(model, config)
+    after = model.layers[0].self_attn.q_proj.weight  # type: ignore[union-attr]
+    torch.testing.assert_close(after, before + 2 * product)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", BEGIN)
 def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
@@ -367,3 +383,4 @@ def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
     assert tokens.shape[1] > task.task.batch(None, 0, 0).tokens.shape[1]
     assert int(tokens.max()) < task.model.vocab_size
     assert longer.task is task.task
+    assert longer.first_step == task.train.steps  # the batches before it are known

@@ -1,7 +1,6 @@
 """Paired differences: known values, coverage and family-wise error by simulation, ranks, groups."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -234,17 +233,3 @@ def test_ranks_and_groups() -> None:
     assert rank_intervals("ABC", pairs, higher_is_better=False)["C"] == (1, 2)
     assert letters("ABC", pairs) == {"A": "a", "B": "ab", "C": "b"}
     assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
-
-
-@pytest.mark.slow
-def test_a_large_table_takes_seconds() -> None:
-    rng = RNG(0)
-    runs = []
-    for run in 100.0 * (rng.random((35, 100, 100)) < 0.5):
-        runs.append([Items("a", "accuracy", cell, length=i) for i, cell in enumerate(run)])
-    started = time.process_time()
-    found = resample_items(runs)
-    assert found is not None
-    values = np.array([[cell.value for cell in run] for run in runs]).mean(1).reshape(7, 5)
-    compare_all(Scores("ABCDEFG", values, found[0].reshape(-1, 7, 5), found[1]))
-    assert time.process_time() - started < 10

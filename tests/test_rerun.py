@@ -33,11 +33,11 @@ class Mine(Encoding):
 """
 
 
-def change_rows(folder: Path, old: str, new: str) -> None:
-    """Write other rows into a finished run, as if they had been measured."""
+def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
+    """Write other rows into a finished run, as if they had been measured, and another record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
-    content = read_sealed(folder / "run.json", of=place_of(folder))
+    content = read_sealed(folder / "run.json", of=place_of(folder)) | changed
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
     write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
@@ -98,13 +98,6 @@ def test_a_number_that_differs(
     assert recorded - now == pytest.approx(difference, rel=0.1) and difference > 9
 
 
-def change_record(folder: Path, **changed: object) -> None:
-    """Write another record beside the files of a finished run."""
-    content = read_sealed(folder / "run.json", of=place_of(folder))
-    files = [folder / "rows.csv", folder / "items.parquet"]
-    write_sealed(folder / "run.json", content | changed, of=place_of(folder), files=files)
-
-
 @pytest.mark.slow
 def test_both_commits_are_named_beside_the_numbers(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -113,8 +106,7 @@ def test_both_commits_are_named_beside_the_numbers(
     toy(encodings=["./mine.py"])
     content, folder = record(tmp_path, "mine.py")
     older = content["environment"] | {"git": {"commit": "0" * 40, "dirty": False}}
-    change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
-    change_record(folder, environment=older)
+    change_rows(folder, ",a,8,,right,", ",a,8,,right,1", environment=older)
     assert main(["rerun", *TOY, *OWN, "mine.py/toy.py/0"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "1 of 3 numbers are not the same" in out

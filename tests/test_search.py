@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -173,10 +173,6 @@ def test_a_value_of_the_encoding_is_chosen(tmp_path: Path) -> None:
     assert search(tmp_path).chosen(None) == best
 
 
-def exhaustive(trials: Mapping[Candidate, list[float]]) -> Candidate:
-    return prefer({c: max(losses) for c, losses in trials.items()})
-
-
 def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
     """The choice is the one that all seeds of all candidates lead to, if three are enough."""
     rng = np.random.default_rng(0)
@@ -189,7 +185,7 @@ def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
             return Trial(table[candidate][seed - 1000])
 
         found = search(tmp_path / str(case))._decide(trials, run)
-        assert found == exhaustive(table)
+        assert found == prefer({c: max(losses) for c, losses in table.items()})
         assert len(table) == FINALISTS
 
 

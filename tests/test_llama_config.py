@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from llamas import KINDS, SHAPE
+from safetensors.torch import save_file
 
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
-from pe_bench.pretrained.llama_config import parse_config
-from pe_bench.pretrained.weights import BLOCK, sample_files
+from pe_bench.pretrained.llama_config import OWN, parse_config
+from pe_bench.pretrained.weights import BLOCK, has_own_head, sample_files
 
 SCALED = ("llama 3.1", "linear", "dynamic", "yarn", "longrope")
 
@@ -42,6 +44,8 @@ def test_the_shape_is_read() -> None:
     assert not model.tied_embeddings and not model.qkv_bias
     qwen = parse_config(config_of("qwen 2")).model
     assert qwen.tied_embeddings and qwen.qkv_bias
+    own = parse_config(config_of("llama 2", model_type=OWN, pe_bench={"qkv_bias": True})).model
+    assert own.qkv_bias
 
 
 @pytest.mark.parametrize("kind", ["llama 3", *SCALED])
@@ -143,3 +147,14 @@ def test_samples_are_of_all_parts_of_a_file(tmp_path: Path) -> None:
         path.write_bytes(header + numbers)
         found.append(hashlib.sha256(sample_files(tmp_path)).hexdigest())
     assert len(set(found)) == len(found)
+
+
+def test_a_head_is_the_folders_own_if_it_differs(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    assert not has_own_head(tmp_path)
+    words = torch.arange(6.0).view(3, 2)
+    for head, own in ((words, False), (words + 1, True)):
+        save_file({"model.embed_tokens.weight": words, "lm_head.weight": head.clone()}, path)
+        assert has_own_head(tmp_path) == own
+    save_file({"model.embed_tokens.weight": words}, path)
+    assert not has_own_head(tmp_path)

@@ -77,6 +77,9 @@ def test_worse_is_above_zero(views: tuple[View, ...], damage: float, tmp_path: P
     for seed in (0, 1):
         put_extended(tmp_path, "rope -> rope", seed, 1.0, 90.0, views=views)
         put_extended(tmp_path, "rope -> alibi", seed, 1.2 + seed / 10, 80.0 - 4 * seed, views=views)
+    partial = Measurement("old", "bits_per_byte", 9.0, 9, status="partial")
+    adaptation = {"encoding": "nope", "from": "rope", "config": {"steps": 0}}
+    put(tmp_path, "rope -> nope", [SCORE, partial], views=views, adaptation=adaptation)
     scores = read_table(tmp_path).scores
     assert scores["mean"][scores["metric"] == "damage"].tolist() == [pytest.approx(damage)]
 

@@ -15,6 +15,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_folder import RunFolder
+from pe_bench.runs.run_record import describe_costs
 
 RECORD = RunRecord(
     status="done",
@@ -86,3 +87,22 @@ def test_what_decides_numbers_is_in_the_name_of_a_run(tmp_path: Path) -> None:
 
     others = [name("nope"), name(version="edited"), name(seed=1), name(steps=7)]
     assert len({name(), *others}) == 5
+
+
+@pytest.mark.parametrize(("each", "seconds", "peak"), [(True, 36.0, 9), (False, 16.0, 8)])
+def test_a_training_that_serves_all_subsets_counts_once(
+    each: bool, seconds: float, peak: int
+) -> None:
+    costs = {}
+    for name, trained, own in (("a", 10.0, 8), ("b", 20.0, 9)):
+        training = {"seconds": trained, "peak_memory_bytes": own, "loss": 0.5}
+        costs[name] = {
+            "training": training,
+            "evaluation_seconds": 3.0,
+            "peak_memory_bytes": 7,
+            "notes": ("of both", name),
+        }
+    found = describe_costs(costs, each_subset=each)
+    assert (found["seconds"], found["peak_memory_bytes"]) == (seconds, peak)
+    assert found["subsets"] == ("a", "b") and found["notes"] == ("of both", "a", "b")
+    assert found["costs"]["b"]["training"]["seconds"] == 20.0

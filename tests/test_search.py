@@ -32,6 +32,7 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
+from pe_bench.train.training_result import TrainingResult
 
 GRID = (1e-3, 3e-3, 1e-2)
 SEEDS = (1000, 1001, 1002)
@@ -297,6 +298,31 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
             nats -= float(log[row, column, batch.targets[row, column]])
     loss = held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
+
+
+def test_training_goes_on_after_a_look_at_held_out_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Decoder(ModelConfig(layers=1, heads=1, width=4, mlp_width=4, vocab_size=5), Encoding)
+    looks = []
+
+    def trained(*_: Any, watch: Watch, **__: Any) -> tuple[Decoder, TrainingResult]:
+        watch.model = model.train()
+        assert not watch(5, SOLVED / 3)  # solved in training, not on held-out batches
+        looks.append(model.training)
+        return model, TrainingResult(10, 0, 1.5, 0.25)
+
+    def held_out(*_: Any) -> float:
+        model.eval()
+        return 0.75
+
+    monkeypatch.setattr(Phases, "trained", trained)
+    monkeypatch.setattr(Phases, "_held_out_loss", held_out)
+    task = cast(ResolvedTask, SimpleNamespace(train=SimpleNamespace(steps=10)))
+    phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
+    trial = phases._try(task, None, LOW, 1000, None)
+    assert looks == [True]
+    assert trial == Trial(0.75, 0.25, 1.5, 10, SOLVED / 3, "")
 
 
 @pytest.mark.parametrize("length", [14, 33, 128, 4096])

@@ -202,17 +202,17 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
 def test_low_rank_changes_are_scaled_by_two() -> None:
     """As the help of `--adapt.rank` says: alpha is twice the rank, whatever the rank."""
     pytest.importorskip("peft", reason="peft makes low-rank changes")
-    model = decoder("rope")
-    before = model.layers[0].self_attn.q_proj.weight.detach().clone()  # type: ignore[union-attr]
+    model: Any = decoder("rope")
+    attention = model.layers[0].self_attn
+    before = attention.q_proj.weight.detach().clone()
     config = AdaptConfig(steps=1, method="lora", rank=3)
     adaptation_methods.prepare(model, config, seed=0)
-    changed = model.layers[0].self_attn.q_proj  # type: ignore[union-attr]
-    down, up = changed.lora_A["default"].weight, changed.lora_B["default"].weight
+    down = attention.q_proj.lora_A["default"].weight
+    up = attention.q_proj.lora_B["default"].weight
     torch.nn.init.normal_(up)
     product = (up @ down).detach()
     adaptation_methods.finish(model, config)
-    after = model.layers[0].self_attn.q_proj.weight  # type: ignore[union-attr]
-    torch.testing.assert_close(after, before + 2 * product)
+    torch.testing.assert_close(attention.q_proj.weight, before + 2 * product)
 
 
 @pytest.mark.slow

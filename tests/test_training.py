@@ -227,11 +227,11 @@ def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> 
         asked.append((steps, loss))
         return False
 
-    config = replace(CONFIG, steps=60)
+    config = replace(CONFIG, steps=40)
     result = train(make_model(), batch, config, seed=5, device="cpu", precision="fp32", stop=stop)
     losses = result.curve.loss
-    assert [steps for steps, _ in asked] == [*range(3, 60, 3)]
-    means = [sum(losses[steps - 3 : steps]) / 3 for steps, _ in asked]
+    assert [steps for steps, _ in asked] == [*range(2, 40, 2)]
+    means = [sum(losses[steps - 2 : steps]) / 2 for steps, _ in asked]
     assert [loss for _, loss in asked] == pytest.approx(means)
 
 
@@ -348,6 +348,17 @@ def test_recomputed_activations_need_less_memory(tmp_path: Path) -> None:
     whole, again = found
     assert batch_bytes(again, "cpu", "fp32") < batch_bytes(whole, "cpu", "fp32") / 2
     assert whole.digest() == again.digest()  # no number changes
+
+
+def test_a_gpu_holds_the_ids_of_a_batch_and_the_activations_of_a_row(tmp_path: Path) -> None:
+    found = []
+    for rows in (64, 128):
+        options = RunOptions(train={"batch_size": rows, "micro_batch": 16}, cache=tmp_path)
+        task = resolve(options, "flipflop")
+        found.append([batch_bytes(task, device, "fp32") for device in ("cuda", "cpu")])
+    ids = 64 * task.model.train_length * 2 * 8  # an id and a target of each token more
+    (on_gpu, on_cpu), more = found
+    assert more == [on_gpu + ids, on_cpu + ids] and on_cpu > 8 * on_gpu
 
 
 @pytest.mark.slow

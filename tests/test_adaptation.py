@@ -23,6 +23,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
 from pe_bench.runs.adaptation import take_over
 from pe_bench.runs.initial_weights import Adapted
+from pe_bench.runs.run_record import _find_adaptation
 from pe_bench.system.files import cache_folder
 from pe_bench.train import adaptation_methods
 
@@ -148,12 +149,23 @@ def test_a_finished_adaptation_is_not_repeated(run: Any, tmp_path: Path) -> None
     assert trained(tmp_path) == []
 
 
-def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
-    def adapted(spec: str, origin: str) -> Adapted:
-        one = plugins.load("encoding", spec)
-        other = plugins.load("encoding", origin)
-        return Adapted(**vars(one), encoding=one, origin=other, config=AdaptConfig())
+def adapted(spec: str, origin: str, steps: int = 0) -> Adapted:
+    one = plugins.load("encoding", spec)
+    other = plugins.load("encoding", origin)
+    return Adapted(**vars(one), encoding=one, origin=other, config=AdaptConfig(steps=steps))
 
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "unchanged"),
+    [("rope", 0, True), ("rope", 2, False), ("rope:base=500", 0, False), ("nope", 0, False)],
+)
+def test_a_record_marks_the_model_as_it_was(spec: str, steps: int, unchanged: bool) -> None:
+    found = _find_adaptation(adapted(spec, "rope", steps))
+    assert found and (found["unchanged"], found["from"]) == (unchanged, "rope")
+    assert (found["encoding"], found["config"]["steps"]) == (spec, steps)
+
+
+def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
     old, new = decoder("t5", 0), decoder("t5", 1)
     with torch.no_grad():
         old.encoding.table.fill_(3.0)  # type: ignore[operator]

@@ -243,18 +243,6 @@ def test_intervals_of_standings_are_students_over_tasks() -> None:
         assert one.score_high - one.score == pytest.approx(half, rel=0.1)
 
 
-@pytest.mark.slow
-def test_intervals_of_standings_hold_the_truth() -> None:
-    rng = np.random.default_rng(0)
-    truth = np.linspace(0.3, 0.7, 5)
-    held = []
-    for _ in range(20):
-        means = [truth + rng.normal(0, 0.1, 5) for _ in range(5)]
-        for one in find_standings(make_tasks([list(row) for row in means])):
-            held.append(one.score_low <= truth["ABCDEFG".index(one.encoding)] <= one.score_high)
-    assert 0.9 <= np.mean(held) <= 0.99
-
-
 @pytest.mark.parametrize(
     ("ranked", "expected"),
     [

@@ -84,12 +84,6 @@ def test_coverage_and_family_wise_error(kind: str, seeds: int) -> None:
     assert mistaken <= LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 200)
 
 
-@pytest.mark.slow
-def test_coverage_with_five_seeds() -> None:
-    covered, mistaken = rates("normal", 5, 40)
-    assert 0.91 <= covered <= 0.99 and mistaken <= 0.125
-
-
 def test_a_real_difference_is_found() -> None:
     base = scores([[50, 51, 49, 50, 52], [50.5, 51, 49, 50, 52], [30, 31, 29, 30, 31]])
     near, far = compare(base, [("B", "A"), ("C", "A")])

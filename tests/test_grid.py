@@ -25,7 +25,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.estimate import Estimates
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
@@ -85,53 +85,6 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert "from 1 earlier run here" in out
     assert "skipped: abacus · toy.py: abacus needs tokens that are one digit" in out
     assert "(3 seeds)" in out
-
-
-@pytest.mark.slow
-def test_the_time_is_that_of_earlier_runs(toy: Toy, tmp_path: Path) -> None:
-    (tmp_path / "second.py").write_text(TASK)
-    toy(encodings=("nope", "rope"))
-    toy("./second.py", encodings=("nope",))
-    seconds = {
-        ("toy.py", "nope"): (4, 6),
-        ("toy.py", "rope"): (16, 24),
-        ("second.py", "nope"): (2, 1),
-    }
-    for (task, encoding), (training, evaluation) in seconds.items():
-        (path,) = (tmp_path / "results/runs" / task / encoding).glob("*/run.json")
-        content = json.loads(path.read_text())
-        for cost in content["costs"].values():
-            cost["training"]["seconds"] = training
-        content["seconds"] = training + evaluation
-        path.write_text(json.dumps(content))
-
-    def estimate(steps: int = 2, device: str = "") -> dict[str, float | None]:
-        options = RunOptions(train={"steps": steps}, cache=tmp_path / "cache")
-        plan = make_plan(
-            GridSpec(
-                options=options,
-                encodings=["nope", "rope", "alibi"],
-                tasks=["./toy.py", "./second.py"],
-                seeds=[1],
-                results=tmp_path / "results",
-            )
-        )
-        records = find_records(tmp_path / "results")
-        for one in records:
-            assert one.environment["device"] == name_of("cpu")
-            if device:
-                one.environment["device"] = device  # type: ignore[index]
-        estimates = Estimates(records, "cpu")
-        return {cell.run.title: estimates.seconds(cell.run) for cell in plan.runs}
-
-    found = estimate()
-    assert found["nope · toy.py · seed 1"] == pytest.approx(10)
-    assert found["rope · toy.py · seed 1"] == pytest.approx(40)
-    assert found["nope · second.py · seed 1"] == pytest.approx(3)
-    unknown = found["rope · second.py · seed 1"]
-    assert unknown is not None and unknown > 3  # rope is slower than nope
-    assert estimate(steps=20)["nope · toy.py · seed 1"] == pytest.approx(46)
-    assert set(estimate(device="another").values()) == {None}
 
 
 def earlier(encoding: str, task: str, training: float, evaluation: float, **more: Any) -> RunRecord:

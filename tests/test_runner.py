@@ -152,28 +152,6 @@ def test_every_draw_of_an_encoding_is_measured_under_the_seed_of_the_run(
 
 
 @pytest.mark.slow
-def test_evaluation_is_averaged_over_the_draws_of_an_encoding(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "drawing.py").write_text(DRAWING)
-    code, log = toy(encodings=("./drawing.py",))
-    assert (code, log) == (0, ["batch", "batch", *"aaabbb"])
-    _, folder = record(tmp_path, "drawing.py")
-    averaged = read_measurements(folder / "rows.csv")[0]
-    values = []
-    for draw in range(3):
-        source = DRAWING.replace("samples = 3", "samples = 1")
-        source = source.replace("self.eval_sample", str(draw))
-        (tmp_path / f"one{draw}.py").write_text(source)
-        toy(encodings=(f"./one{draw}.py",))
-        _, folder = record(tmp_path, f"one{draw}.py")
-        values.append(read_measurements(folder / "rows.csv")[0].value)
-    assert len(set(values)) == 3
-    assert averaged.value == pytest.approx(sum(values) / 3)
-    assert averaged.n == 5 and averaged.stderr == pytest.approx(0.1)
-
-
-@pytest.mark.slow
 def test_seeds_and_encodings_make_a_grid(toy: Toy, tmp_path: Path) -> None:
     code, log = toy("--seeds", "1", "2", encodings=("nope", "rope"))
     assert (code, log.count("a")) == (0, 4)

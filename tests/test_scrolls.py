@@ -211,24 +211,6 @@ def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) ->
         assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
 
-@pytest.mark.slow
-@torch.no_grad()
-def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
-    made = stage("scrolls:items=8", data={"": given})
-    task, model = made.task, untrained(made)
-    prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
-    outputs = [task.format.output(option, 32) for option in options]
-    chosen = likeliest(model, prompt, options, outputs)
-    nats = []
-    for option in options:
-        ids = torch.tensor([[*prompt, *option.encode(), EOS]])
-        logits = model(ids[:, :-1]).log_softmax(-1)[0, len(prompt) - 1 :]
-        nats.append(-float(logits.gather(1, ids[0, len(prompt) :, None]).sum()))
-    assert chosen["accuracy"] == int(np.argmin(nats))
-    lengths = [len(option) for option in options]
-    assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
-
-
 def test_likelihoods_are_divided_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiple_choice, "log_likelihoods", lambda *_: [-8.0, -9.0])
     chosen = likeliest(Any, [BOS], ["abc", "äöü"], [[1], [2]])  # type: ignore[arg-type]

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_runs import SCORE, put
+from made_runs import CURVE, SCORE, put
 
 from pe_bench.registry import plugins
+from pe_bench.results.export import write_export
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import find_run, key_of, read_record, read_records, read_run_rows
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
@@ -106,3 +108,31 @@ def test_a_training_that_serves_all_subsets_counts_once(
     assert (found["seconds"], found["peak_memory_bytes"]) == (seconds, peak)
     assert found["subsets"] == ("a", "b") and found["notes"] == ("of both", "a", "b")
     assert found["costs"]["b"]["training"]["seconds"] == 20.0
+
+
+def test_an_export_has_all_rows_of_all_runs(tmp_path: Path) -> None:
+    put(tmp_path / "runs", "rope", [SCORE, *CURVE], 3, notes=("slow",), measures_time=True)
+    put(tmp_path / "runs", "rope", [SCORE], 4)
+    put(tmp_path / "runs", "nope", [*CURVE, replace(SCORE, value=2.0)], 3)
+    runs = {key_of(record): record for record in read_records(tmp_path / "runs")}
+    write_export(tmp_path / "export", [*runs.values()])
+    exported = {key_of(record): record for record in read_records(tmp_path / "export")}
+    assert exported.keys() == runs.keys() and len(runs) == 3
+    for key, record in runs.items():
+        assert read_run_rows(exported[key]) == read_run_rows(record)
+        assert exported[key].notes == record.notes  # of times: what is missing, and why
+
+
+def test_a_run_is_found_by_its_seed_or_its_name(tmp_path: Path) -> None:
+    folder = put(tmp_path, "rope", [SCORE], 3)
+    put(tmp_path, "rope", [SCORE], 4)
+    for what in ("rope/lm/3", f"rope/lm/{folder.name}", "/rope/lm/3/", str(folder)):
+        assert find_run(what, tmp_path).folder == folder.resolve()
+
+
+def test_a_damaged_record_is_named_after_its_folder(tmp_path: Path) -> None:
+    folder = put(tmp_path, "rope", [SCORE], 3)
+    (folder / "run.json").write_text("{")
+    found = read_record(folder)
+    assert (found.status, found.task, found.encoding, found.seed) == ("damaged", "lm", "rope", 3)
+    assert found.reason and f"remove {folder}" in found.reason

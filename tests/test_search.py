@@ -27,8 +27,10 @@ from pe_bench.runs.candidates import (
     propose,
     tolerance,
 )
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import EXTENSIONS, Search
-from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
@@ -298,6 +300,16 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
             nats -= float(log[row, column, batch.targets[row, column]])
     loss = held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
+
+
+def test_every_choice_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    task = resolve(RunOptions(cache=tmp_path, tune=Tuning()), "copying")
+    phases = Phases(plugins.load("encoding", "rope"), tmp_path, "cpu", "fp32")
+    found = set()
+    for lr, value in itertools.product((1e-3, 3e-3), (None, "100", "1000")):
+        for subset, seed in itertools.product(("copy", "reverse"), (1000, 1001)):
+            found.add(phases.checkpoint(task, subset, seed, Candidate(lr, value)))
+    assert len(found) == 2 * 3 * 2 * 2
 
 
 def test_training_goes_on_after_a_look_at_held_out_batches(

@@ -133,7 +133,10 @@ def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
 def test_a_plan_has_every_run_once(tmp_path: Path) -> None:
     options = RunOptions(cache=tmp_path)
     encodings = ["nope", "rope", "rope:base=10000"]
-    plan = make_plan(options, encodings, ["mqar"], [0, 1, 0], results=tmp_path, device="cpu")
+    spec = GridSpec(
+        options=options, encodings=encodings, tasks=["mqar"], seeds=[0, 1, 0], results=tmp_path
+    )
+    plan = make_plan(spec)
     found = [(cell.run.encoding.label, cell.run.seed) for cell in plan.runs]
     assert found == [("nope", 0), ("rope", 0), ("nope", 1), ("rope", 1)]
     assert all(cell.named and cell.skip is None for cell in plan.runs)

@@ -15,9 +15,9 @@ from pe_bench.results.record import Status
 from pe_bench.results.store import place_of, read_record, read_records
 from pe_bench.runs import rerun
 from pe_bench.runs.options import Places
+from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.rerun import Number, Repetition
-from pe_bench.runs.run import Outcome
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 

@@ -51,7 +51,7 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(split_spec(self.config.layers or OF_LLAMA)[0])
+            return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
         if not is_shipped(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "

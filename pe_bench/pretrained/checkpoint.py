@@ -20,7 +20,6 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
-from pe_bench.registry.options import split_spec
 from pe_bench.system.console import warn
 from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 

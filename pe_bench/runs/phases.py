@@ -113,6 +113,8 @@ class Phases:
                 (folder / OF).write_text(f"{self.encoding.label} · {task.label} · seed {seed}")
         with locked(folder / "lock", title):
             try:
+                if task.start and not self.is_loaded:
+                    self._mark_start(task.start, subset, seed)
                 trained = ensure_trained(
                     model,
                     batches,
@@ -207,11 +209,17 @@ class Phases:
         assert task.start is not None
         of_subset = subset if isinstance(self.encoding, Adapted) else None
         before, _ = self.before.trained(task.start, of_subset, seed)
-        with contextlib.suppress(OSError):  # of a read-only cache
-            (self.before.checkpoint(task.start, of_subset, seed) / START).touch()
         if not isinstance(self.encoding, Adapted):
             return before.state_dict()
         return take_over(model, before.state_dict(), self.encoding)
+
+    def _mark_start(self, start: ResolvedTask, subset: str | None, seed: int) -> None:
+        """Keep the weights that a phase starts from, and what the record of a run says of them."""
+        of_subset = subset if isinstance(self.encoding, Adapted) else None
+        folder = self.before.checkpoint(start, of_subset, seed)
+        with contextlib.suppress(OSError):  # of a read-only cache
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / START).touch()
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None

@@ -47,12 +47,12 @@ def corpus_views(names: Sequence[str]) -> tuple[View, ...]:
     return (*columns, *curves)
 
 
-def of_corpus(cell: Items, name: str) -> Items:
-    """Return a cell as that of one of several corpora, which counts in the mean over them too."""
+def of_corpus(items: Items, name: str) -> Items:
+    """Return items as those of one of several corpora, which count in the mean over them too."""
     groups: list[Place] = []
-    for place in cell.groups:
+    for place in items.groups:
         groups += [place._replace(subset=f"{name}-{place.subset}"), place]
-    return replace(cell, subset=f"{name}-{cell.subset}", groups=tuple(groups))
+    return replace(items, subset=f"{name}-{items.subset}", groups=tuple(groups))
 
 
 def rows_of_corpus(measured: Sequence[Measurement], name: str) -> list[Measurement]:
@@ -108,28 +108,28 @@ def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
         scored: the windows.
         nats: (N, spans) summed losses.
     """
-    cells: list[Items] = []
+    found: list[Items] = []
     contexts: dict[int, Items] = {}
     for column, span in enumerate(scored.spans):
         losses = nats[:, column]
         bits = _bits(span, losses, scored.bytes[:, column], scored.windows.clusters)
         if not len(bits):  # no key token
             continue
-        cells.append(bits)
+        found.append(bits)
         if span.subset == "test":
             metric = f"{span.family}perplexity"
             tokens = np.full(len(bits), float(span.scored[1] - span.scored[0]))
-            cells.append(replace(bits, metric=metric, values=losses, weights=tokens, combine="exp"))
+            found.append(replace(bits, metric=metric, values=losses, weights=tokens, combine="exp"))
         if span.subset == "context":
             contexts[span.length] = bits
             if span.length > scored.trained:
                 gain = contexts[scored.trained].values - bits.values
-                cells.append(replace(bits, metric="context_gain", values=gain))
+                found.append(replace(bits, metric="context_gain", values=gain))
     names = summary_names(scored.trained, scored.windows.length)
     named = []
-    for cell in cells:
-        name = names.get(cell.place)
-        named.append(replace(cell, groups=(Place(name),)) if name else cell)
+    for items in found:
+        name = names.get(items.place)
+        named.append(replace(items, groups=(Place(name),)) if name else items)
     return named
 
 
@@ -146,19 +146,19 @@ def _bits(span: Span, nats: Nats, sizes: Places, clusters: Places) -> Items:
     )
 
 
-def row_of(cell: Items) -> Measurement:
-    """Return the row of a cell; the interval of a perplexity is that of its logarithm."""
-    assert cell.weights is not None
+def row_of(items: Items) -> Measurement:
+    """Return the row of items; the interval of a perplexity is that of its logarithm."""
+    assert items.weights is not None
     row = ratio(
-        cell.subset,
-        cell.metric,
-        cell.values,
-        cell.weights,
-        cell.clusters,
-        length=cell.length,
-        resamples=RESAMPLES if cell.metric == "bits_per_byte" else 0,
+        items.subset,
+        items.metric,
+        items.values,
+        items.weights,
+        items.clusters,
+        length=items.length,
+        resamples=RESAMPLES if items.metric == "bits_per_byte" else 0,
     )
-    if cell.combine != "exp":
+    if items.combine != "exp":
         return row
     with np.errstate(over="ignore"):
         value, low, high = np.exp([row.value, row.ci_low, row.ci_high])

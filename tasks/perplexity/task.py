@@ -258,7 +258,7 @@ class Perplexity(Task):
                 f"{subset}: the model's logits are NaN or infinite in windows of {lost.min()} or "
                 "more tokens, which have no numbers"
             )
-        return Evaluation([row_of(cell) for cell in items], tuple(notes), items)
+        return Evaluation([row_of(one) for one in items], tuple(notes), items)
 
     def baselines(self) -> dict[str, list[Measurement]]:
         """Return the rows of tables of n-grams, counted in the training text."""
@@ -344,7 +344,7 @@ class Perplexity(Task):
     def _items(self, subset: str, nats: Nats) -> list[Items]:
         """Return the losses (N, spans) of a text's windows as items."""
         items = make_items(self.scored_windows(subset), nats)
-        return [of_corpus(cell, subset) for cell in items] if self.by_corpus else items
+        return [of_corpus(one, subset) for one in items] if self.by_corpus else items
 
     def _measure_tables(self, subset: str) -> dict[str, list[Measurement]]:
         """Return the rows of each table of n-grams, without a summary."""
@@ -353,7 +353,7 @@ class Perplexity(Task):
         for order, name in enumerate(NAMES, start=1):
             losses = partial(self.tables.token_losses, order=order)
             nats = [scored.nats(losses, *part, consistent=True) for part in scored.slices()]
-            found[name] = [row_of(cell) for cell in self._items(subset, np.concatenate(nats))]
+            found[name] = [row_of(one) for one in self._items(subset, np.concatenate(nats))]
         return found
 
     def _too_short(self, subset: str) -> str | None:

@@ -49,7 +49,7 @@ Mutate = Callable[[st.DataObject, Path], None]
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export of a few committed runs, one of which started from trained weights."""
-    records = [r for r in read_records(COMMITTED / "quick") if r.task == "flipflop"]
+    records = [r for r in read_records(COMMITTED / "quick") if r.task == "mqar"]
     seeds = [r for r in records if r.encoding in ("rope", "nope") and r.seed in (0, 1)]
     adapted = [r for r in read_records(COMMITTED / "extension") if r.adaptation]
     folder = tmp_path_factory.mktemp("export")

@@ -39,8 +39,7 @@ def read_table(path: Path, schema: Any, nullable: Sequence[str] = ()) -> Any:
         for field in schema if len(table) else ():  # an empty column may have no type
             _check_column(field, table.column(field.name), field.name in nullable)
     except KeyError as error:  # a column that is to be read as a dictionary
-        name = error.args[0].decode(errors="replace")
-        raise InputError(f"cannot read {path} (it lacks {name}): remove that file") from None
+        raise InputError(f"cannot read {path} (it lacks {error.args[0]!r}): remove it") from None
     except (OSError, WrongError, pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
     return table

@@ -17,15 +17,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from made_runs import SCORE, put
 from pyarrow import parquet
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
+from pe_bench.results import parquet as own_parquet
 from pe_bench.results import store
 from pe_bench.results.export import write_export
 from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records
 from pe_bench.runs.options import Places
 from pe_bench.runs.rebuild import rebuild
+from pe_bench.system import files
 from pe_bench.system.sealed import _seal, sum_of
 
 COMMITTED = Path(__file__).parents[1] / "results"
@@ -49,7 +52,7 @@ Mutate = Callable[[st.DataObject, Path], None]
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export of a few committed runs, one of which started from trained weights."""
-    records = [r for r in read_records(COMMITTED / "quick") if r.task == "flipflop"]
+    records = [r for r in read_records(COMMITTED / "quick") if r.task == "mqar"]
     seeds = [r for r in records if r.encoding in ("rope", "nope") and r.seed in (0, 1)]
     adapted = [r for r in read_records(COMMITTED / "extension") if r.adaptation]
     folder = tmp_path_factory.mktemp("export")
@@ -241,7 +244,84 @@ def test_a_mutated_export(export: Path, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(EACH, max_examples=100)
+@settings(EACH, max_examples=60)
 @given(data=st.data())
 def test_a_mutated_export_through_every_command(export: Path, data: st.DataObject) -> None:
     try_all(data, export, with_report=True)
+
+
+def change_record(folder: Path, **changed: Any) -> None:
+    """Change all records of an export."""
+    content = json.loads((folder / EXPORTED).read_text())
+    for table in content["tables"]:
+        for one in table["runs"]:
+            one.update(changed)
+    seal(folder, content)
+
+
+@pytest.fixture
+def theirs(export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(export, "theirs")
+    return Path("theirs")
+
+
+def test_one_record_hurts_no_other(theirs: Path) -> None:
+    content = json.loads((theirs / EXPORTED).read_text())
+    content["tables"][0]["runs"][0]["costs"] = {"a": 3}
+    seal(theirs, content)
+    broken, *others = read_records(theirs)
+    assert broken.status == "damaged" and "its costs.a is not a JSON object" in str(broken.reason)
+    assert others and all(record.status == "done" for record in others)
+
+
+def test_code_that_a_record_names_is_not_run(theirs: Path) -> None:
+    code = theirs / "code.py"
+    code.write_text("open('EXECUTED', 'w').close()\n")
+    for name in ("code.py", str(code.resolve()), "hybrid:global=./theirs/code.py", "./theirs/"):
+        change_record(theirs, encoding=name, sources={"encoding": str(code.resolve())})
+        (record, *_) = read_records(theirs)
+        with pytest.raises(InputError):
+            rebuild(record, Path("scratch"), Places())
+    assert not Path("EXECUTED").exists()
+
+
+READERS = {
+    PACKED_ROWS: store.read_run_lines,
+    "items.parquet": store.read_run_items,
+    "curves.parquet": store.read_run_curves,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_bomb_is_not_unpacked(theirs: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (record, *_) = read_records(theirs)
+    size = (theirs / name).stat().st_size
+    for limit, says in ((size - 1, "larger than"), (size, "unpacks to more than")):
+        for module in (store, own_parquet):
+            monkeypatch.setattr(module, "LARGEST", limit)
+        with pytest.raises(InputError, match=says):
+            READERS[name](record)
+
+
+@pytest.mark.parametrize("command", ["merge", "checkpoint"])
+def test_links_that_lead_outside_are_not_followed(tmp_path: Path, command: str) -> None:
+    folder = put(tmp_path / "theirs", "rope", [SCORE])
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text("{}")
+    (tmp_path / "secret").write_text(SECRET)
+    (folder / "model/link").symlink_to(tmp_path / "secret")
+    words = {"merge": ["merge", str(tmp_path / "theirs"), "--results", str(tmp_path / "mine")]}
+    words["checkpoint"] = ["checkpoint", str(folder), str(tmp_path / "mine")]
+    assert "model/link is a link that leads out of" in run(*words[command])
+    copies = [path for path in (tmp_path / "mine").rglob("*") if path.is_file()]
+    assert not any(SECRET in path.read_text() for path in copies)
+
+
+def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        files.write_atomic(tmp_path / "file", "")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

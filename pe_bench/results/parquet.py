@@ -38,6 +38,8 @@ def read_table(path: Path, schema: Any, nullable: Sequence[str] = ()) -> Any:
         table = file.read(schema.names, use_threads=False)
         for field in schema if len(table) else ():  # an empty column may have no type
             _check_column(field, table.column(field.name), field.name in nullable)
+    except KeyError as error:  # a column that is to be read as a dictionary
+        raise InputError(f"cannot read {path} (it lacks {error.args[0]!r}): remove it") from None
     except (OSError, WrongError, pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
     return table

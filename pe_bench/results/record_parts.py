@@ -6,7 +6,7 @@ Keys that are not listed may be anything, see `pe_bench.system.schema.read_as`.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.system.schema import Count, Label, Line, Measured, PartOf
 
 
@@ -100,7 +100,7 @@ Adaptation = TypedDict(
         "encoding": Label,
         "from": Label,
         "unchanged": NotRequired[bool],
-        "config": NotRequired[Mapping[str, Any]],
+        "config": NotRequired[Annotated[Mapping[str, Any], PartOf(AdaptConfig)]],
     },
 )
 

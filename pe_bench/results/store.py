@@ -321,8 +321,7 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
     if not record.exported:
         lines = read_lines(path)
     else:
-        changed = path.stat().st_mtime_ns if path.exists() else 0
-        lines = _lines_by_run(path, changed).get(key_of(record), [])
+        lines = _lines_by_run(path, _state_of(path)).get(key_of(record), [])
     encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")
     if not {(line[encoding], line[seed]) for line in lines} <= {
         (record.encoding, str(record.seed))
@@ -337,8 +336,18 @@ def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     return [{**row, "run": record.name} for row in own]
 
 
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Return a key of a file and its last change, so that another content is read again."""
+    if not path.exists():
+        return ()
+    about = path.stat()
+    return about.st_dev, about.st_ino, about.st_mtime_ns
+
+
 @lru_cache(maxsize=8)
-def _lines_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[list[str]]]:
+def _lines_by_run(
+    path: Path, changed: tuple[int, ...]
+) -> dict[tuple[str, str, str], list[list[str]]]:
     """Return the lines of an export by run; `changed` is as in `_items_by_run`."""
     task, encoding, run = (CSV_COLUMNS.index(name) for name in ("task", "encoding", "run"))
     found: dict[tuple[str, str, str], list[list[str]]] = {}
@@ -359,16 +368,16 @@ def read_run_items(record: RunRecord) -> list[Items]:
         return []
     if not record.exported:
         return read_items(path)
-    return _items_by_run(path, path.stat().st_mtime_ns).get(key_of(record), [])
+    return _items_by_run(path, _state_of(path)).get(key_of(record), [])
 
 
 @lru_cache(maxsize=8)
-def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[Items]]:
+def _items_by_run(path: Path, changed: tuple[int, ...]) -> dict[tuple[str, str, str], list[Items]]:
     """Return the items of an export by run.
 
     Args:
         path: of the file.
-        changed: time of its last change, so that another content is read again.
+        changed: its state, see `_state_of`.
     """
     found: dict[tuple[str, str, str], list[Items]] = {}
     for items, labels in read_labelled_items(path, OF_AN_EXPORT[:3]):
@@ -389,12 +398,12 @@ def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
         return {}
     if not record.exported:
         return read_curve_file(path, OF_A_RUN)
-    return _curves_by_run(path, path.stat().st_mtime_ns).get(key_of(record), {})
+    return _curves_by_run(path, _state_of(path)).get(key_of(record), {})
 
 
 @lru_cache(maxsize=8)
 def _curves_by_run(
-    path: Path, changed: int
+    path: Path, changed: tuple[int, ...]
 ) -> dict[tuple[str, str, str], dict[Key, LearningCurve]]:
     """Return the learning curves of an export by run; `changed` is as in `_items_by_run`."""
     found: dict[tuple[str, str, str], dict[Key, LearningCurve]] = {}

@@ -1,7 +1,7 @@
 """Build the task and the encoding of a run from its record."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
+NEEDED = {"task", "precision", "model", "train", "start"}  # of the settings
 TRAINED = ("checkpoints", "tuning")  # folders of the cache; all others have data
 
 
@@ -36,6 +37,7 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
     Raises:
         InputError: plugins or data are not there, others are, or a setting is another one here.
     """
+    _check_complete(record.settings)
     with trusting_only(places.encoding, places.task):
         return _rebuild(record, scratch, places)
 
@@ -56,6 +58,20 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
     encoding = factory.adapted(_load("encoding", label, record, places.encoding), task)
     _check_settings(record, task)
     return task, encoding
+
+
+def _check_complete(settings: Mapping[str, Any] | None) -> None:
+    """Check that settings, and those of the task that they start from, have what is needed.
+
+    Raises:
+        InputError: they do not.
+    """
+    while settings is not None:
+        if not settings.keys() >= NEEDED:
+            raise InputError(
+                "the record has no settings, it is of an earlier version: run it again"
+            )
+        settings = settings["start"]
 
 
 def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugin:
@@ -88,6 +104,8 @@ def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOption
     cls: type[Task] = _load("task", record.task, record, places.task).cls
     data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}
     data |= places.data
+    if record.preset not in cls.presets:
+        raise InputError(f"{record.task} has no preset '{record.preset}' in this version")
     preset = cls.preset(record.preset, data.get(""))
     pretrain, model = _changes_of_start(record, preset, data)
     return RunOptions(
@@ -106,8 +124,8 @@ def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOption
 
 def _adaptation(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a recorded adaptation; none where nothing is trained."""
-    config = recorded["config"]
-    if not config["steps"]:
+    config = recorded.get("config") or {}
+    if not config.get("steps"):
         return {}
     return {name: config[name] for name in option_names(AdaptConfig) if name in config}
 
@@ -162,7 +180,8 @@ def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
     if not tune:
         return None
     rates = () if settings["train"]["lr"] != preset.train.lr else tune["lr"]
-    return Tuning.from_settings({**tune, "lr": rates})
+    known = {field.name: tune[field.name] for field in fields(Tuning) if field.name in tune}
+    return Tuning.from_settings({**known, "lr": rates})
 
 
 def _make_cache(folder: Path) -> Path:

@@ -121,7 +121,7 @@ class SameFolder:
         )
 
 
-def read_regular(path: Path, limit: int = LARGEST) -> bytes:
+def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a regular file.
 
     A FIFO, whose reader would wait for ever, and a device are not opened.
@@ -137,7 +137,7 @@ def read_regular(path: Path, limit: int = LARGEST) -> bytes:
         return file.read()
 
 
-def open_regular(path: Path, limit: int = LARGEST) -> io.BufferedReader:
+def open_regular(path: Path, limit: int) -> io.BufferedReader:
     """Open a regular file for reading, see `read_regular`."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # no wait at a FIFO
     try:

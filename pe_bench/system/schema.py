@@ -38,7 +38,7 @@ class WrongError(ValueError):
     """A value that is not of its declared type.
 
     Args:
-        says: what is wrong, as the end of a sentence.
+        says: the problem, as the end of a sentence.
         path: keys that lead to the value.
     """
 

@@ -114,7 +114,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "qwen2", "num_key_value_heads": None}, "num_key_value_heads is None"),
     ({"num_key_value_heads": 4}, "model.kv_heads must divide model.heads"),
     ({"hidden_size": "wide"}, "hidden_size is 'wide', and it should be a number"),
-    ({"num_key_value_heads": "few"}, "has a value of the wrong type"),
+    ({"num_key_value_heads": "few"}, "kv_heads must be a whole number, not 'few'"),
     ({"hidden_size": 48.5}, "hidden_size is '48.5', and it should be a number"),
     ({"rope_parameters": "default"}, "has a value of the wrong type"),
     ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),

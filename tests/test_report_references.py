@@ -9,6 +9,7 @@ from made_runs import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, re
 from matplotlib.axes import Axes
 from test_pictures import legend_of
 
+from pe_bench.reporting.charts import make_curves
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables
@@ -16,7 +17,7 @@ from pe_bench.reporting.task_summary import find_limits
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.store import baselines_path, write_rows
-from pe_bench.results.views import Column, Headline
+from pe_bench.results.views import Column, Curve, Headline
 
 
 def put_baselines(root: Path, rows: dict[str, list[Measurement]]) -> None:
@@ -101,6 +102,18 @@ def test_the_best_is_a_line_that_the_legend_names(tmp_path: Path) -> None:
     best = [row.value for row in rows["bigram table"]]
     assert best in lines(axis) and [3 * row.value for row in CURVE] not in lines(axis)
     assert legend_of(figure) == ["rope", "best baseline:\nbigram table"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("bits_per_byte", "bigram table"), ("f1", "guessing")]
+)
+def test_the_best_baseline_is_that_of_the_direction(tmp_path: Path, metric: str, best: str) -> None:
+    rows = [replace(row, metric=metric) for row in CURVE]
+    put(tmp_path, "rope", rows, views=(Curve("test", metric),), headline=Headline(metric, "test"))
+    put_baselines(tmp_path, {"guessing": scaled(rows, 3), "bigram table": scaled(rows, 2)})
+    (table,) = read_tables(tmp_path)
+    (curve,) = make_curves(table)
+    assert [one.name for one in curve.baselines] == [best]
 
 
 def test_parts_have_a_line_each(tmp_path: Path) -> None:

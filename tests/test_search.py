@@ -329,7 +329,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
         return 0.75
 
     monkeypatch.setattr(Phases, "trained", trained)
-    monkeypatch.setattr(Phases, "_held_out_loss", held_out)
+    monkeypatch.setattr("pe_bench.runs.phases.held_out_loss", held_out)
     task = cast(ResolvedTask, SimpleNamespace(train=SimpleNamespace(steps=10)))
     phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
     trial = phases._try(task, None, LOW, 1000, None)

@@ -18,6 +18,10 @@ class Hybrid(Layers):
     | both: RNoPE-SWA, Command A | `rnope-swa`, or `hybrid:window=32` |
     | chunks, NoPE with a temperature: Llama 4 | `irope` |
     | a window and two bases: Gemma | `gemma` |
+    | a window in every layer: Mistral 7B 0.1 | `hybrid:pattern=l,window=4096` |
+
+    Those with the numbers of a model have its name: `gemma2`, `gemma3`, `llama4`, `smollm3`,
+    `cohere2`, `olmo3`, `gpt-oss`.
 
     In a model with fewer than `every` layers the last one is global. Published windows have 512 to
     8192 tokens; a small model needs windows that are shorter than its texts.
@@ -32,6 +36,8 @@ class Hybrid(Layers):
         window: number of last keys that are visible in local layers; None: all.
         chunk: size of the chunks that local layers attend within; None: no chunks.
         first: number of first keys that are also visible in local layers.
+        pattern: l for local and g for global layers, from the first layer on and repeated; it
+            replaces `every`.
     """
 
     family = "hybrid"
@@ -42,6 +48,7 @@ class Hybrid(Layers):
         "window=8",
         "local=t5,global=alibi,every=2,chunk=7",
         "window=5,first=3",
+        "window=6,pattern=gl",
     )
 
     def __init__(
@@ -55,6 +62,7 @@ class Hybrid(Layers):
         window: int | None = None,
         chunk: int | None = None,
         first: int = 0,
+        pattern: str = "",
     ) -> None:
         if first and window is None and chunk is None:
             raise InputError("hybrid:first has no effect without a window or chunks")
@@ -62,7 +70,10 @@ class Hybrid(Layers):
         if window is not None or chunk is not None:
             visible = Visibility(window, chunk, first)
         makers = [partial(make_base, local), partial(make_base, global_)]
-        super().__init__(model, makers, find_global_layers(model, every), [visible, None])
+        kinds = find_global_layers(model, every)
+        if pattern:
+            kinds = follow_pattern(model, pattern)
+        super().__init__(model, makers, kinds, [visible, None])
 
 
 def find_global_layers(model: ModelConfig, every: int) -> list[int]:
@@ -75,3 +86,14 @@ def find_global_layers(model: ModelConfig, every: int) -> list[int]:
         raise InputError(f"every must be at least 1, not {every}")
     step = min(every, model.layers)
     return [int((layer + 1) % step == 0) for layer in range(model.layers)]
+
+
+def follow_pattern(model: ModelConfig, pattern: str) -> list[int]:
+    """Return 0 for local layers, 1 for global ones, given l and g in turn.
+
+    Raises:
+        InputError: another letter.
+    """
+    if not set(pattern) <= {"l", "g"}:
+        raise InputError(f"pattern is l and g for local and global layers, not '{pattern}'")
+    return [int(pattern[layer % len(pattern)] == "g") for layer in range(model.layers)]

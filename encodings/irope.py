@@ -1,6 +1,7 @@
 """Chunked RoPE, and NoPE with a temperature in every 4th layer (Llama 4, Meta 2025)."""
 
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,12 @@ from pe_bench.encodings.hybrid import find_global_layers
 from pe_bench.encodings.log_temperature import LogTemperature
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import BASE, RoPE
+
+LIMITS = {"original_length": 8192, "beta_slow": 1.0, "beta_fast": 1.0 + 1e-9}
+"""Of Llama 4's scaling: waves of more than 8192 tokens are scaled, all others are not.
+
+Both limits are 1 in its config; the ramp between them needs a width.
+"""
 
 
 class _NormalisedRoPE(RoPE):
@@ -30,9 +37,10 @@ class IRoPE(Layers):
     | Llama 4 | here |
     |---|---|
     | chunks of 8192, temperature from 8192 keys on | a quarter of and the training length |
-    | frequencies as in Llama 3.1, base 5e5 | `rope`'s |
+    | base 5e5, frequencies scaled as in Llama 3.1 | `rope`'s |
 
-    The source is the code of transformers (models/llama4); there is no paper.
+    The source is the code of transformers (models/llama4); there is no paper. `llama4` has the
+    numbers of the model.
 
     Args:
         every: distance of two layers without positions.
@@ -40,6 +48,8 @@ class IRoPE(Layers):
         start: keys at which the temperature starts to grow; None is the training length.
         scale: of the temperature; 0 turns it off.
         base: of the rotation in local layers.
+        factor: s of their scaling, which is that of Llama 3.1 with both of its limits at 8192
+            tokens; 1: no scaling.
     """
 
     family = "hybrid"
@@ -47,7 +57,7 @@ class IRoPE(Layers):
     marker = "^"
 
     tunable = BASE
-    variants = ("every=2,chunk=8,start=8", "scale=0", "base=500")
+    variants: ClassVar[tuple[str, ...]] = ("every=2,chunk=8,start=8", "scale=0", "base=500")
 
     def __init__(
         self,
@@ -59,6 +69,7 @@ class IRoPE(Layers):
         start: int | None = None,
         scale: float = 0.1,
         base: float = 10_000.0,
+        factor: float = 1.0,
     ) -> None:
         size = max(1, model.train_length // 4) if chunk is None else chunk
 
@@ -66,7 +77,10 @@ class IRoPE(Layers):
             nope = EncodingSpec("nope")
             return LogTemperature(model, layer, base=nope, form="llama4", scale=scale, start=start)
 
-        makers = [partial(_NormalisedRoPE, base=base), make_global if scale else NoPE]
+        make_local = partial(_NormalisedRoPE, base=base)
+        if factor != 1:
+            make_local = partial(make_local, scaling="llama3", factor=factor, **LIMITS)
+        makers = [make_local, make_global if scale else NoPE]
         kinds = find_global_layers(model, every)
         super().__init__(model, makers, kinds, [Visibility(chunk=size), None])
 

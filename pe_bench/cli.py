@@ -10,16 +10,21 @@ import sys
 from collections.abc import Sequence
 
 from pe_bench.commands import (
+    cache,
     check,
     checkpoint,
     compare,
     cost,
     export,
+    import_model,
     list,
     merge,
+    prune,
     report,
     rerun,
     run,
+    show_run,
+    status,
 )
 from pe_bench.commands.parser import BAD_INPUT, parse
 from pe_bench.errors import InputError, InputErrors, SavingError
@@ -27,7 +32,23 @@ from pe_bench.system.console import warn
 from pe_bench.system.stopping import stopping_cleanly
 
 FAILED = 1
-MODULES = (run, cost, list, report, export, merge, rerun, checkpoint, compare, check)
+MODULES = (
+    run,
+    cost,
+    list,
+    report,
+    status,
+    show_run,
+    prune,
+    export,
+    merge,
+    rerun,
+    checkpoint,
+    import_model,
+    compare,
+    check,
+    cache,
+)
 COMMANDS = [module.COMMAND for module in MODULES]
 
 

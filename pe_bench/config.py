@@ -1,6 +1,6 @@
 """Configuration of the model and of training."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
@@ -21,12 +21,41 @@ def show_rate(lr: float) -> str:
 
 
 @dataclass(frozen=True)
+class BlockConfig:
+    """Computations of a pretrained model that differ from a Llama's, which the defaults are.
+
+    Attributes:
+        head_dim: channels per head; 0: width / heads.
+        norms: where attention and MLP have an RMSNorm: at their input, their output, or both.
+        norm_offset: the gain of a norm is 1 + its weight, as in Gemma.
+        activation: of the gate of the MLP.
+        embedding_scale: factor of the token embeddings.
+        residual_scale: factor of what attention and MLP add to the residual.
+        score_scale: factor of the query-key products; 0: 1 / sqrt(head_dim).
+        score_cap: c in c tanh(z / c), of the attention logits z; 0: no cap.
+        logit_scale: factor of the next-token logits.
+        logit_cap: c in c tanh(z / c), of the next-token logits z; 0: no cap.
+    """
+
+    head_dim: int = 0
+    norms: Literal["input", "output", "both"] = "input"
+    norm_offset: bool = False
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    score_scale: float = 0.0
+    score_cap: float = 0.0
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Shape of a decoder. Parameter shapes equal those of the Hugging Face Llama.
 
     It also has facts for encodings: the training length, the tokens that are a single decimal digit
-    and those that end a sentence or a line. Only pretrained models have tied embeddings, or biases
-    of the projections to q, k and v.
+    and those that end a sentence or a line. Only pretrained models have tied embeddings, biases
+    of the projections to q, k and v, or a `block` that differs from a Llama's.
 
     Raises:
         InputError: sizes that do not fit together.
@@ -39,20 +68,26 @@ class ModelConfig:
     mlp_width: int = option(384, "hidden size of the SwiGLU MLP", least=1)
     norm_eps: float = option(1e-5, "epsilon of RMSNorm")
     init_std: float = option(0.02, "standard deviation of the initial weights")
-    qk_norm: Literal["none", "rms"] = option("none", "RMSNorm of each head's queries and keys")
+    qk_norm: Literal["none", "rms", "width"] = option(
+        "none", "RMSNorm of queries and keys: rms of each head's, width of those of all heads"
+    )
     vocab_size: int = field(default=260, metadata={"set_by": "the tokenizer"})
     train_length: int = field(default=256, metadata={"set_by": "the training sequence length"})
     digit_ids: tuple[int, ...] = field(default=(), metadata={"set_by": "the tokenizer"})
     separator_ids: tuple[int, ...] = field(default=(), metadata={"set_by": "the tokenizer"})
     tied_embeddings: bool = field(default=False, metadata={"set_by": "a pretrained checkpoint"})
     qkv_bias: bool = field(default=False, metadata={"set_by": "a pretrained checkpoint"})
+    block: BlockConfig = field(
+        default=BlockConfig(),  # frozen
+        metadata={"set_by": "a pretrained checkpoint"},
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self, "model.")
         for name in ("vocab_size", "train_length"):
             if getattr(self, name) < 1:
                 raise InputError(f"model.{name} must be at least 1, not {getattr(self, name)}")
-        if self.width % self.heads:
+        if self.width % self.heads and not self.block.head_dim:
             raise InputError(
                 f"model.width must be a multiple of model.heads; {self.width} is not one of "
                 f"{self.heads}"
@@ -68,7 +103,15 @@ class ModelConfig:
     @property
     def head_dim(self) -> int:
         """Channels per head."""
-        return self.width // self.heads
+        return self.block.head_dim or self.width // self.heads
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields as JSON values, without `block` if it is a Llama's."""
+        found = asdict(self)
+        if self.block == BlockConfig():
+            del found["block"]
+        return found
 
     def changed(self, **values: Any) -> "ModelConfig":
         """Return a copy with changed values. If all heads have their own keys, they still do."""

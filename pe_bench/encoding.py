@@ -255,8 +255,9 @@ class Encoding(nn.Module):
     # Page 4: random positions, checks, lists.
 
     parameters_per_layer: ClassVar[str] = "0"
-    """Number of parameters with the default options, in terms of C (width), D (head_dim), H (heads)
-    and L (train_length); it ends in "once" if all layers share them. For `pe-bench list`."""
+    """Number of parameters with the default options, in terms of C (width), D (head_dim), H
+    (heads), L (train_length) and N (layers). It ends in "once" if it is for all layers together.
+    For `pe-bench list`."""
 
     name: ClassVar[str] = ""
     """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""
@@ -298,7 +299,8 @@ class Encoding(nn.Module):
     def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
         """Return the options with which this encoding rotates queries and keys as a Llama does.
 
-        The dict is empty if the encoding does not rotate, or has no such options.
+        The dict is empty by default. An encoding with `transform_qk` and an option `base: float`
+        gets the base of a trained model without this method.
 
         Args:
             rotation: `rope_parameters` of a Hugging Face config.
@@ -415,7 +417,11 @@ class Encoding(nn.Module):
 
 
 class StatefulEncoding(Encoding):
-    """Page 5: an encoding whose layers pass on a state, `positions.state` in the hooks."""
+    """Page 5: an encoding whose layers pass on a state, `positions.state` in the hooks.
+
+    A state is None, a tensor, or a tuple of tensors. The tokens are the last axis but one of each
+    tensor, as in (B, G, T, F).
+    """
 
     rotation_equivariant: bool = False
     """The output does not change when `rotate_state` rotates the states of all tokens."""

@@ -43,6 +43,24 @@ class DataError(InputError):
     """Missing or damaged data. The affected task fails; the rest of a grid runs."""
 
 
+class ChangedError(DataError):
+    """Code or data differ from those that a command began with.
+
+    Args:
+        path: the file or folder that differs, if it is known.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        which = f" ({path} differs)" if path else ""
+        super().__init__(
+            f"code or data have changed since the command was started: run it again{which}"
+        )
+
+
+class FaultyPlugin(InputError):
+    """An encoding that cannot work with any task, whatever its options."""
+
+
 class InputErrors(InputError):
     """Several input errors.
 

@@ -194,6 +194,16 @@ def option_names(cls: type[Any]) -> list[str]:
     return [one.name for one in fields(cls) if "help" in one.metadata]
 
 
+def option_words(flag: str, values: Mapping[str, Any]) -> list[str]:
+    """Return values of a dataclass as words of a command line: `--FLAG.NAME VALUE`."""
+    words: list[str] = []
+    for name, value in values.items():
+        several = value if isinstance(value, list | tuple) else [value]
+        texts = [str(one).lower() if isinstance(one, bool) else str(one) for one in several]
+        words += [f"--{flag}.{name}", *texts]
+    return words
+
+
 def check_names(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Check that options exist.
 

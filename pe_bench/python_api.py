@@ -40,7 +40,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
     Llama does where the spec says nothing else: a new `tape` begins with the Llama's logits.
 
     Args:
-        llama: `LlamaForCausalLM`, or that of Mistral or Qwen2.
+        llama: `LlamaForCausalLM`, or that of another family that `open_checkpoint` reads.
         spec: of the encoding, as on the command line.
 
     Raises:
@@ -99,15 +99,18 @@ run.__signature__ = signature(run, OPTIONS)  # type: ignore[attr-defined]
 def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
     """Return the report's pictures of a results folder as matplotlib figures, by file name.
 
+    A run that cannot be read is left out, with a warning on standard error.
+
     Raises:
         InputError: there is nothing to draw.
     """
     from pe_bench.reporting.pictures import draw
-    from pe_bench.reporting.tables import read_tables
+    from pe_bench.reporting.tables import make_tables
+    from pe_bench.results.reading import read_with_warnings
     from pe_bench.system.files import slug
 
     figures: dict[str, Figure] = {}
-    tables = read_tables(results)
+    tables = make_tables(read_with_warnings(Path(results)))
     for table in tables:
         for subset, figure in draw(table, tables).items():
             figures[f"{table.name}-{slug(subset)}".strip("-")] = figure

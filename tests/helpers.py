@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import tokenizers
 import torch
+from tokenizers import pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,6 +36,31 @@ def some_slow(names: Iterable[Any], everyday: Iterable[Any] = KINDS) -> list[Any
     """Return parameters for a test, those that are not for every day marked as slow."""
     kept = set(everyday)
     return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How Llama 3, Qwen 2 and DeepSeek split a text: newlines go with the punctuation before them."""
+
+
+def merging_tokenizer(texts: Iterable[str], path: Path) -> Path:
+    """Write a tokenizer.json that has a token for a full stop with the newline after it."""
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    split = pre_tokenizers.Split(tokenizers.Regex(LLAMA_3), "isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=700,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<s>", "</s>"],
+        show_progress=False,
+    )
+    inner.train_from_iterator([f"{text}\n" for text in texts] * 20, trainer)
+    inner.save(str(path))
+    return path
 
 
 def make_task(
@@ -75,6 +102,7 @@ def train_model(
     config: TrainConfig,
     folder: Path,
     precision: str = "fp32",
+    **more: Any,
 ) -> TrainingResult:
     """Train a model in float32 on the CPU, with a folder for what is kept."""
     return ensure_trained(
@@ -86,6 +114,7 @@ def train_model(
         seed=5,
         device="cpu",
         precision=precision,
+        **more,
     )
 
 

@@ -1,5 +1,6 @@
 """What the `datasets` library does beside its work: nothing that anybody would see."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -82,6 +83,18 @@ def test_an_error_among_the_rows_is_raised_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         keep_rows("some", ["id", "text"], lambda: iter(ROWS), tmp_path / "file", empty="")
     assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_a_full_disk_is_named_whatever_the_library_raises_then(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, str]]:
+        yield {"text": "a"}
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        finally:
+            raise ValueError("I/O operation on closed file.")
+
+    with pytest.raises(SavingError, match="No space left on device"):
+        keep_rows("x", ["text"], rows, tmp_path, empty="")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ SIZES = ["63 x 16", "200 x 64"]  # tokens x channels of a head, awkward for bloc
 CASES = [f"{spec}, {size}" for spec in SPECS for size in SIZES]
 LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
 # Gradients of a few numbers that all pairs add to, which nearly cancel.
-CANCELLING = ("carope", "log-temperature")
+CANCELLING = ("carope", "gpt-oss", "log-temperature")
 # Without positions in its attention: what differs is torch's own kernel.
 ROUNDED = ("position-coupling",)
 EVERYDAY = [f"{kind}, {SIZES[0]}" for kind in KINDS]

@@ -8,6 +8,8 @@ from typing import NoReturn
 import pytest
 
 from pe_bench.cli import main
+from pe_bench.results.store import place_of
+from pe_bench.system.sealed import write_sealed
 
 ABSENT = "absent_folder"
 LONG = "x" * 300
@@ -183,10 +185,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "named.py").write_text(f"{encoding}name = 'rope'\n")
     (tmp_path / "several_lines.py").write_text("raise OSError('one\\ntwo')\n")
     failed = dict(status="failed", task="t", encoding="e", seed=0, settings_digest="0", reason="")
-    for name, run in {"blocked": json.dumps(failed), "torn": "[]"}.items():
+    for name in ("blocked", "torn"):
         path = tmp_path / name / "runs" / "task" / "encoding" / "seed0-0" / "run.json"
         path.parent.mkdir(parents=True)
-        path.write_text(run)
+        write_sealed(path, failed, of=place_of(path.parent))
+    path.write_text("[]")
     (tmp_path / "blocked" / "plots").touch()
     return tmp_path
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_task
+from helpers import make_task, merging_tokenizer
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.curriculum import Stage
@@ -40,12 +40,14 @@ def solve(context: str, question: str) -> tuple[str, int]:
     return place[person], 1
 
 
-@pytest.mark.parametrize("spec", ["words", "bytes", "bpe:400"])
+@pytest.mark.parametrize("spec", ["words", "bytes", "bpe:400", "merging"])
 @pytest.mark.parametrize("subset", HOPS)
 def test_prompts_have_exact_lengths_and_answers_that_can_be_read(
     spec: str, subset: str, tmp_path: Path
 ) -> None:
     folder = None
+    if spec == "merging":
+        spec = str(merging_tokenizer(TEXTS, tmp_path / "tokenizer.json"))
     if spec == "bpe:400":
         folder = tmp_path / "text"
         for part in ("train", "test"):

@@ -157,6 +157,10 @@ LIGHT: dict[str, list[str]] = {
     "rerun --help": ["encoding/task/seed", "--keep"],
     "merge --help": ["DIR", "where to bring them"],
     "checkpoint --help": ["encoding/task/seed", "--subset"],
+    "import --help": ["GGUF", "DIR"],
+    "status --help": ["--all"],
+    "show --help": ["encoding/task/seed"],
+    "prune --help": ["stale, replaced", "--dry-run"],
     "compare --help": ["--all", "--task"],
     "check --help": ["--device", "--verbose", "--kv-heads"],
 }

@@ -334,6 +334,24 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
+    "values", [[np.nan] * 3, [np.inf] * 3, [np.nan, np.nan, 99.0], [99.0, 99.0, np.nan]]
+)
+def test_headlines_that_are_not_finite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list[float]
+) -> None:
+    put(tmp_path, "near", "good", [60, 62, 61])
+    put(tmp_path, "near", "plain", [50, 51, 52])
+    put(tmp_path, "near", "broken", values)
+    where = ["--results", str(tmp_path)]
+    assert main(["compare", "good", "broken", *where]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no score of broken" in line
+    assert main(["compare", "--all", *where]) == 0
+    assert re.search(r"\nbroken +– ", capsys.readouterr().out)  # no rank
+    assert main(["report", *where]) == 0
+
+
+@pytest.mark.parametrize(
     ("args", "says"),
     [
         (["good"], "takes two encodings, not 1: name two, or write --all"),

@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import importlib.util
+import io
 import json
 import shutil
 import sys
@@ -9,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pe_bench.errors import InputError
 from pe_bench.text.corpus import (
@@ -154,6 +157,48 @@ def test_files_of_many_documents(tmp_path: Path, suffix: str) -> None:
     line = f"{test}\0{hashlib.sha256(pack(one)).hexdigest()}\n".encode()
     first = f"{train}\0{hashlib.sha256(pack(one, two)).hexdigest()}\n".encode()
     assert flat.fingerprint == hashlib.sha256(first + line).hexdigest()
+
+
+def test_files_that_are_not_text_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"train/{i}.jsonl.zst": b"\x28\xb5\x2f\xfd" for i in range(7)}
+    files |= {"test/b.txt": PAGE.encode("utf-16"), "train/.hidden": b"\xff"}
+    corpus = folder_corpus(write(tmp_path, {"train/a": PAGE, "test/a": PAGE, **files}))
+    assert names(corpus)["train"] == ["train/a"]
+    first, second = capsys.readouterr().err.splitlines()
+    some = ", ".join(f"train/{i}.jsonl.zst" for i in range(5))
+    assert first == f"pe-bench: {tmp_path}: not UTF-8 text, and left out: {some} and 2 others"
+    assert second.endswith("left out: test/b.txt")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".json", ".parquet"])
+@pytest.mark.parametrize("size", [1023, 1024])
+def test_the_text_is_measured_not_the_file(tmp_path: Path, suffix: str, size: int) -> None:
+    def pack(text: str) -> bytes:
+        if suffix == ".parquet":
+            sink = io.BytesIO()
+            parquet.write_table(pyarrow.table({"text": [text], "more": ["x" * 2000]}), sink)
+            return sink.getvalue()
+        line = json.dumps({"text": text, "more": "x" * 2000}).encode()
+        return gzip.compress(line) if suffix.endswith(".gz") else line
+
+    write(tmp_path, {f"train{suffix}": pack("a" * size), f"test{suffix}": pack("b" * 1024)})
+    if size < 1024:
+        with pytest.raises(InputError, match=r"train part .* has 1023 bytes of UTF-8 text"):
+            folder_corpus(tmp_path)
+    else:
+        assert folder_corpus(tmp_path).fingerprint
+
+
+def test_what_is_read_in_another_way_has_another_fingerprint(tmp_path: Path) -> None:
+    """Earlier versions read these files with their marks and as JSON; caches and results differ."""
+    lines = json.dumps({"text": PAGE})
+    contents = {"a.txt": "\ufeff" + PAGE, "a.json": lines, "a.ndjson": lines}
+    for name, text in contents.items():
+        folder = write(tmp_path / name, {f"train/{name}": text, "test/b.txt": PAGE})
+        (file,) = folder_corpus(folder).train[0].files
+        assert file.digest != hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_fingerprint_is_that_of_paths_and_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What training costs, before anything is trained."""
+"""What training and generation cost, before anything is trained."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import some_slow
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from pe_bench.checks import training_cost
-from pe_bench.checks.training_cost import measure_training
+from pe_bench.checks import model_cost
+from pe_bench.checks.counting import count_products
+from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig
+from pe_bench.decoder import blocked
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.grid.cost import Costs, find_phases
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
@@ -30,49 +38,120 @@ SHAPE = ModelConfig(
     separator_ids=(10,),
 )
 OF_LAYER = 4 * SHAPE.width**2 + 3 * SHAPE.width * SHAPE.mlp_width  # numbers in projections
+WORDS = SHAPE.vocab_size * SHAPE.width
 
 
 @cache
-def cost(spec: str = "nope", **options: Any) -> training_cost.TrainingCost:
-    return measure_training(plugins.load("encoding", spec).make, SHAPE, 96, **options)
+def cost(spec: str = "nope", **options: Any) -> ModelCost:
+    return measure(plugins.load("encoding", spec).make, SHAPE, **options)
 
 
-@pytest.mark.slow
 def test_products_and_parameters_are_those_of_the_formula() -> None:
     found = cost()
     norms = (2 * SHAPE.layers + 1) * SHAPE.width
-    words = SHAPE.vocab_size * SHAPE.width
-    assert found.parameters == SHAPE.layers * OF_LAYER + 2 * words + norms
-    linear = 6 * (SHAPE.layers * OF_LAYER + words)
-    attention = SHAPE.layers * 96 * SHAPE.width  # of all keys: one product of two numbers each
-    # Six products, and the logits again; blocks of the causal half: between half and all of it.
-    assert linear + 7 * attention < found.products <= linear + 14 * attention
+    assert found.parameters == SHAPE.layers * OF_LAYER + 2 * WORDS + norms
+    linear = SHAPE.layers * OF_LAYER + WORDS
+    pair = 2 * SHAPE.layers * SHAPE.width  # one product with a key, in all layers
+    # Six products with a key and its value, and the logits again.
+    assert found.training(96, 1) == 6 * linear + 7 * pair * 97 / 2
+    assert found.prefill(96) == 96 * (2 * SHAPE.layers * OF_LAYER + 2 * pair * 97 / 2) + 2 * WORDS
+    assert found.decode(96) == 2 * linear + 2 * pair * 96
+    assert found.cache(96) == 96 * SHAPE.layers * 2 * SHAPE.width * 4
 
 
 @pytest.mark.slow
-def test_what_is_longer_or_deeper_costs_more() -> None:
-    deeper = measure_training(plugins.load("encoding", "nope").make, replace(SHAPE, layers=9), 96)
-    longer = measure_training(plugins.load("encoding", "nope").make, SHAPE, 384)
-    assert deeper.products - cost().products == pytest.approx(4 * (cost().products - words()) / 5)
-    assert longer.products > cost().products
-    assert longer.kept == pytest.approx(cost().kept, rel=0.02)  # a token's, however long the row
+@pytest.mark.parametrize(
+    ("spec", "local", "keys"),
+    [
+        ("hybrid:window=8,every=2", 3, 8),  # layers 1, 3 and, of five, no last one are global
+        ("hybrid:chunk=7,every=5", 4, 3),  # the last of 80 tokens is the third of its chunk
+        ("hybrid:window=8,first=2,every=5", 4, 10),
+    ],
+)
+def test_a_window_is_counted_at_any_length(spec: str, local: int, keys: int) -> None:
+    pair = 4 * SHAPE.width  # of one layer
+    found = cost(spec)
+    for length in (80, 7 * 12_000 + 3):
+        saved = cost().decode(length) - found.decode(length)
+        assert saved == pytest.approx(local * pair * (length - keys))
+    per_token = 2 * SHAPE.width * 4
+    kept = {"hybrid:chunk=7,every=5": 7}.get(spec, keys)
+    assert found.cache(80) == per_token * ((5 - local) * 80 + local * kept)
 
 
-def words() -> float:
-    return 6.0 * SHAPE.vocab_size * SHAPE.width
+EVERYDAY = "gemma:window=8,every=3"
+OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8", "sinks")
+
+
+@pytest.mark.parametrize("spec", some_slow([EVERYDAY, *OTHERS], [EVERYDAY]))
+def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All layers at once, and no key that a query may not attend to."""
+    length, rows = 24, 2
+    monkeypatch.setattr(blocked, "MIN_QUERIES", 1)
+    monkeypatch.setattr(blocked, "MAX_QUERIES", 1)
+    shape = replace(SHAPE, layers=4)
+    make = plugins.load("encoding", spec).make
+    found = measure(make, shape)
+    model = Decoder(shape, make).train()
+    tokens = torch.zeros(rows, length, dtype=torch.long)
+
+    def step() -> None:
+        model.token_losses(tokens, tokens, backend="blocked").sum().backward()
+
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    expected = count_products(step) / (rows * length)
+    assert found.training(length, rows) == pytest.approx(expected, rel=0.01)
+    numbers = Cache(1, length)
+    with torch.no_grad():
+        model.eval()(tokens[:1, :-1], numbers)
+        model(tokens[:1, -1:], numbers)
+    assert found.cache(length) // length == numbers.bytes_per_token
+
+
+@pytest.mark.parametrize("name", some_slow(plugins.names("encoding"), ["nope"]))
+def test_every_encoding_can_be_counted(name: str) -> None:
+    shape = replace(SHAPE, layers=2, train_length=32)
+    found = measure(plugins.load("encoding", name).make, shape)
+    assert found.training(32, 2) > 0 and found.decode(32) > 0 and found.kept > 0
+    assert (found.cache(32) > 0) is found.cacheable
+
+
+def test_layers_of_your_own_kinds() -> None:
+    class Every(Encoding):
+        shared = False
+
+        def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+            super().__init__(model, layer)
+            self.heavy = nn.Linear(model.width, model.width) if layer % 2 else None
+
+        def token_features(self, x: Tensor, positions: Positions) -> Tensor | None:
+            if self.heavy is None:
+                return None
+            made: Tensor = self.heavy(x).unflatten(-1, (self.model.heads, -1)).transpose(1, 2)
+            return made
+
+        def temperature(self, positions: Positions) -> Tensor | None:
+            found = positions.query_features
+            return None if found is None else found.mean(-1)
+
+    found = measure(Every, SHAPE)
+    more = found.prefill(64) - cost().prefill(64)
+    assert more == 2 * 64 * 2 * SHAPE.width**2
+    assert found.cache(10) - cost().cache(10) == 2 * 10 * 4 * SHAPE.width
 
 
 @pytest.mark.slow
 def test_recomputing_keeps_less_and_does_more() -> None:
     kept, again = cost("tape"), cost("tape", recompute=True)
     assert again.kept < 0.4 * kept.kept
-    assert 1.15 * kept.products < again.products < 1.4 * kept.products
+    assert 1.15 * kept.training(96, 1) < again.training(96, 1) < 1.4 * kept.training(96, 1)
     assert cost("tape", narrow=True).kept < kept.kept
+    assert 2 * cost("tape", narrow=True).weights == kept.weights
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["rope", "tape", "fire"])
-def test_short_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", ["tape", "fire"])
+def test_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = cost(spec)
 
     class Refuses:
@@ -81,24 +160,23 @@ def test_short_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.Mo
 
         def __exit__(self, *_: Any) -> None: ...
 
-    monkeypatch.setattr(training_cost, "FakeTensorMode", Refuses)
-    found = measure_training(plugins.load("encoding", spec).make, SHAPE, 96)
+    monkeypatch.setattr(model_cost, "FakeTensorMode", Refuses)
+    found = measure(plugins.load("encoding", spec).make, SHAPE)
     assert found.parameters == expected.parameters
-    assert found.products == pytest.approx(expected.products, rel=0.05)
+    assert found.training(96, 2) == pytest.approx(expected.training(96, 2), rel=0.01)
     assert found.kept == pytest.approx(expected.kept, rel=0.1)
+    assert found.cache(96) == expected.cache(96)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["rope", "tape", "fire"])
+@pytest.mark.parametrize("spec", ["rope", "path"])
 def test_long_rows_are_computed_from_short_ones(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_length(tokens: int) -> training_cost.TrainingCost:
-        return measure_training(plugins.load("encoding", spec).make, SHAPE, tokens)
-
-    computed = of_length(768)
-    monkeypatch.setattr(training_cost, "LONGEST", 768)
-    counted = of_length(768)
-    assert computed.parameters == counted.parameters
-    assert computed.products == pytest.approx(counted.products, rel=0.05)
+    shape = replace(SHAPE, train_length=512, layers=2)
+    make = plugins.load("encoding", spec).make
+    computed = measure(make, shape)
+    monkeypatch.setattr(model_cost, "LONGEST", 512)
+    counted = measure(make, shape)
+    assert computed.training(512, 4) == pytest.approx(counted.training(512, 4), rel=0.02)
     assert computed.kept == pytest.approx(counted.kept, rel=0.02)
 
 
@@ -142,7 +220,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "trains nothing" in text
     rows = [line for line in text.splitlines() if line.startswith(("rope", "nope"))]
-    assert len(rows) == 2 and all("FLOP" in row and "MB" in row for row in rows)
+    assert len(rows) == 4 and all("FLOP" in row and "B " in row for row in rows)
+
+
+@pytest.mark.slow
+def test_the_command_at_lengths(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "cost --encoding rope hybrid:window=8 learned --task mqar --lengths 64 100000"
+    assert main(words.split()) == 0
+    printed = capsys.readouterr()
+    rows = [line for line in printed.out.splitlines() if "100,000" in line]
+    assert len(rows) == 2 and rows[0] != rows[1].replace("hybrid:window=8", "rope")
+    assert "learned has" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -152,6 +240,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("--encoding rpoe --task mqar", "did you mean 'rope'"),
         ("--encoding rope --task mqar --preset midd", "there is no preset 'midd'"),
         ("--encoding rope --task mqar --speed 0", "--speed must be above 0"),
+        ("--encoding rope --task mqar --lengths 64 1", "--lengths must be from 2 to"),
         ("--encoding rope --task mqar --train.steps -1", "train.steps must not be negative"),
     ],
 )

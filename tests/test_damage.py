@@ -97,12 +97,13 @@ def test_a_damaged_run_hurts_no_other(
     folder = record(tmp_path, "rope")[1]
     (folder / file).write_bytes(b"\xff garbage")
     capsys.readouterr()
-    assert toy(encodings=("nope",)) == (0, [])
-    out, err = capsys.readouterr()
-    assert "nope" in out.split("\n\n")[-3] and not err  # its table, and no word of the other
+    assert toy(encodings=("nope",)) == (2, [])  # nothing is measured again
+    out, run_error = capsys.readouterr()
+    assert "nope" in out.split("\n\n")[-3]
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder.name}/{file} " in line and "run it again, or remove" in line
+    assert run_error == f"{line}\n"
     text = (tmp_path / "results/leaderboard.md").read_text()
     assert "| nope" in text and "| rope" not in text
     assert "- rope on toy.py, seed 0: damaged, " in text

@@ -44,11 +44,19 @@ def read(tmp_path: Path) -> Read:
         ("bom.jsonl", b"\xef\xbb\xbf" + LINES[1:]),
         ("a.jsonl.gz", gzip.compress(LINES)),
         ("a.json.gz", gzip.compress(LINES[:300]) + gzip.compress(LINES[300:])),
+        ("a.ndjson", LINES),
+        ("a.ndjson.gz", gzip.compress(LINES)),
+        ("c4-train.00000-of-01024.json", LINES),
+        ("bom.json", b"\xef\xbb\xbf" + LINES[1:]),
+        ("a.txt", LINES),
+        ("lines", LINES),
+        ("a::b.jsonl.gz", gzip.compress(LINES)),
+        ("a::b.jsonl", LINES),
     ],
 )
-def test_a_document_per_line(read: Read, name: str, content: bytes) -> None:
-    assert holds_many(Path(name))
+def test_a_document_per_line(read: Read, tmp_path: Path, name: str, content: bytes) -> None:
     assert read(name, content) == KEPT
+    assert holds_many(tmp_path / "we[i]rd *" / name)
 
 
 def test_characters_that_are_not_escaped(read: Read) -> None:
@@ -56,6 +64,7 @@ def test_characters_that_are_not_escaped(read: Read) -> None:
     assert read("a.jsonl", b'{"text": "\\ud800!"}') == ["?!"]  # half a pair, as UTF-8 has none
     assert read("a.txt", b"") == [""]
     assert read("a.txt", TEXTS[2].encode()) == [TEXTS[2]]
+    assert read("bom.txt", b"\xef\xbb\xbf" + TEXTS[2].encode()) == [TEXTS[2]]
 
 
 def table(folder: Path, column: dict[str, list[Any]]) -> bytes:
@@ -76,8 +85,11 @@ def test_a_document_per_row(read: Read, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.json", "jsonl", "a.gz", "a.jsonl.txt"])
-def test_other_files_are_documents_themselves(name: str) -> None:
-    assert not holds_many(Path(name))
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"body": "x"}\n', '{\n"text": "x"}', '["text"]', "{[" * 9]
+)
+def test_other_files_are_documents_themselves(read: Read, name: str, text: str) -> None:
+    assert read(name, text.encode()) == [text]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +101,8 @@ def test_other_files_are_documents_themselves(name: str) -> None:
         ("a.jsonl", RAW + b"[" * 100_000, r"a\.jsonl:2 is not JSON in UTF-8"),
         ("a.jsonl", b'{"body": "x"}\n', r"a\.jsonl:1 has no text: expected .* string 'text'"),
         ("a.jsonl", b'{"text": 1}\n', r"a\.jsonl:1 has no text"),
+        ("a.ndjson", b'{"body": "x"}\n', r"a\.ndjson:1 has no text"),
+        ("a.json", RAW + b'{"body": "x"}\n', r"a\.json:2 has no text"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1 has no text"),
         ("a.jsonl.gz", LINES, r"a\.jsonl\.gz cannot be read .*: get it again"),
         ("a.jsonl.gz", gzip.compress(LINES)[:-20], r"a\.jsonl\.gz cannot be read"),

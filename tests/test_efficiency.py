@@ -19,7 +19,7 @@ import pytest
 import torch
 from helpers import make_task
 
-from pe_bench.checks.costs import count_products
+from pe_bench.checks.counting import count_products
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention

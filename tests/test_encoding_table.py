@@ -90,6 +90,7 @@ def test_the_number_of_parameters_is_the_formula(name: str) -> None:
     plugin = plugins.load("encoding", name)
     formula, once, _ = plugin.cls.parameters_per_layer.partition(" once")
     symbols = {"C": SHAPE.width, "D": SHAPE.head_dim, "H": SHAPE.heads, "L": SHAPE.train_length}
+    symbols["N"] = SHAPE.layers
     expected = eval(formula, {"__builtins__": {}}, symbols)
     # Of `repo` the lowest layers have none, of `tape` the last; what all share is in the first.
     first, *rest = (plugin.make(SHAPE, layer) for layer in range(SHAPE.layers))

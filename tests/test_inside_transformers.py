@@ -10,7 +10,7 @@ from llamas import KINDS, reference, tokens
 from torch import Tensor
 
 import pe_bench
-from pe_bench.config import ModelConfig
+from pe_bench.config import BlockConfig, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained import saving
@@ -250,7 +250,17 @@ def test_a_wrapper_is_part_of_what_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["rope", "tape"])
-@pytest.mark.parametrize("shape", [{"tied_embeddings": True}, {"qkv_bias": True}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"tied_embeddings": True},
+        {"qkv_bias": True},
+        {"qk_norm": "rms"},
+        {"qk_norm": "width"},
+        {"block": BlockConfig(head_dim=16)},
+        {"block": BlockConfig(norms="both", norm_offset=True, score_cap=2.0, logit_scale=0.5)},
+    ],
+)
 @torch.no_grad()
 def test_saved_models_of_other_shapes(spec: str, shape: dict[str, Any], tmp_path: Path) -> None:
     model = decoder(spec, **shape)

@@ -81,10 +81,10 @@ def test_draws_are_averaged_item_by_item() -> None:
 
 def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
-    write_items(path, MANY, {"seed": [1, 2, 3, 4]})
+    write_items(path, MANY, {"run": ["a", "b", "c", "d"]})
     assert read_items(path) == MANY
-    labels = [labels for _, labels in read_labelled_items(path)]
-    assert labels == [{"seed": seed} for seed in (1, 2, 3, 4)]
+    labels = [labels for _, labels in read_labelled_items(path, ["run"])]
+    assert labels == [{"run": run} for run in "abcd"]
     assert read_items(path)[0] != replace(SHARE, values=np.zeros(4))
     write_items(path, [])
     assert read_items(path) == []

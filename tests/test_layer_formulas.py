@@ -5,7 +5,7 @@ encodings' docstrings name; none of the references was run.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -16,6 +16,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.pose import PoSE
+from pe_bench.layers import Layers
 from pe_bench.registry import plugins
 
 SHAPE = ModelConfig(
@@ -25,11 +26,17 @@ LENGTH = 21
 Logit = Callable[[Tensor, Tensor, int, int, int], Tensor]
 
 
-def turned(x: Tensor, position: int, base: float = 10_000.0, planes: int = 4) -> Tensor:
-    """Rotate plane (m, m + 4) of (8,) channels by position / base^(m / 4)."""
+def turned(
+    x: Tensor,
+    position: int,
+    base: float = 10_000.0,
+    planes: int = 4,
+    scales: Sequence[float] = (1, 1, 1, 1),
+) -> Tensor:
+    """Rotate plane (m, m + 4) of (8,) channels by scales[m] * position / base^(m / 4)."""
     result = x.clone()
     for m in range(planes):
-        angle = position * base ** (-m / 4)
+        angle = scales[m] * position * base ** (-m / 4)
         a, b = x[m], x[m + 4]
         result[m] = a * math.cos(angle) - b * math.sin(angle)
         result[m + 4] = b * math.cos(angle) + a * math.sin(angle)
@@ -52,6 +59,16 @@ def long_waves(q: Tensor, k: Tensor, i: int, j: int, head: int) -> Tensor:
     return plain(turned(q, i, 1e6), turned(k, j, 1e6), i, j, head)
 
 
+def rotary_of(base: float, scales: Sequence[float] = (1, 1, 1, 1), gain: float = 1.0) -> Logit:
+    """Return RoPE of a base, whose frequencies and logits are multiplied."""
+
+    def logit(q: Tensor, k: Tensor, i: int, j: int, head: int) -> Tensor:
+        q, k = turned(q, i, base, scales=scales), turned(k, j, base, scales=scales)
+        return gain * plain(q, k, i, j, head)
+
+    return logit
+
+
 def normed(q: Tensor, k: Tensor, i: int, j: int, head: int) -> Tensor:
     return plain(unit(turned(q, i)), unit(turned(k, j)), i, j, head)
 
@@ -68,6 +85,8 @@ MEAN_LOG = sum(math.log(n) for n in range(1, 17)) / 16
 EVERY = lambda i, j: j <= i  # noqa: E731
 NEAR = lambda i, j: i - 4 < j <= i  # noqa: E731
 CHUNK = lambda i, j: j <= i and i // 4 == j // 4  # noqa: E731
+
+SCOUT = (1, 1, 1, 1 / 16)
 
 CASES: dict[str, tuple[str, int, Logit, Callable[[int, int], bool]]] = {
     "SSMax at the start": (
@@ -131,6 +150,40 @@ CASES: dict[str, tuple[str, int, Logit, Callable[[int, int], bool]]] = {
         lambda q, k, i, j, h: plain(turned(q, i, 1e6, 1), turned(k, j, 1e6, 1), i, j, h),
         EVERY,
     ),
+    "Gemma 2, local": ("gemma2:window=4", 4, rotary, NEAR),
+    "Gemma 2, global": ("gemma2", 5, rotary, EVERY),
+    "Gemma 3, local": ("gemma3:window=4", 4, rotary, NEAR),
+    "Gemma 3, global": ("gemma3", 5, rotary_of(1e6, [1 / 8] * 4), EVERY),
+    "SmolLM3, local": ("smollm3", 4, rotary_of(5e6), EVERY),
+    "SmolLM3, global": ("smollm3", 3, plain, EVERY),
+    "Command R7B, local": ("cohere2:window=4", 4, rotary_of(5e4), NEAR),
+    "Command R7B, global": ("cohere2", 3, plain, EVERY),
+    "OLMo 3, local": ("olmo3:window=4", 4, rotary_of(5e5), NEAR),
+    "Llama 4, local": (  # the waves of the four planes have 6, 167, 4443 and 118142 tokens
+        "llama4:chunk=4",
+        4,
+        lambda q, k, i, j, h: plain(
+            unit(turned(q, i, 5e5, scales=SCOUT)), unit(turned(k, j, 5e5, scales=SCOUT)), i, j, h
+        ),
+        CHUNK,
+    ),
+    "Llama 4, global": (
+        "llama4:start=6",
+        3,
+        times(lambda n: 1 + 0.1 * math.log(1 + n // 6), plain),
+        EVERY,
+    ),
+}
+
+# Model: window or chunk of its local layers, and the distance of two global layers.
+MODELS = {
+    "gemma2": (4096, 2),
+    "gemma3": (1024, 6),
+    "smollm3": (None, 4),
+    "cohere2": (4096, 4),
+    "olmo3": (4096, 4),
+    "gpt-oss": (128, 2),
+    "llama4": (8192, 4),
 }
 
 
@@ -167,6 +220,34 @@ def test_logits(case: str) -> None:
     layer, x, q, k, v = layer_of(spec, index)
     expected = mixed(layer, all_logits(q, k, logit, sees).softmax(-1), v)
     torch.testing.assert_close(layer(x)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_windows_of_models(name: str) -> None:
+    window, every = MODELS[name]
+    encoding = cast(Layers, plugins.load("encoding", name).make(SHAPE.changed(layers=12), 0))
+    for layer in range(12):
+        visible = encoding.at_layer(layer).visible
+        is_global = layer % every == every - 1
+        seen = visible and (visible.window or visible.chunk)
+        assert seen == (None if is_global else window)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@torch.no_grad()
+def test_gpt_oss(layer: int) -> None:
+    made, x, q, k, v = layer_of("gpt-oss:window=4", layer)
+    sinks = cast(Any, made.encoding).at_layer(layer).logits
+    sinks.copy_(torch.tensor([-1.0, 2.0]))
+    first = 4 * math.log(4096 / (2 * math.pi * 32)) / math.log(150_000)  # above plane 1
+    last = 4 * math.log(4096 / (2 * math.pi)) / math.log(150_000)  # below plane 3
+    share = (2 - first) / (last - first)
+    scales = (1, 1, 1 - share + share / 32, 1 / 32)
+    logit = rotary_of(150_000, scales, gain=(1 + 0.1 * math.log(32)) ** 2)
+    weights = all_logits(q, k, logit, NEAR if layer == 0 else EVERY).exp()
+    sink = torch.tensor([-1.0, 2.0], dtype=torch.float64).exp()[:, None, None]
+    expected = mixed(made, weights / (weights.sum(-1, keepdim=True) + sink), v)
+    torch.testing.assert_close(made(x)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()

@@ -1,8 +1,10 @@
 """Learning curves: what training records, where it is kept, and how it is read."""
 
+import importlib.util
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,10 +20,13 @@ from test_training import CONFIG, batch, make_model
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import TrainConfig
+from pe_bench.errors import InputError
 from pe_bench.results.learning_curves import FILE, LearningCurve
 from pe_bench.results.store import read_records
+from pe_bench.runs.options import RunOptions
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.task import Batch
+from pe_bench.train.loggers import LoggerName, open_logger
 from pe_bench.train.optimizer import scale
 from pe_bench.train.training_log import TrainingLog
 
@@ -147,3 +152,56 @@ def test_results_of_earlier_versions_have_no_curves(tmp_path: Path) -> None:
     assert main(["export", str(tmp_path / "sent"), "--results", str(tmp_path)]) == 0
     assert not (tmp_path / "sent" / FILE).exists()
     assert pe_bench.read_curves(tmp_path / "sent").empty
+
+
+def read_logs(folder: Path) -> list[pd.DataFrame]:
+    """Return what each training has logged as CSV, in the order of the files' names."""
+    return [pd.read_csv(path) for path in sorted(folder.rglob("metrics.csv"))]
+
+
+def test_a_logger_gets_the_points_of_the_curve(toy: Toy, tmp_path: Path) -> None:
+    assert toy("--seeds", "0", "1", "--logger", "csv")[0] == 0
+    curves = pe_bench.read_curves("results")
+    logs = read_logs(tmp_path / "results/logs/toy.py/nope")
+    assert len(logs) == 2
+    for seed, logged in enumerate(logs):
+        curve = curves[curves["seed"] == seed]
+        for name in ("step", "loss", "lr", "grad_norm", "tokens_per_second"):
+            assert logged[name].tolist() == pytest.approx(curve[name].tolist(), rel=1e-6)
+    toy("--seeds", "0", "1", "--logger", "csv", "--results", "again")  # nothing is trained
+    assert not Path("again/logs").exists()
+
+
+def test_a_logger_changes_no_run(toy: Toy, tmp_path: Path) -> None:
+    toy("--logger", "csv", "--results", "logged")
+    toy("--results", "plain")
+    names = [
+        {path.name for path in Path(place).glob("runs/*/*/*")} for place in ("logged", "plain")
+    ]
+    assert names[0] == names[1]
+
+
+def test_a_training_that_goes_on_is_logged_from_its_first_step(tmp_path: Path) -> None:
+    def until_stopped(step: int) -> Batch:
+        if step == 7:
+            raise RuntimeError("power cut")
+        return batch(step)
+
+    logged = partial(open_logger, "csv", tmp_path / "logs", "rope")
+    with pytest.raises(RuntimeError, match="power cut"):
+        train_model(make_model(), until_stopped, CONFIG, tmp_path / "parts", logged=logged)
+    curve = train_model(make_model(), batch, CONFIG, tmp_path / "parts", logged=logged).curve
+    first, second = read_logs(tmp_path / "logs")
+    assert first["step"].tolist() == list(range(1, 8))
+    assert tuple(second["step"]) == curve.step
+    assert second["loss"].tolist() == pytest.approx(list(curve.loss))
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_logger_without_its_package_is_refused(
+    name: LoggerName, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=f"needs a package: run pip install {name}"):
+        RunOptions(logger=name)
+    assert toy("--logger", name) == (2, [])

@@ -16,7 +16,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
 from pe_bench.reporting.charts import list_charts
-from pe_bench.reporting.page import prose, provenance, write
+from pe_bench.reporting.page import commands, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
@@ -256,7 +256,7 @@ def test_many_letters_are_cut(cell: str, shown: str) -> None:
 
 
 def test_seeds_in_commands_are_short() -> None:
-    assert provenance.show_seeds([4, 0, 1, 2, 7]) == ["0-2", "4", "7"]
+    assert commands.show_seeds([4, 0, 1, 2, 7]) == ["0-2", "4", "7"]
 
 
 def test_bars_stay_in_their_cells() -> None:

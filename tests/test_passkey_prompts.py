@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import merging_tokenizer
 
 from pe_bench.sequences.rows import Turn
 from pe_bench.tasks.passkey.prompts import (
@@ -16,17 +17,20 @@ from pe_bench.tasks.passkey.prompts import (
     distinct,
     nonsense_names,
 )
-from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.corpus import Corpus, folder_corpus
 from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 
 MAX_LENGTH = 1600
 
 
-@pytest.fixture(params=["words", "bytes", "bpe:400"])
+@pytest.fixture(params=["words", "bytes", "bpe:400", "merging"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
     if request.param == "words":
         return words()
+    if request.param == "merging":
+        path = merging_tokenizer(TEXTS, tmp_path / "tokenizer.json")
+        return load_tokenizer(str(path), Corpus(""), tmp_path)
     for part in ("train", "test"):
         (tmp_path / "text" / part).mkdir(parents=True)
         text = f"{FILLER}\n\n- The pass key of a name is 31415.\n" * 40
@@ -50,7 +54,10 @@ def ids_of(turns: list[Turn]) -> list[int]:
 
 
 def is_filler(line: str) -> bool:
-    return " ".join([FILLER] * (len(line) // len(FILLER) + 1)).startswith(line)
+    """Return whether a line is filler; a word may stand in the place of the last full stop."""
+    filler = " ".join([FILLER] * (len(line) // len(FILLER) + 1))
+    before, _, last = line.rpartition(" ")
+    return filler.startswith(line) or filler.startswith(f"{before}. {last}")
 
 
 def read(kind: str, prompt: str) -> tuple[str, float]:
@@ -70,6 +77,7 @@ def read(kind: str, prompt: str) -> tuple[str, float]:
         key_pattern = r"The pass key of( )([a-z]{4}) is (\d{5})\."
         question_pattern = r"The pass key of ([a-z]{4}) is"
     assert head == HEAD.rstrip()
+    lines = [line.removeprefix("0") for line in lines]  # for an empty line, see `Pieces`
     keys: dict[str, tuple[str, int]] = {}
     filler = 0
     for line in lines:

@@ -14,7 +14,7 @@ import pytest
 
 import pe_bench
 from pe_bench.errors import InputError
-from pe_bench.pretrained.checkpoint import OF_LLAMA
+from pe_bench.pretrained.rotation import OF_LLAMA
 from pe_bench.registry import plugins
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 

@@ -20,6 +20,8 @@ from pe_bench.system.sealed import read_sealed, write_sealed
 
 pytestmark = pytest.mark.slow
 
+TOY = ["--task", "./toy.py"]
+OWN = ["--encoding", "./mine.py"]
 COMMITTED = Path(__file__).parents[1] / "results" / "quick"
 MINE = """
 from pe_bench.api import Encoding
@@ -47,13 +49,13 @@ def test_the_same_numbers(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     log = tmp_path / "log"
     log.write_text("")
-    assert main(["rerun", str(folder)]) == 0
+    assert main(["rerun", str(folder), *TOY]) == 0
     out = capsys.readouterr().out
     assert "all 3 numbers are the same, digit by digit" in out
     assert "machine, packages and code are those of the record" in out
     assert log.read_text().split() == ["batch"] * 4 + ["a", "b"]
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
-    assert main(["rerun", "nope/toy.py/3", "--keep", "kept"]) == 0
+    assert main(["rerun", *TOY, "nope/toy.py/3", "--keep", "kept"]) == 0
     (kept,) = read_records(Path("kept/results"))
     assert kept.settings_digest == read_record(folder).settings_digest
 
@@ -65,7 +67,7 @@ def test_a_number_that_differs(
     folder = record(tmp_path)[1]
     change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
     capsys.readouterr()
-    assert main(["rerun", "nope/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, "nope/toy.py/0"]) == 1
     out = capsys.readouterr().out
     assert "1 of 3 numbers are not the same:" in out
     line = next(line for line in out.splitlines() if line.startswith("a right 8"))
@@ -89,14 +91,14 @@ def test_both_commits_are_named_beside_the_numbers(
     older = content["environment"] | {"git": {"commit": "0" * 40, "dirty": False}}
     change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
     change_record(folder, environment=older)
-    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, *OWN, "mine.py/toy.py/0"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "1 of 3 numbers are not the same" in out
     assert "measured at commit 0000000000, this code is at commit " in out
     assert "versions are the same, so numbers are equal up to rounding, which training" in out
     assert "git.commit" not in out and "those of the record" not in out
     Path("mine.py").write_text(MINE.format(factor=2.0))
-    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, *OWN, "mine.py/toy.py/0"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "their versions differ, so numbers may differ" in out
     assert "encoding_version: " in out and "up to rounding" not in out
@@ -107,7 +109,7 @@ def test_a_row_that_is_missing(
 ) -> None:
     toy()
     change_rows(record(tmp_path)[1], ",a,8,,right,", ",a,9,,right,")
-    assert main(["rerun", "nope/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, "nope/toy.py/0"]) == 1
     out = capsys.readouterr().out
     assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
 
@@ -118,18 +120,18 @@ def test_an_edited_encoding_is_named(
     Path("mine.py").write_text(MINE.format(factor=1.0))
     toy(encodings=["./mine.py"])
     Path("mine.py").write_text(MINE.format(factor=2.0))
-    assert main(["rerun", "mine.py/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, *OWN, "mine.py/toy.py/0"]) == 1
     out = capsys.readouterr().out
     assert "3 of 3 numbers are not the same" in out and "\nencoding_version: 1-" in out
     Path("mine.py").rename("moved.py")
-    assert main(["rerun", "mine.py/toy.py/0"]) == 2
-    found = capsys.readouterr()
-    assert f"mine.py is no longer at {tmp_path / 'mine.py'}: say where" in found.err
-    assert main(["rerun", "mine.py/toy.py/0", "--encoding", "moved.py"]) == 2
+    assert main(["rerun", *TOY, "mine.py/toy.py/0"]) == 2
+    said = "mine.py is not shipped: say where it is with --encoding FILE (it was"
+    assert f"{said} {tmp_path / 'mine.py'})" in capsys.readouterr().err
+    assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "moved.py"]) == 2
     assert "moved.py is moved.py, and the run is of mine.py" in capsys.readouterr().err
     Path("elsewhere").mkdir()
     Path("moved.py").rename("elsewhere/mine.py")
-    assert main(["rerun", "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1
+    assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1
 
 
 def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +165,7 @@ def test_a_run_that_went_on_from_another(
 ) -> None:
     assert toy("--from", "rope", *more, encodings=["rope:base=500"])[0] == 0
     (run,) = read_records(Path("results"))
-    assert run.folder and main(["rerun", str(run.folder)]) == 0
+    assert run.folder and main(["rerun", str(run.folder), *TOY]) == 0
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
@@ -255,7 +257,7 @@ def test_a_setting_of_another_version(
     content["settings"]["dropout"] = 0.5
     files = [folder / "rows.csv", folder / "items.parquet"]
     write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
-    assert main(["rerun", str(folder)]) == 2
+    assert main(["rerun", str(folder), *TOY]) == 2
     assert "dropout was 0.5, and would be absent" in capsys.readouterr().err
 
 
@@ -264,5 +266,5 @@ def test_a_repetition_that_fails(
 ) -> None:
     toy()
     monkeypatch.setenv("TOY_FAIL", "b")
-    assert main(["rerun", "nope/toy.py/0"]) == 1
+    assert main(["rerun", *TOY, "nope/toy.py/0"]) == 1
     assert "the run failed, b: ZeroDivisionError: broken on purpose" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, make_task, means, measure
+from helpers import Oracle, make_task, means, measure, merging_tokenizer
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.registry import plugins
@@ -23,7 +23,7 @@ from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names
 from pe_bench.tasks.ruler.prompts import KINDS, NIAH, TEXTS, RulerPrompts
 from pe_bench.tasks.ruler.task import Ruler
-from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.corpus import Corpus, folder_corpus
 from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 
@@ -32,10 +32,13 @@ MAX_LENGTH = 2600
 NEEDLES = "niah-multikey+niah-multivalue"
 
 
-@pytest.fixture(params=["words", "bytes", "bpe:400"])
+@pytest.fixture(params=["words", "bytes", "bpe:400", "merging"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
     if request.param == "words":
         return WordTokenizer([*TEXTS, *(f" {name}" for name in NAMES)])
+    if request.param == "merging":
+        path = merging_tokenizer(TEXTS, tmp_path / "tokenizer.json")
+        return load_tokenizer(str(path), Corpus(""), tmp_path)
     for part in ("train", "test"):
         (tmp_path / "text" / part).mkdir(parents=True)
         text = "\n\n".join(TEXTS) + "\nWe call bado kilu.\n"

@@ -15,10 +15,11 @@ def trial(lr: float, loss: float | None, value: str | None = None, seed: int = 9
 
 
 def put_run(root: Path, seed: int, loss: float | None, tried: list[dict[str, Any]]) -> None:
-    tuning = {"lr": {"all": 1e-3}, "values": {"all": None}, "tried": tried}
+    search = {"task": "lm", "encoding": "rope", "encoding_version": "0", "tried": tried}
+    tuning = {**search, "lr": {"all": 1e-3}, "values": {"all": None}}
     training = {"steps": 5, "loss": loss}
     settings = {
-        "train": {"steps": 5, "lr": 1e-3},
+        "train": {"steps": 5, "lr": 1e-3, "batch_size": 1},
         "tune": {"lr": [1e-3, 1e-2], "seeds": [9], "version": 2},
     }
     put(root, "rope", [replace(SCORE, value=50.0)], seed, tuning={"task": tuning},

@@ -137,11 +137,11 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_run_beside_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_beside_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     write_json(Path("results/runs/flipflop/rope/seed0-1/run.json"), {"status": 1})
-    assert run("--encoding", "nope") == 0
+    assert run("--encoding", "nope") == 2
     found = capsys.readouterr()
-    assert "report: results/runs/flipflop/rope/seed0-1/run.json" in found.err
+    assert "pe-bench: results/runs/flipflop/rope/seed0-1/run.json" in found.err
     assert "next: " in found.out
 
 

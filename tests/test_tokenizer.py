@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+import transformers
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
 from pe_bench.text.corpus import Corpus, folder_corpus
-from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pe_bench.text.tokenizer import (
+    BpeTokenizer,
+    ByteTokenizer,
+    Tokenizer,
+    load_tokenizer,
+    model_tokenizer,
+)
+from pe_bench.text.tokenizer_files import tokenizer_files
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -27,6 +35,8 @@ TEXTS = [
     "naïve café, 한국어, Ωμέγα, 𝔘𝔫𝔦, 👩‍👩‍👧, \x00, \ufeff",
     "cafe\u0301 decomposed, \u212b and \ufb01",
     "<s>not special</s><pad><|endoftext|>[SEP]",
+    f"no space{SPACE}but a sign {SPACE}{SPACE} and{SPACE}",
+    "spaces around  <mask>  an added token",
 ]
 
 
@@ -54,6 +64,7 @@ def gpt_like(file: Json) -> Json:
     """Byte-level, but with all that changes the bytes: prefix space, NFC, truncation, padding."""
     size = len(file["model"]["vocab"])
     extra = [added(size, "<|endoftext|>"), added(size + 2, "  ", special=False)]
+    extra += [added(size + 3, "<mask>", special=False) | {"lstrip": True, "rstrip": True}]
     fixed = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     pad = {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
     cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
@@ -72,6 +83,7 @@ def llama_like(metaspace: bool) -> Json:
     """Words with a visible space, bytes for the rest, and a space put before the text."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     words += [SPACE, *"plainwords", "é", "pl", "pla", f"{SPACE}w", f"{SPACE}wo"]
+    words += [f"{SPACE}{SPACE}"]
     vocab = {word: index for index, word in enumerate(dict.fromkeys(words))}
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     back = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
@@ -83,8 +95,12 @@ def llama_like(metaspace: bool) -> Json:
     model = {"type": "BPE", "vocab": vocab, "byte_fallback": True, "unk_token": "<unk>"}
     return {
         "version": "1.0",
-        "model": model | {"merges": ["p l", "pl a", f"{SPACE} w", f"{SPACE}w o"]},
-        "added_tokens": [added(index, word) for index, word in enumerate(words[:3])],
+        "model": model
+        | {"merges": ["p l", "pl a", f"{SPACE} w", f"{SPACE}w o", f"{SPACE} {SPACE}"]},
+        "added_tokens": [
+            *(added(index, word) for index, word in enumerate(words[:3])),
+            added(len(vocab) - 1, f"{SPACE}{SPACE}", special=False),  # as in Gemma's
+        ],
         "normalizer": None if metaspace else before,
         "pre_tokenizer": first if metaspace else None,
         "decoder": {"type": "Sequence", "decoders": [back, *joined, strip]},
@@ -153,7 +169,7 @@ def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -
     assert cached.fingerprint == first.fingerprint
     other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # of the text that is kept
     assert other.fingerprint != first.fingerprint
-    with pytest.raises(InputError, match=r"a\.txt cannot be read"):
+    with pytest.raises(InputError, match=r"a\.txt differs"):
         load_tokenizer("bpe:320", corpus, tmp_path / "new")
     file, _ = sorted((tmp_path / "cache" / "tokenizers").glob("*.json"))
     assert corpus.train[0].fingerprint[:16] in file.name and tokenizers.__version__ in file.name
@@ -233,6 +249,26 @@ def test_a_tokenizer_that_loses_bytes(fault: str, corpus: Corpus, tmp_path: Path
         file["model"]["byte_fallback"] = False
     else:
         file["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(InputError, match="bits per byte need a byte-level tokenizer"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
+
+
+def test_a_tokenizer_without_some_bytes(corpus: Corpus, tmp_path: Path) -> None:
+    """As that of SmolLM2: it is taken, and a text with another byte is refused."""
+    file = fitted_json(corpus, tmp_path)
+    without = ["\u0104", "\u0106", "ñ"]  # bytes 0x04, 0x06 and 0xf1
+    vocab = [token for token in file["model"]["vocab"] if not set(without) & set(token)]
+    file["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    file["model"]["merges"] = []
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
+    text = "naïve \x00\x05 \U0001f600 \U00100000"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    for lost, where in (("ab\x04", "0x04 at byte 2"), ("é\U00040000", "0xf1 at byte 2")):
+        with pytest.raises(InputError, match=f"the text has the byte {where}, for which"):
+            tokenizer.encode(lost)
+    del file["model"]["vocab"]["A"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
     with pytest.raises(InputError, match="bits per byte need a byte-level tokenizer"):
         load_tokenizer(str(tmp_path / "tokenizer.json"), corpus, tmp_path)
@@ -358,3 +394,57 @@ def test_special_tokens_are_neither_digits_nor_ends(corpus: Corpus, tmp_path: Pa
     path.write_text(json.dumps(file), encoding="utf-8")
     found = load_tokenizer(str(path), corpus, tmp_path)
     assert max(found.digit_ids + found.separator_ids) < size
+
+
+def export(tokenizer: Tokenizer, folder: Path, **ids: int | list[int]) -> Path:
+    """Write the files of a model with a tokenizer."""
+    folder.mkdir()
+    for name, content in tokenizer_files(tokenizer).items():
+        (folder / name).write_bytes(content)
+    config = {"vocab_size": tokenizer.vocab_size, "model_type": "llama", **ids}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.slow
+def test_exported_files_have_the_special_tokens(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = export(tokenizer, tmp_path / "model")
+    own = model_tokenizer(folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    special = (tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.sep)
+    assert (own.bos, own.eos, own.pad, own.sep) == special
+    found = (theirs.bos_token_id, theirs.eos_token_id, theirs.pad_token_id, theirs.sep_token_id)
+    assert found == special and len(theirs) <= tokenizer.vocab_size
+    for text in SENTENCES:
+        ids = tokenizer.encode_text(text).tolist()
+        assert own.encode_text(text).tolist() == ids
+        if "</s>" not in text:  # which the library takes for the special token
+            assert theirs.encode(text, add_special_tokens=False) == ids
+    again = export(own, tmp_path / "again")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_special_tokens_are_those_of_the_config(corpus: Corpus, tmp_path: Path) -> None:
+    """Names that are not known, as those of DeepSeek, and others than the config's."""
+    file = fitted_json(corpus, tmp_path / "other")
+    size = len(file["model"]["vocab"])
+    names = ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\uff5c>", "</s>"]
+    file["added_tokens"] = [added(size + i, name) for i, name in enumerate(names)]
+    content = json.dumps(file).encode()
+
+    def read(**ids: int | list[int] | None) -> BpeTokenizer:
+        config = {"vocab_size": size + 3, **ids}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        return model_tokenizer(tmp_path)
+
+    plain = read()
+    assert (plain.bos, plain.eos) == (size + 2, size + 2)
+    given = read(bos_token_id=size, eos_token_id=[size + 1, size + 2])
+    assert (given.bos, given.eos, given.sep) == (size, size + 1, size + 1)
+    assert given.fingerprint != plain.fingerprint  # documents end in another id
+    for ids in ({"eos_token_id": size + 2}, {"bos_token_id": None}, {"bos_token_id": 7}):
+        same = read(**ids)  # 7 is text
+        assert (same.bos, same.eos) == (plain.bos, plain.eos)
+        assert same.fingerprint == plain.fingerprint

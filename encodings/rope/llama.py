@@ -6,6 +6,9 @@
 | linear | pi |
 | dynamic | dynamic-ntk, original_length is max_position_embeddings |
 | yarn, llama3, longrope | as there |
+| proportional | none, `proportional` is partial_rotary_factor |
+
+Otherwise partial_rotary_factor is `rotary`.
 """
 
 import math
@@ -39,10 +42,12 @@ KNOWN = {
         "truncate",
     ),
     "longrope": ("factor", L0, "attention_factor", "long_factor", "short_factor"),
+    "proportional": (),
 }
 """What rope_parameters may hold for each rope_type, beside the base."""
 
-ALWAYS = ("rope_type", "rope_theta", "finetuned")
+PARTIAL = "partial_rotary_factor"
+ALWAYS = ("rope_type", "rope_theta", "finetuned", PARTIAL)
 
 
 def options_of(rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
@@ -65,7 +70,9 @@ def options_of(rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "rope_theta" in given:
         found["base"] = float(given["rope_theta"])
-    if kind == "default":
+    if PARTIAL in given:
+        found["proportional" if kind == "proportional" else "rotary"] = float(given[PARTIAL])
+    if kind in ("default", "proportional"):
         return found
     original = int(given.get(L0, length))
     factor = float(given.get("factor", length / original))

@@ -4,10 +4,19 @@ from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.arrow import keep_rows, keep_tables, quiet_library
 from pe_bench.text.corpus import Piece, TextFile, folder_test, read_files
-from pe_bench.text.document_files import encodable, naming_damage, read_json_lines, refuse_bomb
+from pe_bench.text.document_files import (
+    Opener,
+    encodable,
+    naming_damage,
+    read_json_lines,
+    refuse_bomb,
+)
 from pe_bench.text.download import hub_content, hub_file, hub_path
+from pe_bench.text.unchanged import MappedFiles, unchanged
 
 __all__ = [
+    "MappedFiles",
+    "Opener",
     "Piece",
     "TextFile",
     "encodable",
@@ -24,6 +33,7 @@ __all__ = [
     "read_json_lines",
     "read_sealed",
     "refuse_bomb",
+    "unchanged",
     "write_atomic",
     "write_sealed",
 ]

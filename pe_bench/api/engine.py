@@ -1,6 +1,7 @@
 """The engine itself, for tasks that measure encodings rather than trained models."""
 
-from pe_bench.checks.costs import count_products, measure_costs
+from pe_bench.checks.costs import measure_costs
+from pe_bench.checks.counting import count_products
 from pe_bench.checks.encodings import examine
 from pe_bench.checks.subject import Subject
 from pe_bench.decoder.attention import Backend, record_backends

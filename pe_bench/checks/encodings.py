@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pe_bench.checks.differences import difference, first_difference
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
+from pe_bench.checks.interface import find_oversights
 from pe_bench.checks.kernels import LENGTHS, compare_kernels
 from pe_bench.checks.softmax import normalise, out_of_sight, temperature
 from pe_bench.checks.states import permutation, rotation
@@ -33,6 +34,11 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
 SMALL = 1e-3  # a gradient that is smaller, relative to the largest one, is compared with that
+
+
+def interface(subject: Subject) -> str | None:
+    """No name is misspelt, some hook is overridden, and tensors are buffers."""
+    return "; ".join(find_oversights(subject.make_encoding(subject.config, 0))) or None
 
 
 @torch.no_grad()
@@ -247,6 +253,7 @@ def max_position(subject: Subject) -> str | None:
 
 
 CHECKS: dict[str, Callable[[Subject], str | None]] = {
+    "interface": interface,
     "repeatable": repeatable,  # first: a random encoding would fail most of the others
     "causal": causal,
     "prefix_consistent": prefix_consistent,
@@ -302,7 +309,7 @@ def examine(subject: Subject) -> dict[str, Finding]:
             findings[name] = Finding("-", "not run: the same input twice gives different outputs")
             continue
         finding = run_check(check, subject)
-        if finding.bad and name in FACTS and not findings["repeatable"].bad:
+        if finding.status == "FAIL" and name in FACTS and not findings["repeatable"].bad:
             finding = Finding(finding.status, finding.reason + _inherited(encoding, *FACTS[name]))
         findings[name] = finding
     return findings

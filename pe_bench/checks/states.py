@@ -10,6 +10,7 @@ from pe_bench.checks.differences import difference
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.encoding import StatefulEncoding
+from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 
 
@@ -27,6 +28,13 @@ def permutation(subject: Subject) -> str | None:
     for each in model.encodings:
         _record_calls(each, "update_state", calls)
     model(tokens)
+    for _, (state, *_), returned in calls:
+        for tensor in [*_tensors(state), *_tensors(returned)]:
+            if tensor.shape[-2:-1] != tokens.shape[1:]:
+                raise InputError(
+                    f"a tensor of a state is {tuple(tensor.shape)}: its last axis but one has to "
+                    f"be that of the {tokens.shape[1]} tokens, as in (B, H, T, F)"
+                )
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(3))
     for update, args, returned in calls:
         actual = update(*_map_tensors(args, lambda t: t[..., order, :]))

@@ -1,13 +1,18 @@
 """`pe-bench compare`: compare two encodings, or rank all of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, option
 from pe_bench.system.console import info
+
+if TYPE_CHECKING:
+    from pe_bench.reporting.tables import Table
 
 PAIR = 2
 
@@ -33,9 +38,6 @@ class CompareOptions:
 def main(values: Values) -> int:
     """Compare two encodings, or rank all of them."""
     options = values.make(CompareOptions)
-    from pe_bench.reporting.tables import read_tables
-    from pe_bench.reporting.verdicts import choose_tables
-
     if options.all and (options.encoding or options.picture):
         extra = options.encoding[0] if options.encoding else "--picture"
         raise InputError(f"--all ranks all encodings, without a picture: leave out {extra}")
@@ -45,13 +47,26 @@ def main(values: Values) -> int:
         )
     if not options.results.is_dir():
         raise InputError(f"there is no folder {options.results}: give --results")
-    tables = choose_tables(read_tables(options.results), options.task)
-    if options.all:
-        from pe_bench.reporting.ranks import describe_ranks
+    from pe_bench.reporting.ranks import describe_ranks
+    from pe_bench.reporting.tables import make_tables
+    from pe_bench.reporting.verdicts import choose_tables
+    from pe_bench.results.reading import reading
 
-        info(describe_ranks(tables))
-        return 0
+    with reading(options.results) as records:
+        tables = choose_tables(make_tables(records), options.task)
+        if options.all:
+            info(describe_ranks(tables))
+        else:
+            _compare_pair(tables, options)
+    return 0
 
+
+def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
+    """Print sentences on two encodings, and draw them.
+
+    Raises:
+        InputError: they cannot be compared, or the picture cannot be saved.
+    """
     from pe_bench.reporting import forest, panels, sentences, verdicts
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
@@ -65,7 +80,6 @@ def main(values: Values) -> int:
     except SavingError as error:
         raise InputError(f"{error}; write --picture FILE for another place") from None
     info(f"\n{path}")
-    return 0
 
 
 COMMAND = Command(

@@ -1,4 +1,4 @@
-"""`pe-bench cost`: estimate the cost of training before anything is read, loaded or trained."""
+"""`pe-bench cost`: estimate the costs of models before anything is read, loaded or trained."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,11 +17,17 @@ from pe_bench.system.console import info, warn
 if TYPE_CHECKING:
     from pe_bench.grid.cost import Costs, Phase
 
-HEADER = ("", "parameters", "tokens", "operations", "memory", "time")
-ABOUT = """For one seed. Tokens: as if all rows were as long as the longest. Operations: of matrix
-products, forward and backward. Memory: of weights, gradients and optimizer, and of what the
-backward pass needs of the rows that go through the model at once. Time: of the operations alone,
-{speed:g} x 10^12 a second ({why}); all other work comes on top, evaluation and --tune too."""
+TRAINING = ("training", "parameters", "tokens", "operations", "memory", "time")
+GENERATION = ("generation", "tokens", "cache", "per token", "prefill", "decoding", "reads")
+ABOUT = """Each layer is counted as it is, with its window. Operations: of matrix products, in
+attention those with keys that a query may attend to. For one seed. Training: forward and backward,
+as if all rows were as long as the longest. Memory: of weights, gradients and optimizer, and of what
+the backward pass needs of the rows that go through the model at once. Time: of the operations
+alone, {speed:g} x 10^12 a second ({why}); all other work comes on top, evaluation and --tune too.
+Generation: one row in {precision}. Cache: at this length, and for one more token; 0: no cache can
+be used. Prefill: of a prompt of this length. Decoding: of the last token, which reads the weights
+and the cache."""
+LONGEST = 2**27
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -36,6 +42,12 @@ class CostOptions:
         None,
         "10^12 operations a second that the device does in training; default: an assumption",
         above=0,
+    )
+    lengths: tuple[int, ...] = option(
+        (),
+        "tokens of a text that is generated; default: as many as in training",
+        least=2,
+        most=LONGEST,
     )
 
     def __post_init__(self) -> None:
@@ -72,32 +84,67 @@ def main(values: Values) -> int:
         if not any(phase.train.steps for phase in phases):
             info(f"{spec} · {options.preset}: trains nothing\n")
             continue
-        rows = _rows(costs, encodings, phases, speed)
-        if rows:
-            info(f"{spec} · {options.preset}\n\n{plain_table(HEADER, rows)}\n")
+        fitting = _those_that_fit(costs, encodings, phases)
+        if fitting:
+            info(f"{spec} · {options.preset}\n")
+            info(plain_table(TRAINING, _training(costs, fitting, phases, speed)) + "\n")
+            info(plain_table(GENERATION, _generation(costs, fitting, phases, asked.lengths)) + "\n")
             shown = True
     if shown:
         why = "given" if asked.speed else f"{whose}; --speed"
-        info(wrap(ABOUT.format(speed=speed, why=why)))
+        info(wrap(ABOUT.format(speed=speed, why=why, precision=precision)))
     return BAD_INPUT if wrong else 0
 
 
-def _rows(
+def _those_that_fit(
+    costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]"
+) -> list[plugins.Plugin]:
+    """Return the encodings that fit the model of a task; warn of the others."""
+    fitting = []
+    for encoding in encodings:
+        try:
+            costs.of_run(encoding, phases)
+        except InputError as error:
+            warn(f"{encoding.label}: {error}")
+            continue
+        fitting.append(encoding)
+    return fitting
+
+
+def _training(
     costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]", speed: float
 ) -> list[list[str]]:
-    """Return a row for each encoding that fits the task's model."""
+    """Return a row for the training of each encoding."""
     from pe_bench.grid.display import show_duration
 
     rows = []
     for encoding in encodings:
-        try:
-            cost = costs.of_run(encoding, phases)
-        except InputError as error:
-            warn(f"{encoding.label}: {error}")
-            continue
+        cost = costs.of_run(encoding, phases)
         numbers = [_short(cost.parameters), _short(cost.tokens), f"{_short(cost.operations)}FLOP"]
         time = show_duration(cost.operations / speed / 1e12)
         rows.append([encoding.label, *numbers, f"{_short(cost.memory)}B", time])
+    return rows
+
+
+def _generation(
+    costs: "Costs",
+    encodings: list[plugins.Plugin],
+    phases: "list[Phase]",
+    lengths: tuple[int, ...],
+) -> list[list[str]]:
+    """Return a row for each encoding and length of the text."""
+    rows = []
+    for encoding in encodings:
+        cost = costs.of_model(encoding, phases[-1])
+        for length in lengths or (phases[-1].length,):
+            if cost.max_position is not None and length > cost.max_position:
+                warn(f"{encoding.label} has {cost.max_position} positions, not {length}")
+                continue
+            cache = cost.cache(length)
+            numbers = [f"{length:,}", f"{_short(cache)}B"]
+            numbers.append(f"{_short(cost.cache(length + 1) - cache)}B")
+            numbers += [f"{_short(n)}FLOP" for n in (cost.prefill(length), cost.decode(length))]
+            rows.append([encoding.label, *numbers, f"{_short(cost.weights + cache)}B"])
     return rows
 
 
@@ -110,9 +157,9 @@ def _short(number: float) -> str:
 COMMAND = Command(
     name="cost",
     main=main,
-    help="operations, memory and hours of training, before anything runs",
+    help="operations, memory and hours of training, and costs of generation, before anything runs",
     usage="pe-bench cost --encoding SPEC ... --task SPEC ... [options]",
-    description="Count the operations and the memory of each training; no text is read or loaded.",
+    description="Count the operations and the memory of training and generation; no text is read.",
     groups=[
         OptionGroup(GridOptions, only=("encodings", "tasks")),
         OptionGroup(

@@ -1,14 +1,19 @@
 """`pe-bench export`: all numbers as one table, or all runs in a few files to send."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import info
+
+if TYPE_CHECKING:
+    from pe_bench.results.record import RunRecord
 
 TABLES = (".parquet", ".csv")
 
@@ -27,17 +32,26 @@ def main(values: Values) -> int:
     target, results = options.target, options.results
     if target.suffix not in (*TABLES, ""):
         raise InputError(f"export writes {' or '.join(TABLES)}, or a folder, not {target.suffix}")
+    if target.resolve() == results.resolve():
+        raise InputError(f"{target} is the results folder: give another one")
+    from pe_bench.reporting.frames import finished_runs
+    from pe_bench.results.reading import reading
+
     try:
-        return (_write_table if target.suffix else _write_folder)(target, results)
+        with reading(results) as records:
+            if not finished_runs(records):
+                raise InputError(f"there are no finished runs in {results}: give --results")
+            (_write_table if target.suffix else _write_folder)(target, records)
     except SavingError as error:
         raise InputError(str(error)) from None
+    return 0
 
 
-def _write_table(target: Path, results: Path) -> int:
+def _write_table(target: Path, records: "Sequence[RunRecord]") -> None:
     from pe_bench.reporting.frames import tidy_rows
     from pe_bench.system.files import write_atomic
 
-    rows = tidy_rows(results)
+    rows = tidy_rows(records)
     content = io.BytesIO()
     if target.suffix == ".csv":
         rows.to_csv(content, index=False)
@@ -46,29 +60,18 @@ def _write_table(target: Path, results: Path) -> int:
     write_atomic(target, content.getvalue())
     runs = rows.groupby(["task", "encoding", "run"]).ngroups
     info(f"{target}: {len(rows):,} rows of {runs} runs, {len(rows.columns)} columns")
-    return 0
 
 
-def _write_folder(target: Path, results: Path) -> int:
+def _write_folder(target: Path, records: "Sequence[RunRecord]") -> None:
     from pe_bench.reporting.frames import finished_runs
     from pe_bench.results.export import write_export
-    from pe_bench.results.store import read_records
 
-    if target.resolve() == results.resolve():
-        raise InputError(f"{target} is the results folder: give another one")
-    records = read_records(results)
     finished = finished_runs(records)
-    if not finished:
-        raise InputError(f"there are no finished runs in {results}: give --results")
-    for record in records:
-        if record.status == "damaged":
-            warn(f"{record.reason}: left out")
     write_export(target, finished)
     info(
         f"{target}: {len(finished)} runs; where it goes, "
         f"pe-bench merge {target} brings them into ./results"
     )
-    return 0
 
 
 COMMAND = Command(

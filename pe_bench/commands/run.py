@@ -84,16 +84,17 @@ def main(*grids: Values) -> int:
     for values in grids:
         outcomes += run_grid(make_grid(values))
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
+    problems: list[str] = []
     if folders:
         output = grids[0].make(OutputOptions)
-        summarize_runs(
+        problems = summarize_runs(
             folders,
             grids[0].make(GridOptions).results,
             seconds=time.monotonic() - started,
             wide=output.wide,
             report=output.report,
         )
-    return _close(outcomes)
+    return _close(outcomes, problems)
 
 
 def _show_all(grids: Sequence[Values]) -> None:
@@ -143,9 +144,15 @@ def make_grid(values: Values) -> "GridSpec":
     )
 
 
-def _close(outcomes: Sequence["Outcome"]) -> int:
-    """Repeat all failures, which may be many lines ago, and return the exit code."""
-    complaints = dict.fromkeys(line for outcome in outcomes for line in outcome.complaints)
+def _close(outcomes: Sequence["Outcome"], problems: Sequence[str]) -> int:
+    """Repeat all failures, which may be many lines ago, and return the exit code.
+
+    Args:
+        outcomes: of the runs.
+        problems: sentences on earlier runs that cannot be read.
+    """
+    lines = [line for outcome in outcomes for line in outcome.complaints]
+    complaints = dict.fromkeys([*lines, *problems])
     failed = [outcome for outcome in outcomes if outcome.status == "failed" and outcome.cause]
     for line in complaints:
         warn(line)

@@ -1,11 +1,12 @@
 """The summary after a run: its table, the report, where the files are, and the next command."""
 
+import contextlib
 import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pe_bench.errors import InputError, SavingError, describe_error
+from pe_bench.errors import InputError, InputErrors, SavingError, describe_error
 from pe_bench.system.console import info, warn
 
 PAIR = 2
@@ -13,8 +14,10 @@ PAIR = 2
 
 def summarize_runs(
     folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
-) -> None:
+) -> list[str]:
     """Print the table of the runs with earlier results, and write the report again.
+
+    Return a sentence for everything in the results folder that cannot be read.
 
     Args:
         folders: of the runs.
@@ -26,12 +29,16 @@ def summarize_runs(
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.leaderboard import summarize
     from pe_bench.reporting.tables import make_tables
-    from pe_bench.results.store import read_record, read_records
+    from pe_bench.results.reading import find_problems, read_whole
+    from pe_bench.results.record import RunRecord
+    from pe_bench.results.store import read_record
 
+    earlier: list[RunRecord] = []
     try:
-        earlier = read_records(results)
-    except InputError:  # the report says it
-        earlier = []
+        earlier = read_whole(results)
+        problems = find_problems(earlier)
+    except InputError as error:
+        problems = [str(error)]
     info(f"\n{summarize(folders, earlier, wide=wide)}\n")
     info(f"took {show_duration(seconds)}; rows are in {results}/runs")
     option = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
@@ -47,16 +54,21 @@ def summarize_runs(
         own = set(about.sources) - {"tokenizer"}  # files and data of the user
         simple = about.preset == "quick" and not own and "from" not in about.settings
         info(f"next: {_suggest(largest.encodings, about.task if simple else None, option)}")
+    return problems
 
 
 def _refresh(folders: Sequence[Path], results: Path) -> None:
-    """Write the report. An error here is a warning, because the runs are done."""
+    """Write the report. An error here is a warning, because the runs are done.
+
+    Nothing is said of what cannot be read; the end of the command says it.
+    """
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.report import write_report
 
     started = time.monotonic()
     try:
-        write_report(results, ran=folders)
+        with contextlib.suppress(InputErrors):
+            write_report(results, ran=folders)
     except (InputError, SavingError) as error:
         for line in str(error).splitlines():
             warn(f"report: {line}")

@@ -1,6 +1,9 @@
 """One block of the decoder: attention with the encoding's hooks around it, then an MLP."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +15,15 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import attention_logits, repeat_heads
+from pe_bench.decoder.norms import make_input_norm, make_norm, make_output_norm
 from pe_bench.decoder.shifted_sparse import shifted_sparse_attention
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions, State
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 @dataclass(frozen=True)
@@ -58,23 +67,31 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.layer = layer
+        wide = config.heads * config.head_dim
         narrow = config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.width, config.width, bias=config.qkv_bias)
+        self.q_proj = nn.Linear(config.width, wide, bias=config.qkv_bias)
         self.k_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
         self.v_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(config.width, config.width, bias=False)
+        self.o_proj = nn.Linear(wide, config.width, bias=False)
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
-        if config.qk_norm == "rms":
-            self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
-            self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        if config.qk_norm != "none":
+            of_heads = config.qk_norm == "rms"
+            self.q_norm = make_norm(config, config.head_dim if of_heads else wide)
+            self.k_norm = make_norm(config, config.head_dim if of_heads else narrow)
+        self.query_scale = 1.0
+        """Factor of the queries, in addition to 1 / sqrt(D)."""
+        if config.block.score_scale:
+            self.query_scale = config.block.score_scale * math.sqrt(config.head_dim)
 
     def forward(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, Tensor | None]:
         """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
-        q = self.q_norm(self.split_heads(self.q_proj(x)))  # (B, H, T, D)
-        k = self.k_norm(self.split_heads(self.k_proj(x)))  # (B, G, T, D)
+        q = self._normalise(self.q_norm, self.q_proj(x))  # (B, H, T, D)
+        k = self._normalise(self.k_norm, self.k_proj(x))  # (B, G, T, D)
+        if self.query_scale != 1:
+            q = q * self.query_scale
         v = self.split_heads(self.v_proj(x))  # (B, G, T, D)
         positions = self._positions(x, encoding, state, context)
         q, k = hooks.transform_qk(encoding, q, k, positions)  # (B, H, T, D), (B, G, T, D)
@@ -89,6 +106,8 @@ class Attention(nn.Module):
         k, v, positions = context.remember_visible(self.layer, k, v, positions)
         positions = hooks.prepare_product(encoding, k, positions)
         terms = hooks.logit_terms(encoding, positions, len(x))
+        if self.config.block.score_cap:
+            terms = terms.capped(self.config.block.score_cap)
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
         if context.group:
@@ -106,6 +125,13 @@ class Attention(nn.Module):
         heads: Tensor = x.unflatten(-1, (-1, self.config.head_dim))
         return heads.transpose(1, 2)
 
+    def _normalise(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """Normalise queries or keys: (B, T, heads D) -> (B, heads, T, D)."""
+        if self.config.qk_norm == "width":
+            return self.split_heads(norm(x))
+        normed: Tensor = norm(self.split_heads(x))
+        return normed
+
     def _positions(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> Positions:
@@ -121,38 +147,44 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """SwiGLU (Shazeer 2020, arXiv 2002.05202)."""
+    """SwiGLU, or another gate (Shazeer 2020, arXiv 2002.05202)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(config.width, config.mlp_width, bias=False)
         self.up_proj = nn.Linear(config.width, config.mlp_width, bias=False)
         self.down_proj = nn.Linear(config.mlp_width, config.width, bias=False)
+        self.activate = ACTIVATIONS[config.block.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the MLP: (B, T, C) -> (B, T, C)."""
-        down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        down: Tensor = self.down_proj(self.activate(self.gate_proj(x)) * self.up_proj(x))
         return down
 
 
 class Block(nn.Module):
-    """Attention, then MLP, both with pre-normalisation and a residual connection."""
+    """Attention, then MLP, both with a norm and a residual connection.
+
+    A Llama has norms at the inputs, the second of which it calls `post_attention_layernorm`.
+    """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.input_layernorm = make_input_norm(config)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.attention_output_norm = make_output_norm(config)
+        self.post_attention_layernorm = make_input_norm(config)
         self.mlp = MLP(config)
+        self.mlp_output_norm = make_output_norm(config)
 
     def forward(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, State]:
         """Return the next layer's input, (B, T, C) -> (B, T, C), and its state."""
         mixed, extra = self.self_attn(self.input_layernorm(x), encoding, state, context)
-        x = x + mixed  # (B, T, C)
+        x = x + self.attention_output_norm(mixed)  # (B, T, C)
         mlp_in = self.post_attention_layernorm(x)  # (B, T, C)
-        mlp_out = self.mlp(mlp_in)  # (B, T, C)
+        mlp_out = self.mlp_output_norm(self.mlp(mlp_in))  # (B, T, C)
         return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
 
 

@@ -1,12 +1,13 @@
 """The KV cache, for any encoding and for rows of unequal length."""
 
 from collections.abc import Hashable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.visibility import Visibility
+from pe_bench.visibility import EVERYTHING, Visibility
 
 COLUMNS = {"cuda": 256}
 """Reads are rounded up to a multiple of this, since each new shape needs a new kernel plan."""
@@ -143,6 +144,15 @@ class Cache:
         """Number of bytes per token of the capacity, over all layers."""
         buffers = self._buffers.values()
         return sum(b.nbytes // len(b) for b in buffers) // self.capacity
+
+    def bytes_by_layer(self) -> dict[int, list[tuple[int, Visibility]]]:
+        """Return bytes per token of the tensors of each layer, and which tokens a layer keeps."""
+        found: dict[int, list[tuple[int, Visibility]]] = {}
+        for what, buffer in self._buffers.items():
+            layer, _ = cast(tuple[int, str], what)
+            size = buffer.shape[1] * buffer.shape[3] * buffer.element_size()
+            found.setdefault(layer, []).append((size, self._visible.get(what, EVERYTHING)))
+        return found
 
     def end(self, new: int) -> None:
         """Finish a step of `new` tokens."""

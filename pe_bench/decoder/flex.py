@@ -61,9 +61,11 @@ def _uncompiled() -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=16)
 def _visible_blocks(length: int, device: torch.device, visible: Visibility) -> torch_flex.BlockMask:
+    sees_all = visible.kept is None  # not below: torch cannot always trace it
+
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         seen = query >= key
-        if visible.kept is None:
+        if sees_all:
             return seen
         return seen & ((key >= visible.start(query)) | (key < visible.first))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +94,16 @@ class LogitTerms:
             return logits.softmax(-1)
         sink = self.sink.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
         return torch.cat([sink, logits], dim=-1).softmax(-1)[..., 1:]
+
+    def capped(self, cap: float) -> "LogitTerms":
+        """Return terms whose logits z become cap tanh(z / cap) (Gemma 2, arXiv 2408.00118)."""
+        before = self.rewrite
+
+        def rewrite(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+            scores = scores if before is None else before(scores, q, k, positions)
+            return cap * torch.tanh(scores / cap)
+
+        return replace(self, rewrite=rewrite)
 
     def divisor(self, head_dim: int) -> float:
         """Divisor of the query-key product."""

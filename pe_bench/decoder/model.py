@@ -19,6 +19,7 @@ from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.losses import next_token_losses
+from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
@@ -49,7 +50,7 @@ class Decoder(nn.Module):
         self.make_encoding = make_encoding
         self.embed_tokens = nn.Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleList(Block(config, i) for i in range(config.layers))
-        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.norm = make_norm(config, config.width)
         self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
         if config.tied_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
@@ -125,11 +126,19 @@ class Decoder(nn.Module):
         """
         weight: Tensor = self.lm_head.weight
         if self.training:
-            logits: Tensor = self.lm_head(hidden)
-            return logits
+            return self._scaled(self.lm_head(hidden))
         wide = torch.promote_types(weight.dtype, torch.float32)
         with torch.autocast(weight.device.type, enabled=False):
-            return F.linear(hidden.to(wide), weight.to(wide))
+            return self._scaled(F.linear(hidden.to(wide), weight.to(wide)))
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """Apply the factor and the cap of a pretrained model: (..., vocab_size) -> the same."""
+        block = self.config.block
+        if block.logit_scale != 1:
+            logits = logits * block.logit_scale
+        if block.logit_cap:
+            logits = block.logit_cap * torch.tanh(logits / block.logit_cap)
+        return logits
 
     def hidden(
         self,
@@ -173,6 +182,8 @@ class Decoder(nn.Module):
             final_lengths = cache.final_lengths
         length = tokens.shape[1] if cache is None else cache.longest
         x = self.embed_tokens(tokens)  # (B, T, C)
+        if self.config.block.embedding_scale != 1:  # rounded to the dtype, as in transformers
+            x = x * x.new_tensor(self.config.block.embedding_scale)
         group = self.group_length if self.training else None
         contexts = []
         for lead in self.encoding.leads:
@@ -183,11 +194,11 @@ class Decoder(nn.Module):
         states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         run = run_checkpointed if recompute and cache is None and trace is None else run_block
-        for layer, block in enumerate(self.layers):
+        for module in self.layers:
+            block = cast(Block, module)
+            layer = block.self_attn.layer
             own = self.encoding.lead_of(layer)
-            x, states[own] = run(
-                cast(Block, block), x, self.encoding_of(layer), states[own], contexts[own]
-            )
+            x, states[own] = run(block, x, self.encoding_of(layer), states[own], contexts[own])
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)

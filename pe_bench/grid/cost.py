@@ -1,10 +1,10 @@
-"""What runs cost before any of them runs: operations, memory and hours of their training."""
+"""What runs cost before any of them runs: operations, memory and hours."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pe_bench.checks.training_cost import TrainingCost, measure_training
+from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.grid.display import show_duration
 from pe_bench.registry import plugins
@@ -136,7 +136,7 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
 
 
 class Costs:
-    """Counts what training costs; equal phases of several tasks are counted once.
+    """Counts what models cost; a model of several tasks is counted once.
 
     Args:
         precision: "fp32" or "bf16".
@@ -144,14 +144,14 @@ class Costs:
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
-        self._counted: dict[tuple[str, ModelConfig, int, bool], TrainingCost] = {}
+        self._counted: dict[tuple[str, ModelConfig, bool], ModelCost] = {}
 
     def of_run(self, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
         """Return what the training of an encoding costs.
 
         Args:
             encoding: the encoding.
-            phases: what `find_phases` returned.
+            phases: return value of `find_phases`.
 
         Raises:
             InputError: the encoding does not fit the model.
@@ -162,21 +162,25 @@ class Costs:
         for phase in phases:
             if not phase.train.steps:
                 continue
-            found = self._count(encoding, phase)
+            found = self.of_model(encoding, phase)
             rows = min(phase.train.micro_batch or phase.train.batch_size, phase.train.batch_size)
             kept = BYTES_PER_PARAMETER * found.parameters + found.kept * rows * phase.length
             parameters = found.parameters
-            operations += found.products * phase.tokens
+            operations += found.training(phase.length, rows) * phase.tokens
             memory = max(memory, kept)
         return RunCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
 
-    def _count(self, encoding: Plugin, phase: Phase) -> TrainingCost:
-        key = (encoding.label, phase.model, phase.length, phase.train.recompute)
+    def of_model(self, encoding: Plugin, phase: Phase) -> ModelCost:
+        """Return what the model of a phase costs.
+
+        Raises:
+            InputError: the encoding does not fit the model.
+        """
+        key = (encoding.label, phase.model, phase.train.recompute)
         if key not in self._counted:
-            self._counted[key] = measure_training(
+            self._counted[key] = measure(
                 encoding.make,
                 phase.model,
-                phase.length,
                 narrow=self.precision == "bf16",
                 recompute=phase.train.recompute,
             )

@@ -12,10 +12,11 @@ from typing import Any
 
 from pe_bench.results.identity import without_defaults
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import EXPORTED, WRONG, key_of, records_of_export
+from pe_bench.results.store import EXPORTED, key_of, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run
 from pe_bench.system import environment
+from pe_bench.system.files import LARGEST, read_regular
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Estimates:
         self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
         self.used = 0
         for record in records:
-            if record.environment.get("device") == here and record.status == "done":
+            if record.environment.get("device") != here or record.status != "done":
+                continue
+            with suppress(KeyError):  # a record may lack settings and costs
                 cost = _cost_of(record)
                 if cost:
                     self.costs[_key(record.settings, record.data)][record.encoding].append(cost)
@@ -120,11 +123,11 @@ def find_records(*folders: Path) -> list[RunRecord]:
     found: list[RunRecord] = []
     for folder in folders:
         for path in sorted((folder / "runs").glob("*/*/*/run.json")):
-            with suppress(OSError, *WRONG):
-                content = json.loads(path.read_bytes())
+            with suppress(OSError, ValueError, RecursionError):
+                content = json.loads(read_regular(path, LARGEST))
                 found.append(RunRecord.from_json(content, path.parent))
-        with suppress(OSError, *WRONG):
-            content = json.loads((folder / EXPORTED).read_bytes())
+        with suppress(OSError, ValueError, RecursionError):
+            content = json.loads(read_regular(folder / EXPORTED, LARGEST))
             found += records_of_export(content, folder)
     return list({key_of(record): record for record in found}.values())  # a run once
 

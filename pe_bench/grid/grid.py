@@ -20,8 +20,10 @@ from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import SameFolder
+from pe_bench.system.locks import tell_holder
 from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0
@@ -81,8 +83,11 @@ def run_grid(spec: GridSpec) -> list[Outcome]:
         InputErrors: bad input, before anything is trained.
         SavingError: a result could not be written.
     """
-    grid = prepare_grid(spec)
-    return [] if spec.execution.dry_run else grid.run()
+    if spec.execution.dry_run:
+        prepare_grid(spec)
+        return []
+    with using(spec.options.cache):
+        return prepare_grid(spec).run()
 
 
 def prepare_grid(spec: GridSpec) -> PreparedGrid:
@@ -220,6 +225,7 @@ class _Execution:
             for planned, outcome in executor.run(waiting, display):
                 if outcome is None:
                     display.pass_over(planned.run)
+                    tell_holder(planned.run.folder / "lock")
                     busy.append(planned)
                 else:
                     display.end(planned.run, outcome)

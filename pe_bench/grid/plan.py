@@ -11,7 +11,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.fitting import describe_depths, reason_to_skip
+from pe_bench.runs.fitting import describe_depths, describe_oversights, reason_to_skip
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
@@ -28,7 +28,7 @@ class Plan:
     Attributes:
         runs: in order.
         outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
-        notes: limits of an encoding in a task's model that are no errors.
+        notes: limits of an encoding in a task's model, and likely mistakes in its code.
     """
 
     runs: list[PlannedRun] = field(default_factory=list)
@@ -74,18 +74,21 @@ def make_plan(spec: GridSpec) -> Plan:
     loaded = _load(spec.encodings, problems, factory)
     resolved = _resolve(spec.tasks, problems, plan, factory)
     depths = Depths()
+    oversights: dict[str, None] = {}  # each once, whatever the number of tasks
     for task in resolved:
         adapted = [factory.adapted(encoding, task) for encoding in loaded]
         pairs = _pair(task, adapted, spec, problems)
         if not problems.titles:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
+            oversights |= dict.fromkeys(describe_oversights(task, fit))
         for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
                 named = "all" not in spec.encodings or encoding.spec in spec.encodings
                 plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
     if problems.titles:
         raise InputErrors(problems.sentences())
+    plan.notes += oversights
     for note in plan.notes:
         warn(note)
     for task in resolved:

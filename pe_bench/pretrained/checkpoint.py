@@ -1,7 +1,6 @@
 """A Hugging Face checkpoint folder, and its model with any encoding."""
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import torch
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.pretrained.layer_plan import with_layers
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
+from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
 from pe_bench.pretrained.weights import (
     check_files,
     has_own_head,
@@ -19,15 +20,9 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
-from pe_bench.registry.options import EncodingSpec, show, split_spec
-from pe_bench.text.tokenizer import BpeTokenizer
-
-FILE = re.compile(r"[/\\]|\.py\b")
-OF_LLAMA = "rope"
-"""The encoding of a plain Llama."""
-
-SCALING = "scaling"
-"""Option that has options itself, which a spec replaces together with it."""
+from pe_bench.registry.options import split_spec
+from pe_bench.system.console import warn
+from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(OF_LLAMA)
-        if split_spec(spec)[0] not in plugins.names("encoding") or FILE.search(spec):
+            return self.spec(split_spec(self.config.layers or OF_LLAMA)[0])
+        if not is_shipped(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
                 "is run is for you to say: give the spec yourself"
@@ -76,8 +71,13 @@ class Checkpoint:
 
         If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
         the scaling with all of its options. The same holds for an encoding inside another one.
+        If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set. A
+        warning names an encoding that keeps another rotation.
         """
-        return with_rotation(spec, self.config)
+        full, notes = with_rotation(with_layers(spec, self.config.layers), self.config)
+        for note in notes:
+            warn(note)
+        return full
 
     def load(
         self,
@@ -106,7 +106,10 @@ class Checkpoint:
         decoder = make_empty(model or self.model, wanted.make)
         stored = wanted.label == self.config.encoding
         decoder.encodings.to(device)
-        load_files(decoder, self.folder, dtype=dtype, with_encoding=stored, device=device)
+        names = self.config.names
+        load_files(
+            decoder, self.folder, dtype=dtype, with_encoding=stored, device=device, names=names
+        )
         return decoder.eval()
 
     def check_files(self) -> None:
@@ -116,7 +119,8 @@ class Checkpoint:
             InputError: a file is missing or damaged, or the weights do not match the config.
         """
         empty = make_empty(self.model, plugins.load("encoding", self.encoding).make)
-        check_files(empty, self.folder, with_encoding=bool(self.config.encoding))
+        stored = bool(self.config.encoding)
+        check_files(empty, self.folder, with_encoding=stored, names=self.config.names)
 
     def tokenizer(self) -> BpeTokenizer:
         """Return the tokenizer of the model.
@@ -124,21 +128,14 @@ class Checkpoint:
         Raises:
             InputError: the tokenizer is missing, or has ids that the model does not have.
         """
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise InputError(
-                f"{self.folder} has no tokenizer.json: copy that of the model into it, a "
-                "tokenizer.model alone is not read"
-            )
-        name = f"{self.folder.resolve().name}/{path.name}"
-        return BpeTokenizer(name, path.read_bytes(), model_size=self.model.vocab_size)
+        return model_tokenizer(self.folder)
 
 
 def open_checkpoint(folder: Path | str) -> Checkpoint:
     """Open a checkpoint folder; weights are read later.
 
     Args:
-        folder: folder of a Llama, Mistral or Qwen2 of `transformers`, or of `save_checkpoint`.
+        folder: folder of a model of `transformers` of a known family, or of `save_checkpoint`.
 
     Raises:
         InputError: the folder is missing, or the decoder does not support the model.
@@ -157,28 +154,3 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return checkpoint
-
-
-def with_rotation(spec: str, config: LlamaConfig) -> str:
-    """Complete a spec with the base and the scaling of a Llama.
-
-    Raises:
-        InputError: the spec is wrong, or the encoding does not support the rotation.
-    """
-    where, given = split_spec(spec)
-    plugin = plugins.load("encoding", spec)
-    found = plugin.cls.options_of_llama(config.rotation, config.length)
-    if SCALING in given:
-        found = {name: value for name, value in found.items() if name == "base"}
-    for option in plugins.options_of(plugin.cls):
-        if option.annotation is EncodingSpec:
-            inside = EncodingSpec(given.get(option.name, option.default))
-            given[option.name] = with_rotation(inside, config)
-        elif option.name in found and option.name not in given:
-            given[option.name] = show(found[option.name])
-    nested = isinstance(spec, EncodingSpec)
-    options = (":" if nested else ",").join(f"{name}={value}" for name, value in given.items())
-    full = type(spec)(f"{where}:{options}" if options else where)
-    if where in plugins.names("encoding"):
-        full = type(spec)(plugins.load("encoding", full).label)
-    return full.replace(",", ":") if nested else full

@@ -1,6 +1,6 @@
-"""The decoder as a model of transformers, and encodings inside a Llama of transformers.
+"""The decoder as a model of transformers, and encodings inside models of transformers.
 
-This module requires `transformers`; no other module does.
+This module requires `transformers`, as `gguf.py` does.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.pretrained.checkpoint import Checkpoint, with_rotation
+from pe_bench.pretrained.checkpoint import Checkpoint
 from pe_bench.pretrained.llama_config import OWN, make_config, parse_config
 from pe_bench.pretrained.saving import CODE, MODELING
 from pe_bench.pretrained.weights import make_empty, share
@@ -31,9 +31,9 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     config = parse_config(llama.config.to_dict())
     if llama.get_output_embeddings().weight is not llama.get_input_embeddings().weight:
         config = replace(config, model=replace(config.model, tied_embeddings=False))
-    plugin = plugins.load("encoding", with_rotation(spec, config))
+    plugin = plugins.load("encoding", Checkpoint(Path(), config).spec(spec))
     decoder = make_empty(config.model, plugin.make)
-    share(decoder, dict(llama.named_parameters(remove_duplicate=False)))
+    share(decoder, dict(llama.named_parameters(remove_duplicate=False)), config.names)
     decoder.encodings.to(llama.device)
     content = make_config(config.model, None, plugin.label)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):

@@ -1,22 +1,24 @@
-"""Conversion between config.json of a Hugging Face Llama and the shape and rotation of a decoder.
+"""Conversion between config.json of a Hugging Face model and the shape and rotation of a decoder.
 
 Unsupported values raise an error that names the field.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pe_bench.config import ModelConfig
+from pe_bench.config import BlockConfig, ModelConfig
 from pe_bench.errors import InputError
+from pe_bench.pretrained.families import ACTIVATIONS, FAMILIES, FULL, SLIDING, Family, block_fields
+from pe_bench.pretrained.layer_plan import LOCAL, plan_layers
+from pe_bench.pretrained.tensor_names import TensorNames
 
 OWN = "pe_bench"
 """`model_type` of a decoder that no class of transformers supports, and the key of fields that
 transformers does not have."""
 
-KINDS = ("llama", "mistral", "qwen2")
 NEEDED = {
     "vocab_size": "vocab_size",
     "num_hidden_layers": "layers",
@@ -31,10 +33,18 @@ ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
 """Types of rotation that do not depend on the length before scaling."""
 
+PLAIN = {
+    (False, "none"): ("llama", "LlamaForCausalLM"),
+    (True, "none"): ("qwen2", "Qwen2ForCausalLM"),
+    (False, "rms"): ("qwen3", "Qwen3ForCausalLM"),
+}
+"""Classes of transformers for models with `qkv_bias` and `qk_norm`."""
+
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
 }
+PARTIAL = "partial_rotary_factor"
 FACTS = ("train_length", "digit_ids", "separator_ids")
 """Fields of `ModelConfig` that configs of transformers do not have."""
 
@@ -47,13 +57,33 @@ class LlamaConfig:
         model: shape of the decoder, with the training length before any scaling.
         rotation: `rope_parameters` in the format of transformers 5, including the base.
         length: `max_position_embeddings`.
-        encoding: spec of the encoding in a checkpoint of pe-bench; empty: a plain Llama.
+        encoding: spec of the encoding in a checkpoint of pe-bench; empty: that of a Llama, or
+            `layers`.
+        layers: spec of an encoding whose layers differ, without rotations; empty: they are equal.
+        local_rotation: as `rotation`, of layers with a window; None: they have the same.
+        family: names of the tensors.
     """
 
     model: ModelConfig
     rotation: Mapping[str, Any]
     length: int
     encoding: str = ""
+    layers: str = ""
+    local_rotation: Mapping[str, Any] | None = None
+    family: Family = FAMILIES["llama"]
+
+    def of_part(self, option: str) -> "LlamaConfig":
+        """Return the config for the encoding that is an option of another one."""
+        if option == LOCAL and self.local_rotation is not None:
+            return replace(self, rotation=self.local_rotation)
+        return self
+
+    @property
+    def names(self) -> TensorNames:
+        """Names of the tensors in the files, and the order of their rows."""
+        factor = self.rotation.get(PARTIAL) if self.family.partial else None
+        turning = None if factor is None else int(self.model.head_dim * factor)
+        return TensorNames(self.family, turning)
 
 
 def read_config(path: Path) -> LlamaConfig:
@@ -88,32 +118,49 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         InputError: the decoder does not support the model; the message names the field.
     """
     kind = content.get("model_type")
-    if kind not in (*KINDS, OWN):
+    if kind not in (*FAMILIES, OWN):
         raise InputError(
-            f"model_type is '{kind}', and only {', '.join(KINDS)} have the decoder's architecture"
+            f"model_type is '{kind}', and only {', '.join(FAMILIES)} have the decoder's "
+            "architecture"
         )
+    family = FAMILIES.get(kind, FAMILIES["llama"])
+    content = {**family.defaults, **content}
     for field in (*NEEDED, "max_position_embeddings"):
         if content.get(field) is None:
             raise InputError(f"{field} is missing, which every Llama's config has")
         kinds = int | float if field == "rms_norm_eps" else int
         if not isinstance(content[field], kinds):
             raise InputError(f"{field} is '{content[field]}', and it should be a number")
-    _refuse_what_differs(kind, content)
+    content.setdefault(family.activation, next(iter(ACTIVATIONS)))
+    _refuse_what_differs(kind, family, content)
     own = content.get(OWN) or {}
-    rotation = _rotation(content) if kind != OWN else {}
+    rotation: dict[str, Any] = {}
+    local: dict[str, Any] | None = None
+    if kind != OWN:
+        rotation, local = _rotations(family, content)
     length = content["max_position_embeddings"]
     shape: dict[str, Any] = {name: content[field] for field, name in NEEDED.items()}
     shape |= {
         "kv_heads": content.get("num_key_value_heads") or 0,
         "init_std": content.get("initializer_range", 0.02),
         "tied_embeddings": bool(content.get("tie_word_embeddings", False)),
-        "qkv_bias": kind == "qwen2" or bool(own.get("qkv_bias")),
+        "qkv_bias": bool(own.get("qkv_bias")),
+        "qk_norm": own.get("qk_norm", "none"),
         "train_length": int(own.get("train_length") or rotation.get(ORIGINAL) or length),
         "digit_ids": tuple(own.get("digit_ids", ())),
         "separator_ids": tuple(own.get("separator_ids", ())),
+        "block": BlockConfig(**(own.get("block") or block_fields(family, content))),
+        **family.model,
     }
-    encoding = own.get("encoding", "") if kind == OWN else ""
-    return LlamaConfig(ModelConfig(**shape), rotation, length, encoding)
+    return LlamaConfig(
+        model=ModelConfig(**shape),
+        rotation=rotation,
+        length=length,
+        encoding=own.get("encoding", "") if kind == OWN else "",
+        layers="" if kind == OWN else plan_layers(family, content),
+        local_rotation=local,
+        family=family,
+    )
 
 
 def make_config(
@@ -137,16 +184,50 @@ def make_config(
     }
     facts = {name: value for name, value in asdict(model).items() if name in FACTS}
     if fields is None:
-        facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias}
+        facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
+        if model.block != BlockConfig():
+            facts["block"] = asdict(model.block)
         return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
-    kind, architecture = ("llama", "LlamaForCausalLM")
-    if model.qkv_bias:
-        kind, architecture = ("qwen2", "Qwen2ForCausalLM")
+    kind, architecture = PLAIN[model.qkv_bias, model.qk_norm]
     return {**content, **fields, "model_type": kind, "architectures": [architecture], OWN: facts}
 
 
+def is_plain(model: ModelConfig) -> bool:
+    """Return whether transformers has a class for models of this shape with rotary positions."""
+    of_llama = replace(model.block, head_dim=0) == BlockConfig()
+    return of_llama and (model.qkv_bias, model.qk_norm) in PLAIN
+
+
+def _rotations(
+    family: Family, content: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return `rope_parameters`, and those of layers with a window if they have their own.
+
+    Until transformers 5 they were `rope_theta`, `rope_scaling` and `rope_local_base_freq`.
+    """
+    parts = content.get("rope_parameters") or {}
+    by_type = parts.keys() & {FULL, SLIDING}
+    if not by_type:
+        rotation = _rotation(content)
+        if not family.two_rotations:
+            return rotation, None
+        base = content.get("rope_local_base_freq") or rotation["rope_theta"]
+        return rotation, {"rope_type": "default", "rope_theta": base}
+    if not family.two_rotations:
+        raise InputError(
+            "rope_parameters differ between layers, and layers of this model_type have one rotation"
+        )
+    own = {name: value for name, value in content.items() if name != "rope_parameters"}
+    full = _rotation({**own, "rope_parameters": parts.get(FULL) or {}})
+    local = _complete_rotation(
+        parts.get(SLIDING) or {},
+        {**own, "rope_theta": content.get("rope_local_base_freq") or content["rope_theta"]},
+    )
+    return full, local
+
+
 def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `rope_parameters`; until transformers 5 they were `rope_theta` and `rope_scaling`."""
+    """Return `rope_parameters` in the format of transformers 5."""
     forms = []
     for name in ("rope_parameters", "rope_scaling"):
         if content.get(name):
@@ -166,9 +247,7 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
     """
     rotation = dict(given)
     if any(isinstance(value, dict) for value in rotation.values()):
-        raise InputError(
-            "rope_parameters differ between layers, and the decoder has one rotation for all layers"
-        )
+        raise InputError(f"rope_parameters are for {', '.join(rotation)}, which are no layer types")
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
     rotation.pop("type", None)
     if rotation.get("rope_theta") is None:
@@ -177,41 +256,44 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
         rotation[ORIGINAL] = content[ORIGINAL]
     if rotation["rope_type"] in WITHOUT_ORIGINAL:
         rotation.pop(ORIGINAL, None)
-    if rotation.get("partial_rotary_factor") == 1:
-        del rotation["partial_rotary_factor"]
+    if rotation.get(PARTIAL) is None and content.get(PARTIAL) is not None:
+        rotation[PARTIAL] = content[PARTIAL]
+    if rotation.get(PARTIAL) == 1:
+        del rotation[PARTIAL]
     return rotation
 
 
-def _refuse_what_differs(kind: str, content: Mapping[str, Any]) -> None:
+def _refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -> None:
     """Refuse fields that describe another computation than that of the decoder."""
-    heads = content["num_attention_heads"]
-    width = content["hidden_size"]
-    head_dim = content.get("head_dim")
-    window = content.get("sliding_window", 4096)  # transformers' default in Mistral and Qwen2
-    windowed = kind == "mistral" or (kind == "qwen2" and content.get("use_sliding_window"))
-    layers = set(content.get("layer_types") or ()) - {"full_attention"}
-    full = content.get("partial_rotary_factor") in (None, 1.0)
-    no_keys = kind != "llama" and content.get("num_key_value_heads") is None
+    activation = content[family.activation]
+    rotations = content.get("rope_parameters") or content.get("rope_scaling") or {}
+    factor = rotations.get(PARTIAL, content.get(PARTIAL))
+    proportional = rotations.get("rope_type") == "proportional"
+    no_keys = kind not in ("llama", OWN, "phi3", "olmo2", "olmo3")
+    no_keys = no_keys and content.get("num_key_value_heads") is None
     differences: list[tuple[str, Any, str]] = [
-        ("hidden_act", content.get("hidden_act", "silu") != "silu", "the decoder's MLP has silu"),
+        (
+            family.activation,
+            activation not in ACTIVATIONS,
+            f"the decoder's MLP has {' or '.join(ACTIVATIONS)}",
+        ),
         (
             "attention_bias",
-            kind == "llama" and content.get("attention_bias"),
+            kind != "qwen2" and content.get("attention_bias"),
             "the decoder's attention has biases of q, k and v or none",
         ),
         ("mlp_bias", content.get("mlp_bias"), "the decoder's MLP has no biases"),
+        ("clip_qkv", content.get("clip_qkv"), "the decoder does not clip queries, keys and values"),
         (
-            "head_dim",
-            head_dim is not None and head_dim * heads != width,
-            f"the decoder has hidden_size / num_attention_heads, {width}/{heads}",
+            "use_bidirectional_attention",
+            content.get("use_bidirectional_attention"),
+            "the decoder attends to earlier tokens only",
         ),
         (
-            "sliding_window",
-            windowed and window is not None,
-            "the decoder attends to all earlier tokens",
+            PARTIAL,
+            factor not in (None, 1.0) and not family.partial and not proportional,
+            "a Llama rotates all channels",
         ),
-        ("layer_types", layers, "the decoder has full_attention in all layers"),
-        ("partial_rotary_factor", not full, "a Llama rotates all channels"),
         (
             "quantization_config",
             content.get("quantization_config") is not None,
@@ -221,5 +303,6 @@ def _refuse_what_differs(kind: str, content: Mapping[str, Any]) -> None:
     ]
     for field, wrong, right in differences:
         if wrong:
-            value = window if field == "sliding_window" else content.get(field)
-            raise InputError(f"{field} is {value}, and {right}")
+            raise InputError(
+                f"{field} is {factor if field == PARTIAL else content.get(field)}, and {right}"
+            )

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.pretrained.llama_config import make_config
+from pe_bench.pretrained.llama_config import is_plain, make_config
 from pe_bench.pretrained.weights import HEAD, INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import saving, write_atomic, write_json
-from pe_bench.text.byte_level import byte_level_file
-from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer
+from pe_bench.text.tokenizer import Tokenizer
+from pe_bench.text.tokenizer_files import tokenizer_files
 
 SHARD = 2 * 2**30
 """Approximate size of a file in bytes. A file is assembled in memory."""
@@ -59,15 +59,13 @@ def write_folder(
     """Implement `save_checkpoint`, given the label of the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
-    fields = model.encoding.llama_fields()
+    fields = model.encoding.llama_fields() if is_plain(model.config) else None
     config = make_config(model.config, fields, label)
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_weights(model, folder, plain=fields is not None)
-        if isinstance(tokenizer, ByteTokenizer):
-            write_atomic(folder / "tokenizer.json", byte_level_file(tokenizer))
-        elif isinstance(tokenizer, BpeTokenizer):
-            write_atomic(folder / "tokenizer.json", tokenizer.content)
+        for name, content in (tokenizer_files(tokenizer) if tokenizer else {}).items():
+            write_atomic(folder / name, content)
         if fields is None:
             write_atomic(folder / MODELING, CODE)
     if tokenizer is not None:

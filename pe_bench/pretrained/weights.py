@@ -1,6 +1,6 @@
-"""Load weights of a Llama into the decoder: from a state dict, or from safetensors files.
+"""Load pretrained weights into the decoder: from a state dict, or from safetensors files.
 
-Names and shapes are those of `LlamaForCausalLM`, with or without the prefix "model.".
+Names and shapes are those of transformers, with or without the prefix "model.".
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+from pe_bench.pretrained.tensor_names import Part, TensorNames
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -26,6 +27,7 @@ OF_ENCODING = "encodings."
 AGAIN = "download it again"
 BLOCKS = 256
 BLOCK = 4096  # bytes
+LLAMA = TensorNames()
 
 
 def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
@@ -39,8 +41,9 @@ def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
     Raises:
         InputError: weights are missing, left over, or of another shape.
     """
-    weights = {_own_name(name): tensor for name, tensor in state_dict.items()}
-    weights = {name: tensor for name, tensor in weights.items() if name}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in state_dict.items():
+        weights |= {part.name: tensor for part in LLAMA.parts(name)}
     if EMBEDDINGS in weights:
         weights.setdefault(HEAD, weights[EMBEDDINGS])
     check_shapes(model, {name: tuple(tensor.shape) for name, tensor in weights.items()})
@@ -68,6 +71,7 @@ def load_files(
     dtype: torch.dtype | None,
     with_encoding: bool = False,
     device: str = "cpu",
+    names: TensorNames | None = None,
 ) -> None:
     """Load the safetensors files of a folder, one tensor at a time.
 
@@ -77,59 +81,80 @@ def load_files(
         dtype: dtype of the weights, except those of the encoding; None: that of the file.
         with_encoding: whether to load the parameters of the encoding too.
         device: device of weights that are on the meta device.
+        names: names of the tensors in the files; None: a Llama's.
 
     Raises:
         InputError: a file is missing or damaged; weights are missing, unexpected, of the wrong
             shape, or not finite.
     """
-    for path, names in check_files(model, folder, with_encoding=with_encoding).items():
-        for name, tensor in _read(path, list(names)):
+    files = check_files(model, folder, with_encoding=with_encoding, names=names)
+    for path, tensors in files.items():
+        for name, tensor in _read(path, list(tensors)):
             if not math.isfinite(float(tensor.sum(dtype=torch.float32))):
                 raise InputError(f"{path.name} has numbers in {name} that are not finite: {AGAIN}")
-            _put(model, names[name], tensor, dtype, device)
+            for part in tensors[name]:
+                _put(model, part.name, part.take(tensor), dtype, device)
     if model.config.tied_embeddings:
         model.lm_head.weight = model.embed_tokens.weight
 
 
 def check_files(
-    model: Decoder, folder: Path, *, with_encoding: bool = False
-) -> dict[Path, dict[str, str]]:
+    model: Decoder, folder: Path, *, with_encoding: bool = False, names: TensorNames | None = None
+) -> dict[Path, dict[str, list[Part]]]:
     """Check that the headers of the safetensors files of a folder match a decoder.
 
     Args:
-        model, folder, with_encoding: as in `load_files`.
+        model, folder, with_encoding, names: as in `load_files`.
 
     Returns:
-        For each file, a dict from names in the file to names in the decoder.
+        For each file, a dict from names in the file to the parameters in that tensor.
 
     Raises:
         InputError: a file is missing or damaged; weights are missing, unexpected, or of the wrong
             shape.
     """
-    places = find_tensors(folder)
-    names = {name: own for name in places if (own := _own_name(name))}
-    if not with_encoding:
-        names = {name: own for name, own in names.items() if not own.startswith(OF_ENCODING)}
-    if model.config.tied_embeddings:  # some files have the same matrix twice
-        names = {name: own for name, own in names.items() if own != HEAD}
-    shapes = {own: places[name][1] for name, own in names.items()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    files: dict[Path, dict[str, list[Part]]] = {}
     try:
+        for name, (path, shape) in find_tensors(folder).items():
+            for part in (names or LLAMA).parts(name, shape, model.config):
+                if part.name.startswith(OF_ENCODING) and not with_encoding:
+                    continue
+                if part.name == HEAD and model.config.tied_embeddings:
+                    continue  # some files have the same matrix twice
+                shapes[part.name] = part.shape(shape)
+                files.setdefault(path, {}).setdefault(name, []).append(part)
         check_shapes(model, shapes, with_encoding=with_encoding)
     except InputError as error:
+        if str(folder) in str(error):
+            raise
         raise InputError(f"{folder}: {error}") from None
-    files: dict[Path, dict[str, str]] = {}
-    for name, own in names.items():
-        files.setdefault(places[name][0], {})[name] = own
     return files
 
 
-def share(model: Decoder, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Share the parameters of a Llama with a decoder of the same shape, without copies.
+def share(
+    model: Decoder, parameters: Mapping[str, nn.Parameter], names: TensorNames | None = None
+) -> None:
+    """Share the parameters of a model of transformers with a decoder, without copies.
+
+    Args:
+        model: a decoder of the same shape.
+        parameters: the parameters.
+        names: their names; None: a Llama's.
 
     Raises:
-        InputError: some are missing, unexpected, or of the wrong shape.
+        InputError: some are missing, unexpected, or of the wrong shape, or are several of the
+            decoder's in one.
     """
-    own = {_own_name(name): parameter for name, parameter in parameters.items()}
+    names = names or LLAMA
+    own: dict[str, nn.Parameter] = {}
+    for name, parameter in parameters.items():
+        if not names.shares(name):
+            raise InputError(
+                f"{name} has rows for several weights, or in another order: save the model with "
+                "save_pretrained and open the folder with pe_bench.open_checkpoint"
+            )
+        own |= {part.name: parameter for part in names.parts(name)}
     check_shapes(model, {name: tuple(parameter.shape) for name, parameter in own.items()})
     for name, parameter in own.items():
         owner, _, leaf = name.rpartition(".")
@@ -169,7 +194,9 @@ def has_own_head(folder: Path) -> bool:
     """
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         return False
-    places = {_own_name(name): (path, name) for name, (path, _) in find_tensors(folder).items()}
+    places: dict[str, tuple[Path, str]] = {}
+    for name, (path, _) in find_tensors(folder).items():
+        places |= {part.name: (path, name) for part in LLAMA.parts(name)}
     if not {HEAD, EMBEDDINGS} <= places.keys():
         return False
     matrices = []
@@ -231,13 +258,6 @@ def check_shapes(
             f"the decoder has no place for {left[0]} ({len(left)} weights in all): only a plain "
             "Llama fits"
         )
-
-
-def _own_name(name: str) -> str:
-    """Return the name of a weight in the decoder; empty for other tensors."""
-    if name.endswith("rotary_emb.inv_freq"):
-        return ""
-    return name.removeprefix("model.")
 
 
 def _files(folder: Path) -> list[Path]:

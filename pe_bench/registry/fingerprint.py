@@ -93,13 +93,17 @@ _imported_once = cache(_imported)
 
 
 def _roots(file: Path, module: str) -> list[Path]:
-    """Return the folders that hold a user's own top-level module: beside a file, or on the path."""
+    """Return the folders that hold a user's own top-level module: beside a file, or on the path.
+
+    A library is no user's own, unless the file is part of it.
+    """
     roots = [file.parent]
     loaded = sys.modules.get(module)
     origin = getattr(loaded, "__file__", None)
-    if origin and not is_library(origin):
-        inside = Path(origin).parent
-        roots.append(inside.parent if hasattr(loaded, "__path__") else inside)
+    inside = Path(origin or "").parent
+    is_package = hasattr(loaded, "__path__")
+    if origin and (not is_library(origin) or (is_package and file.is_relative_to(inside))):
+        roots.append(inside.parent if is_package else inside)
     return roots
 
 

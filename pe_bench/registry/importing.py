@@ -1,20 +1,25 @@
-"""Import plugins: shipped ones by name, others by the path of a file or a folder."""
+"""Import plugins: shipped ones by name, others by the path of a file or a folder, or dotted."""
 
 import hashlib
 import importlib
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pe_bench.errors import InputError, as_exception
 
 Kind = Literal["encoding", "task"]
+
+Module = TypeVar("Module", types.ModuleType, types.ModuleType | None)
 
 KINDS: tuple[Kind, ...] = ("encoding", "task")
 BASES = {"encoding": ("pe_bench.encoding", "Encoding"), "task": ("pe_bench.task", "Task")}
@@ -33,6 +38,29 @@ def import_shipped(path: Path, module: str) -> types.ModuleType:
     return _importing(path, lambda: importlib.import_module(module))
 
 
+_trusted: ContextVar[frozenset[Path] | None] = ContextVar("_trusted", default=None)
+
+
+@contextmanager
+def trusting_only(*places: str | None) -> Iterator[None]:
+    """Import no files or folders of others within the context, only these and shipped ones."""
+    paths = frozenset(Path(place).resolve() for place in places if place is not None)
+    before = _trusted.set(paths)
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def _check_trusted(path: Path) -> None:
+    trusted = _trusted.get()
+    if trusted is not None and path.resolve() not in trusted:
+        raise InputError(
+            f"the record names code in {path}, which is run only if you give it: --encoding FILE "
+            "or --task FILE"
+        )
+
+
 def import_file(path: Path) -> types.ModuleType:
     """Return the module of a file from anywhere.
 
@@ -41,6 +69,7 @@ def import_file(path: Path) -> types.ModuleType:
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}: give the path of an existing plugin file")
+    _check_trusted(path)
     name = _module_name(path, [path])
 
     def run() -> types.ModuleType:
@@ -58,6 +87,7 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
     path = folder / f"{kind}.py"
     if not path.is_file():
         raise InputError(f"there is no file {path}: a folder with a plugin has a {kind}.py")
+    _check_trusted(folder)
     name = _module_name(folder, files_of(folder))
 
     def run() -> types.ModuleType:
@@ -71,6 +101,48 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
     return _importing(folder.resolve(), run)
 
 
+def entry_points(kind: Kind) -> dict[str, str]:
+    """Return the dotted paths of the plugins that installed packages declare, by their names."""
+    found = importlib.metadata.entry_points(group=f"pe_bench.{kind}s")
+    return {entry.name: entry.value.replace(":", ".") for entry in found}
+
+
+def import_dotted(dotted: str, kind: Kind) -> tuple[types.ModuleType, str | None]:
+    """Return the module of a dotted path, and the name of the class at its end, if there is one.
+
+    Args:
+        dotted: "package.module" or "package.module.Class".
+        kind: of plugin, for messages.
+
+    Raises:
+        InputError: there is no such module or class, or the module does not import.
+    """
+    place = Path(*dotted.split("."))
+    above, _, last = dotted.rpartition(".")
+    module = _importing(place, lambda: _find_module(dotted))
+    if module is not None:
+        return module, None
+    module = _importing(place.parent, lambda: _find_module(above))
+    if module is None:
+        raise InputError(
+            f"Python finds no module '{dotted}' and no module '{above}': install the package of "
+            f"the {kind}, put its folder on PYTHONPATH, or give the path of the file"
+        )
+    if not isinstance(getattr(module, last, None), type):
+        raise InputError(f"the module '{above}' has neither a module nor a class '{last}'")
+    return module, last
+
+
+def _find_module(name: str) -> types.ModuleType | None:
+    """Return a module; None: there is none, as opposed to one whose imports fail."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise
+
+
 def files_of(folder: Path) -> list[Path]:
     """Return all files of a plugin's folder in a fixed order, without hidden and compiled ones."""
     found = []
@@ -82,13 +154,21 @@ def files_of(folder: Path) -> list[Path]:
     return found
 
 
-def plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]:
+def plugin_class(
+    kind: Kind, module: types.ModuleType, where: str, name: str | None = None
+) -> type[Any]:
     """Return the one public subclass of `Encoding` or `Task` that a module defines.
+
+    Args:
+        kind: which of the two.
+        module: the module.
+        where: what the user has written, for messages.
+        name: of the class; None: there must be one only.
 
     Raises:
         InputError: it defines none, or several.
     """
-    found = plugin_classes(kind, module)
+    found = plugin_classes(kind, module, name)
     if len(found) == 1:
         return found[0]
     (other,) = (name for name in KINDS if name != kind)
@@ -100,9 +180,17 @@ def plugin_class(kind: Kind, module: types.ModuleType, where: str) -> type[Any]:
     )
 
 
-def plugin_classes(kind: Kind, module: types.ModuleType) -> list[type[Any]]:
-    """Return the public subclasses of `Encoding` or `Task` that a module defines."""
+def plugin_classes(
+    kind: Kind, module: types.ModuleType, name: str | None = None
+) -> list[type[Any]]:
+    """Return the public subclasses of `Encoding` or `Task` that a module defines.
+
+    With a name, return only the class of that name, which may be defined elsewhere.
+    """
     base = interface(kind)
+    if name is not None:
+        named: type[Any] = getattr(module, name)
+        return [named] if issubclass(named, base) else []
     found: dict[type[Any], None] = {}  # in the file's order; an alias is no second class
     for name, value in vars(module).items():
         if name.startswith("_") or not isinstance(value, type):
@@ -145,7 +233,7 @@ def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.Modul
     return module
 
 
-def _importing(where: Path, run: Callable[[], types.ModuleType]) -> types.ModuleType:
+def _importing(where: Path, run: Callable[[], Module]) -> Module:
     """Return the module that `run` imports; turn its exceptions into one sentence with the line.
 
     Args:

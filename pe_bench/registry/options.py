@@ -25,6 +25,10 @@ class TaskSpec(NestedSpec):
     """Type of an option that names a task: `scrolls:start=perplexity:corpus=pg19`."""
 
 
+DOTTED_CLASS = r"[^\W\d]\w*(?:\.\w+)+:[^\W\d]\w*(?!\w|=|\.py)"
+"""package.module:Class"""
+
+
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Return the name or path of a spec and the text of each option.
 
@@ -32,8 +36,12 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         InputError: it is not written as a spec, or gives an option twice.
     """
     # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
-    match = re.fullmatch(r"(?P<where>[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL)
+    match = re.fullmatch(
+        rf"(?P<where>{DOTTED_CLASS}|[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL
+    )
     where, text = (match["where"], match["options"]) if match else (spec, None)
+    if re.fullmatch(DOTTED_CLASS, where):
+        where = where.replace(":", ".")
     if any(len(part.encode()) > 255 for part in where.split("/")):
         raise InputError(
             f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes"
@@ -74,6 +82,10 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
 
     If it passes `**options` to its parent, the parent's options follow. If the class attribute
     `option_tables` has dataclasses for an option's values, their fields with a default follow it.
+    An option without annotation has the type of its default.
+
+    Raises:
+        InputError: an option has neither annotation nor a default that tells its type.
     """
     found: dict[str, inspect.Parameter] = {}
     tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
@@ -85,13 +97,29 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
         hints = typing.get_type_hints(constructor)
         for p in parameters:
             if p.kind is inspect.Parameter.KEYWORD_ONLY:
-                found.setdefault(p.name, p.replace(annotation=hints.get(p.name, str)))
+                annotation = hints.get(p.name) or _type_of_default(cls, p)
+                found.setdefault(p.name, p.replace(annotation=annotation))
                 for choice in tables.get(p.name, {}).values():
                     for field in _fields(choice):
                         found.setdefault(field.name, field)
         if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters):
             break
     return list(found.values())
+
+
+def _type_of_default(cls: type[Any], option: inspect.Parameter) -> type[Any]:
+    """Return the type of an option that has no annotation.
+
+    Raises:
+        InputError: its default does not tell.
+    """
+    kind = type(option.default)
+    if kind not in (bool, int, float, str):
+        raise InputError(
+            f"the option '{option.name}' of {cls.__name__} has no type: annotate it, as in "
+            f"`{option.name}: float`"
+        )
+    return kind
 
 
 def convert_options(

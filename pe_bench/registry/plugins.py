@@ -1,8 +1,10 @@
 """The folders are the registry: find, describe and load encodings and tasks.
 
 `--encoding rope:base=500000` means the one Encoding subclass of `encodings/rope.py`, built with
-`base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere. A
-hyphen in a name is an underscore in the file. Nothing here imports torch before a plugin is loaded,
+`base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere, and
+`package.module` or `package.module:Class` what Python can import. Installed packages may declare
+names in the entry points `pe_bench.encodings` and `pe_bench.tasks`. A hyphen in a name is an
+underscore in the file. Nothing here imports torch before a plugin is loaded,
 so `pe-bench list` is instant, and a plugin that does not import affects only runs that use it.
 """
 
@@ -14,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from pe_bench.errors import InputError, as_exception, suggest
+from pe_bench.errors import FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
 from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
@@ -46,6 +48,10 @@ __all__ = [
 ]
 
 PACKAGE = Path(__file__).parents[1]
+WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
+"""What torch says about a module whose constructor does not call that of its parent."""
+
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # as a name in a label
 
 
@@ -83,9 +89,24 @@ class Plugin:
         return self.label
 
     def make(self, model: Any, layer: int) -> Any:
-        """Return an instance of an encoding with the spec's options."""
-        with as_exception():
-            return self.cls(model, layer, **self.options)
+        """Return an instance of an encoding with the spec's options.
+
+        Raises:
+            InputError: the encoding does not fit the model.
+            FaultyPlugin: its constructor does not call that of its parent.
+        """
+        try:
+            with as_exception():
+                made = self.cls(model, layer, **self.options)
+        except AttributeError as error:
+            if not any(sign in str(error) for sign in WITHOUT_PARENT):
+                raise
+            made = None
+        if "train_positions" not in getattr(made, "__dict__", {}):
+            raise FaultyPlugin(
+                f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
+            )
+        return made
 
     def without_options(self) -> "Plugin":
         """Return the plugin under its default options."""
@@ -159,7 +180,11 @@ def kinds_of(where: str) -> list[Kind]:
     """
     path = Path(where)
     if not _is_path(where):
-        return [kind for kind in KINDS if where in names(kind)]
+        named = [kind for kind in KINDS if where in [*names(kind), *importing.entry_points(kind)]]
+        if named or not DOTTED.fullmatch(where):
+            return named
+        module, name = importing.import_dotted(where, "encoding")
+        return [kind for kind in KINDS if importing.plugin_classes(kind, module, name)]
     if path.is_dir():
         return [kind for kind in KINDS if (path / f"{kind}.py").is_file()]
     module = importing.import_file(path)
@@ -179,10 +204,10 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         InputError: unknown name or option, a value of the wrong type, a file that does not import.
     """
     where, given = split_spec(spec)
-    module = _import(kind, where)
-    cls = importing.plugin_class(kind, module, where)
+    cls = _class_of(kind, where)
     known = {p.name: p for p in options_of(cls)}
     _refer_to_related(kind, where, known, given)
+    _refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
@@ -205,20 +230,38 @@ def _is_path(where: str) -> bool:
     return where.endswith(".py") or "/" in where
 
 
+def _class_of(kind: Kind, where: str) -> type[Any]:
+    """Return the class that the name, path or dotted path of a spec means.
+
+    Raises:
+        InputError: there is none, or it does not import.
+    """
+    if where in names(kind) or _is_path(where):
+        return importing.plugin_class(kind, _import(kind, where), where)
+    dotted = importing.entry_points(kind).get(where, where)
+    if not DOTTED.fullmatch(dotted):
+        _refuse_unknown(kind, where)
+    module, name = importing.import_dotted(dotted, kind)
+    return importing.plugin_class(kind, module, where, name)
+
+
 def _import(kind: Kind, where: str) -> types.ModuleType:
     """Return the module of a shipped plugin, a file or a folder.
 
     Raises:
-        InputError: there is no such plugin, or it does not import.
+        InputError: it does not import.
     """
     if _is_path(where):
         path = Path(where)
         return importing.import_folder(path, kind) if path.is_dir() else importing.import_file(path)
-    if where in names(kind):
-        path = path_of(kind, where)
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        return importing.import_shipped(path, ".".join(["pe_bench", *parts]))
-    known = ", ".join(names(kind))
+    path = path_of(kind, where)
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return importing.import_shipped(path, ".".join(["pe_bench", *parts]))
+
+
+def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
+    """Raise an InputError for a name that no plugin has."""
+    known = ", ".join([*names(kind), *importing.entry_points(kind)])
     listed = where.split(",")
     if len(listed) > 1 and set(listed) <= set(names(kind)):
         raise InputError(f"'{where}' are several {kind}s: write {' '.join(listed)}")
@@ -228,7 +271,8 @@ def _import(kind: Kind, where: str) -> types.ModuleType:
     if Path(where).is_dir():
         hint = f" (for the folder write ./{where}/)"
     raise InputError(
-        f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py"
+        f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
+        "or package.module"
     )
 
 
@@ -250,13 +294,30 @@ def _refer_to_related(
                     )
 
 
+def _refuse_positional(
+    where: str, cls: type[Any], known: Mapping[str, Any], given: Mapping[str, str]
+) -> None:
+    """Refuse an option that is a parameter of the constructor, but not keyword-only.
+
+    Raises:
+        InputError: there is one, and how to make it an option.
+    """
+    parameters = inspect.signature(cls.__init__).parameters
+    for key in given:
+        if key in parameters and key not in known and key not in ("self", "model", "layer"):
+            raise InputError(
+                f"{where}: {key} is no option, since it is not keyword-only: write * before it in "
+                f"{cls.__name__}.__init__"
+            )
+
+
 def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     """Return a plugin's name in tables.
 
     Raises:
         InputError: it equals the name of a shipped plugin.
     """
-    if not _is_path(where):
+    if where in names(kind):
         return where
     path = Path(where)
     name = path.resolve().name if path.is_dir() else path.name
@@ -315,6 +376,12 @@ def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
     """Return a class and its ancestors below the interface."""
     base = importing.interface(kind)
     return [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
+
+
+def is_shipped(cls: type[Any]) -> bool:
+    """Return whether a class belongs to a plugin of this package."""
+    parts = cls.__module__.split(".")
+    return parts[0] == "pe_bench" and parts[1] in FOLDERS
 
 
 def _is_plugin(cls: type[Any]) -> bool:

@@ -18,7 +18,7 @@ from pe_bench.reporting.plot_style import (
     error_bars,
     legend_width,
 )
-from pe_bench.reporting.styles import styles
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 4
@@ -44,7 +44,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         size=(WIDTH, 3.9),
         margin=(legend_width(table), 0.3),
     )
-    chosen = styles(table.encodings)
+    chosen = styles_of(table.records)
     handles: dict[str, Any] = {}
     baselines: dict[str, Line2D] = {}
     for axis, chart in zip(axes, charts, strict=True):

@@ -19,7 +19,7 @@ from pe_bench.reporting.plot_style import (
     legend_width,
     short_labels,
 )
-from pe_bench.reporting.styles import styles
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 5
@@ -44,7 +44,7 @@ def draw_scores(table: Table) -> Figure:
         size=(1.5 + 1.25 * count, 4.4),
         margin=(legend_width(table), 0.0),
     )
-    chosen = styles(table.encodings)
+    chosen = styles_of(table.records)
     handles: dict[str, Any] = {}
     baselines: dict[str, Line2D] = {}
     step = 0.7 / len(table.encodings)
@@ -84,7 +84,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
         margin=(legend_width(table), 0.8),
         share_y=True,
     )
-    chosen = styles(table.encodings)
+    chosen = styles_of(table.records)
     names = dict.fromkeys(one.name for one in chart.baselines)
     for part, axis in enumerate(axes):
         for one in chart.baselines:

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pe_bench.reporting import panels, sentences, verdicts
 from pe_bench.reporting.panels import styled
-from pe_bench.reporting.styles import styles
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.verdicts import Verdicts
 from pe_bench.stats.comparison import Difference
 
@@ -51,7 +51,8 @@ def draw_forest(found: Verdicts) -> Figure:
     right = max(len(row.text) for row in rows) * BOLD
     figure = Figure(figsize=(left + MIDDLE + right, ROW * len(rows) + 1.9), layout="constrained")
     axis = figure.subplots()
-    looks = styles([found.first, found.second])
+    records = [record for verdict in found.tasks for record in verdict.table.records]
+    looks = styles_of([one for one in records if one.encoding in (found.first, found.second)])
     axis.axvline(0, color="0.3", linewidth=1, zorder=0)
     for place, row in enumerate(rows):
         y = -place

@@ -1,5 +1,6 @@
 """Rows and learning curves of finished runs as pandas frames."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,20 +11,16 @@ from pe_bench.errors import InputError
 from pe_bench.results.learning_curves import OF_A_RUN, POINT
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.metrics import describe_metric
+from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
-    baselines_path,
     key_of,
     read_lines,
-    read_records,
     read_run_curves,
     read_run_lines,
-    results_of,
     rows_path,
 )
 from pe_bench.stats.significance import student_quantile
-from pe_bench.system.console import warn
-from pe_bench.system.sealed import DamagedError, read_sealed
 
 # What tells the numbers of a run apart.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
@@ -43,15 +40,12 @@ def read_results(results: Path | str) -> pd.DataFrame:
         `settings`, the digest of everything that decides its numbers except encoding and seed,
         and `parameters`. Numbers compare under equal `settings` only.
 
-    A run whose files are damaged is left out, with a sentence on standard error.
+    A run that cannot be read is left out, with a warning on standard error.
 
     Raises:
         InputError: a file of an earlier version cannot be read.
     """
-    records = read_records(Path(results))
-    for record in records:
-        if record.status == "damaged":
-            warn(f"{record.reason}")
+    records = read_with_warnings(Path(results))
     frames = [
         read_rows([record]).assign(settings=record.settings_digest, parameters=record.parameters)
         for record in finished_runs(records)
@@ -79,14 +73,15 @@ def read_curves(results: Path | str) -> pd.DataFrame:
         grad_norm: mean norm of the gradient over the interval, before clipping.
         tokens_per_second: padding included.
 
-        Runs of versions that kept no curves, and runs without training, have no rows.
+        Runs of versions that kept no curves, and runs without training, have no rows. A run that
+        cannot be read is left out, with a warning on standard error.
 
     Raises:
         InputError: a file cannot be read.
     """
     columns = ["encoding", "task", "seed", "settings", *OF_A_RUN, *POINT]
     frames = []
-    for record in finished_runs(read_records(Path(results))):
+    for record in finished_runs(read_with_warnings(Path(results))):
         for (phase, subset), curve in read_run_curves(record).items():
             points = pd.DataFrame(asdict(curve)).assign(
                 encoding=record.encoding,
@@ -102,32 +97,26 @@ def read_curves(results: Path | str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def tidy_rows(results: Path) -> pd.DataFrame:
-    """Return the numbers of all runs that have ended well, with what each run was.
-
-    Args:
-        results: the results folder, or an export.
+def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the numbers of the finished runs among some, with columns from their records.
 
     Returns:
         One row per number, the columns as in docs/results.md: those of rows.csv, unit and direction
-        of the metric, and what the record of the run says.
+        of the metric, and what the record of the run says; empty without finished runs.
 
     Raises:
-        InputError: there is no such run, or a file cannot be read.
+        InputError: a file cannot be read.
     """
-    records = read_records(results)
     shown = [key_of(record) for record in finished_runs(records)]
     done: dict[tuple[str, str, str], RunRecord] = {}
     for record in records:
-        if record.status == "damaged":
-            warn(f"{record.reason}: left out")
         if record.status == "done":
             done.setdefault(key_of(record), record)  # an export may hold it again
     frames = [
         _describe_rows(record).assign(in_reports=key in shown) for key, record in done.items()
     ]
     if not frames:
-        raise InputError(f"there are no finished runs in {results}: give --results")
+        return pd.DataFrame()
     rows = pd.concat(frames, ignore_index=True)
     return rows.astype({"length": "Int64"})  # a float of a million has an exponent
 
@@ -183,20 +172,13 @@ def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def read_baselines(record: RunRecord) -> pd.DataFrame:
-    """Return the rows of the baselines under a run's settings, none where there are none.
+    """Return the rows of the baselines under a run's settings; empty if there are none.
 
     Raises:
         InputError: the file is not of this form.
     """
-    path = baselines_path(results_of(record), record.task, record.settings_digest)
-    if not path.exists():
-        return pd.DataFrame()
-    seal = path.with_suffix(".json")
-    try:
-        if seal.exists():  # not beside those of earlier versions
-            read_sealed(seal, of=path.stem)
-    except DamagedError as damage:
-        warn(f"{damage}: no baselines of {record.task}, run it again")
+    path = find_baselines(record)
+    if path is None:
         return pd.DataFrame()
     return _make_frame(read_lines(path), str(path))
 
@@ -239,7 +221,7 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns: encoding, those of `NUMBER` (the status is "partial" or "ranked"), and
 
-        mean, sd: over all seeds; sd is nan for one.
+        mean, sd: over all seeds; sd is nan for one, and both are if a seed has no number.
         ci_low, ci_high: 95 % interval of the mean: over seeds (Student's t); with one seed over
             its items.
         seeds: number of seeds.
@@ -264,7 +246,12 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
         learned_mean=("learned_value", "mean"),
         learned_sd=("learned_value", "std"),
         n=("n", "first"),
+        known=("value", "count"),
+        rows=("value", "size"),
     ).reset_index()
+    incomplete = scores["known"] < scores["rows"]
+    scores = scores.drop(columns=["known", "rows"])
+    scores.loc[incomplete, ["mean", "sd"]] = math.nan
     several = scores["seeds"] > 1
     quantiles = {n: student_quantile(n - 1) for n in set(scores["seeds"][several])}
     half = scores["seeds"].map(quantiles) * scores["sd"] / scores["seeds"] ** 0.5

@@ -13,7 +13,7 @@ from pe_bench.reporting.columns import (
     show_rank,
     show_share,
 )
-from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.reporting.markdown import ABSENT, Markdown, escape, markdown_table
 from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
 from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.run_costs import mean_costs, training_loss
@@ -99,7 +99,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     header, rows = ranked(table, comparison)
     for row in rows:
         if row[0] in table.baseline_names:
-            row[0] = f"*{row[0]}*"
+            row[0] = Markdown(f"*{escape(row[0])}*")
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
 

@@ -4,11 +4,21 @@ import re
 from collections.abc import Sequence
 
 ABSENT = "–"
-SPECIAL = re.compile(r"[\\`\[\]<>|]")
+SPECIAL = re.compile(r"[\\`\[\]<>|*~$]|&(?=[#\w]+;)|(?<![^\W_])_|_(?![^\W_])")
+"""Characters that Markdown does not show as they are; underscores within a word it does."""
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
 
 
 def escape(text: str) -> str:
-    """Return a text on one line that Markdown shows as it is, HTML in it too."""
+    """Return a text on one line that Markdown shows as it is, HTML in it too.
+
+    `Markdown` is returned without a change.
+    """
+    if isinstance(text, Markdown):
+        return text
     return SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 

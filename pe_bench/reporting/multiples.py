@@ -16,7 +16,7 @@ from pe_bench.reporting.chart_model import CurveChart
 from pe_bench.reporting.charts import make_curves
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import describe_bars, draw_options, short_labels
-from pe_bench.reporting.styles import styles
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Floats
 
@@ -170,7 +170,7 @@ def _draw_column(
         axis.plot(*bold, color=BOLD, linewidth=2.5, zorder=0.55)
     for one in chart.baselines:
         axis.plot(*_join([one.points], scale, lows), **panels.REFERENCE)
-    chosen = styles(table.encodings)
+    chosen = styles_of(table.records)
     for encoding, low in column.items():
         if encoding not in chart.series:
             continue

@@ -18,6 +18,7 @@ from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import draw_gallery, draw_heatmap, save_heatmaps
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import FORMATS, is_stamped, save
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
@@ -139,7 +140,7 @@ def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
     digest.update(reference.encode())
     for one in shown:
         members = [(record.encoding, record.seed, record.adaptation) for record in one.records]
-        about = [one.heading, members, one.about.to_json()]
+        about = [one.heading, members, styles_of(one.records), one.about.to_json()]
         digest.update(json.dumps(about, default=str).encode())
         digest.update(one.tidy.to_csv().encode())
     return f"pe-bench {digest.hexdigest()}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.errors import InputError, InputErrors, SavingError
+from pe_bench.errors import InputError, SavingError
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
@@ -25,6 +25,7 @@ from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_picture
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.task_summary import Block, describe_block, find_blocks
 from pe_bench.results.export import write_export
+from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.system.files import write_atomic
@@ -62,23 +63,24 @@ def write_report(
         InputErrors: runs that cannot be read; the report of all others is written.
     """
     folders = [results] if isinstance(results, Path) else list(results)
-    records = []
-    for folder in folders:
-        found = read_records(folder)
-        if not found:
-            raise InputError(
-                f"there are no runs in {folder}: use pe-bench run first, or give another folder"
-            )
-        records += found
-    damaged = [f"{record.reason}" for record in records if record.status == "damaged"]
-    target = folders[0]
-    exported: list[Path] = []
-    if export is not None:
-        if export.resolve() in [folder.resolve() for folder in folders]:
-            raise InputError(f"--export {export} is the results folder: give another folder")
-        target = export
+    if export is not None and export.resolve() in [folder.resolve() for folder in folders]:
+        raise InputError(f"--export {export} is the results folder: give another folder")
+    with reading(*folders) as records:
+        if export is None:
+            return _write(folders[0], records, reference, ran, jobs)
         exported = write_export(export, finished_runs(records))
-        records = read_records(export)  # its report is what others will make of it
+        # Its report is what others will make of it.
+        return [*_write(export, read_records(export), reference, ran, jobs), *exported]
+
+
+def _write(
+    target: Path,
+    records: Sequence[RunRecord],
+    reference: str | None,
+    ran: Collection[Path] | None,
+    jobs: int,
+) -> list[Path]:
+    """Write the report of some runs into a folder, and return its files, see `write_report`."""
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
@@ -105,9 +107,7 @@ def write_report(
 
     page = write_page(target, tables, comparisons, records, blocks)
     drawn = [path for one in pictures for path in one.all_files()]
-    if damaged:
-        raise InputErrors(damaged)
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *exported]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn]
 
 
 def compose(

@@ -1,21 +1,25 @@
 """Colour and marker of each encoding, the same in every picture.
 
-Shipped encodings declare theirs as class attributes. Their hues follow Okabe and Ito (2008), with
+Encodings declare theirs as class attributes; records have those of encodings that are not shipped.
+The hues of shipped encodings follow Okabe and Ito (2008), with
 some of Tol (2021), so that colour-blind readers can distinguish the usual baselines. Encodings of
 one family share a hue and differ in their markers.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 
 import numpy as np
+from matplotlib.colors import is_color_like, to_hex
 from matplotlib.markers import MarkerStyle
 
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.results.labels import split_label
+from pe_bench.results.record import RunRecord
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DECLARED = ("family", "colour", "marker")
@@ -30,31 +34,49 @@ class Style:
     marker: str
 
 
-def styles(labels: Sequence[str]) -> dict[str, Style]:
+def styles_of(records: Iterable[RunRecord]) -> dict[str, Style]:
+    """Return a style for each encoding of some runs, see `styles`."""
+    declared: dict[str, Style] = {}
+    labels: set[str] = set()
+    for record in records:
+        if record.encoding not in labels:
+            labels.add(record.encoding)
+            name, _ = split_label(record.encoding)
+            style = _read_style(name, _recorded(record))
+            if style is not None:
+                declared[name] = style
+    return styles([*labels], declared)
+
+
+def styles(
+    labels: Sequence[str], declared: Mapping[str, Style] = MappingProxyType({})
+) -> dict[str, Style]:
     """Return a style for each encoding of a picture.
 
-    An encoding's style follows from its label alone, unless two in `labels` would look the same.
+    An encoding's style follows from its label and what it declares, unless two in `labels` would
+    look the same.
 
     Args:
         labels: specs, such as "name" or "name:option=value".
+        declared: styles of encodings that are not shipped, by name.
     """
     chosen: dict[str, Style] = {}
+    known = {**declared, **_known()}
     for label in sorted(labels, key=lambda label: (split_label(label)[1] != "", label)):
-        candidates = _candidates(label)
+        candidates = _candidates(label, known)
         free = [style for style in candidates if style not in chosen.values()]
         chosen[label] = free[0] if free else candidates[0]
     return chosen
 
 
-def _candidates(label: str) -> list[Style]:
+def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     """Return the styles of a label, the preferred one first.
 
-    A shipped encoding has the style that its class declares. Its variants have another marker or
-    shade. Other encodings have a colour of a shipped one, which a digest of the label selects.
+    An encoding has the style that its class declares. Its variants have another marker or shade.
+    Encodings that declare none have a colour of another one, which a digest of the label selects.
     """
     name, more = split_label(label)
-    known = _known()
-    digest = int(hashlib.sha256(label.encode()).hexdigest(), 16)
+    digest = _digest(label)
     if name in known and not more:
         return [known[name]]
     if name in known:
@@ -80,10 +102,32 @@ def outline(marker: str) -> list[tuple[float, float]]:
     return [(round(x, 3), round(-y, 3)) for x, y in corners]
 
 
-def family_of(label: str) -> str:
-    """Return the family of an encoding, such as "rotary"; "other" for encodings not shipped."""
+def family_of(label: str, record: RunRecord | None = None) -> str:
+    """Return the family of an encoding, such as "rotary"; "other" if it declares none.
+
+    Args:
+        label: of the encoding.
+        record: of one of its runs, for encodings that are not shipped.
+    """
     name, _ = split_label(label)
-    return _declared(name).get("family", "other")
+    declared = _declared(name) or (_recorded(record) if record else {})
+    return declared.get("family") or "other"
+
+
+def _recorded(record: RunRecord) -> dict[str, str]:
+    """Return what the encoding of a run declared of its style."""
+    style = record.described.get("encoding", {}).get("style", {})
+    return {key: str(style[key]) for key in DECLARED if key in style}
+
+
+def _read_style(name: str, declared: Mapping[str, str]) -> Style | None:
+    """Return a declared style, None without a colour that matplotlib knows."""
+    if not is_color_like(declared.get("colour")):
+        return None
+    marker = declared.get("marker")
+    if marker not in MARKERS:
+        marker = MARKERS[_digest(name) % len(MARKERS)]
+    return Style(to_hex(declared["colour"]).upper(), marker)
 
 
 @cache
@@ -103,6 +147,10 @@ def _declared(name: str) -> dict[str, str]:
         return {}
     attributes = literal_attributes("encoding", name)
     return {key: str(attributes[key]) for key in DECLARED if key in attributes}
+
+
+def _digest(label: str) -> int:
+    return int(hashlib.sha256(label.encode()).hexdigest(), 16)
 
 
 def _shade(colour: str, amount: float) -> str:

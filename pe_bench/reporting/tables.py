@@ -15,8 +15,8 @@ from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.reading import read_items, reading
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_records, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
 
@@ -170,10 +170,9 @@ class Table:
         return [*best, *(name for name in self.encodings if name not in best)]
 
     def ranked(self) -> list[str]:
-        """Return the encodings that have a whole headline, from best to worst."""
-        scores = self.headline_scores()
-        means = scores[scores["status"] == "ranked"].set_index("encoding")["mean"]
-        return list(means.sort_values(ascending=not self.higher_is_better, kind="stable").index)
+        """Return the encodings that have a whole and finite headline, from best to worst."""
+        means = self.headline_means()
+        return sorted(means, key=lambda encoding: means[encoding], reverse=self.higher_is_better)
 
     def headline_scores(self) -> pd.DataFrame:
         """Return the scores of the headline, without points of a curve where there is a mean."""
@@ -191,7 +190,7 @@ class Table:
     @cached_property
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""
-        return [read_run_items(record) for record in self.records]
+        return [read_items(record) for record in self.records]
 
     @property
     def higher_is_better(self) -> bool:
@@ -265,8 +264,13 @@ def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
 
 
 def read_tables(results: Path | str) -> list[Table]:
-    """Return the tables of a results folder, see `make_tables`."""
-    return make_tables(read_records(Path(results)))
+    """Return the tables of a results folder, see `make_tables`.
+
+    Raises:
+        InputErrors: something in the folder cannot be read.
+    """
+    with reading(Path(results)) as records:
+        return make_tables(records)
 
 
 def make_tables(records: Iterable[RunRecord]) -> list[Table]:

@@ -13,7 +13,7 @@ from pe_bench.reporting.chart_model import CostChart
 from pe_bench.reporting.charts import make_costs
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import draw_options
-from pe_bench.reporting.styles import styles
+from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 3
@@ -34,7 +34,7 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     figure, axes = panels.make_panels(
         len(charts), per_row=PANELS_PER_ROW, size=(5.0, 4.2), margin=(LEGEND_WIDTH, 0.3)
     )
-    chosen = styles(table.encodings)
+    chosen = styles_of(table.records)
     handles: dict[str, Any] = {}
     floors: dict[str, Any] = {}
     for axis, chart in zip(axes, charts, strict=True):

@@ -8,7 +8,7 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
 from pe_bench.stats.comparison import Difference, Scores, compare_asked
-from pe_bench.stats.ranking import average_over
+from pe_bench.stats.ranking import TaskScores, average_over
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     """
     _check_encodings(tables, first, second)
     pair = [first, second]
-    shared = []
+    shared: list[Table] = []
+    tasks: list[TaskScores] = []
     left_out = []
     for table in tables:
         missing = [name for name in pair if name not in table.ranked()]
@@ -94,21 +95,22 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
             if len(missing) == 1:
                 left_out.append(f"{table.heading}: no score of {missing[0]}.")
             continue
-        own = [{r.seed for r in table.records if r.encoding == name} for name in pair]
-        if own[0] & own[1]:
+        task = task_scores(table, pair)
+        if math.isfinite(_both(task.scores)[0]):
             shared.append(table)
-        else:
-            seeds = [", ".join(map(str, sorted(one))) for one in own]
-            left_out.append(
-                f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
-            )
+            tasks.append(task)
+            continue
+        own = [{r.seed for r in table.records if r.encoding == name} for name in pair]
+        seeds = [", ".join(map(str, sorted(one))) for one in own]
+        left_out.append(
+            f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
+        )
     if not shared:
         reasons = f" ({' '.join(left_out)})" if left_out else ""
         raise InputError(
             f"{first} and {second} were never run on the same task with the same settings and "
             f"seed{reasons}: run both with one command"
         )
-    tasks = [task_scores(table, pair) for table in shared]
     asked: list[tuple[Scores, str, str]] = [(task.scores, first, second) for task in tasks]
     names = {table.about.task for table in shared}
     mean = average_over(tasks) if 1 < len(names) == len(shared) else None

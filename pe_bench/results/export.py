@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pe_bench.errors import InputError
 from pe_bench.results.items import Floats, Items, write_items
 from pe_bench.results.learning_curves import (
     FILE,
@@ -26,6 +27,7 @@ from pe_bench.results.learning_curves import (
     write_curve_file,
 )
 from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.reading import find_baselines, report_problem
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     EXPORTED,
@@ -35,7 +37,6 @@ from pe_bench.results.store import (
     read_run_curves,
     read_run_items,
     read_run_rows,
-    results_of,
     write_rows,
 )
 from pe_bench.system.files import write_atomic
@@ -48,6 +49,8 @@ DROPPED = ("traceback", "pretraining", "notes", "sources")
 def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     """Write finished runs into a folder and return its files.
 
+    A run with files that cannot be read is left out, and `reading` reports it.
+
     Args:
         folder: the folder to write to; it must differ from the results folder of the runs.
         records: records of the runs.
@@ -55,31 +58,37 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     items: list[Items] = []
     curves: dict[Key, LearningCurve] = {}
     labels: dict[str, list[str]] = {"task": [], "encoding": [], "run": []}
+    kept: list[RunRecord] = []
     for record in records:
-        own = read_run_items(record)
+        try:
+            own, own_curves = read_run_items(record), read_run_curves(record)
+        except InputError as error:
+            report_problem(f"{error}; its run is left out")
+            continue
+        kept.append(record)
         items += [replace(cell, values=_shorten(cell.values)) for cell in own]
         for name, value in zip(labels, key_of(record), strict=True):
             labels[name] += [value] * len(own)
-        for of_run, curve in read_run_curves(record).items():
+        for of_run, curve in own_curves.items():
             curves[*key_of(record), *of_run] = _shorten_curve(curve)
     files = [folder / EXPORTED, folder / PACKED_ROWS, folder / "items.parquet"]
-    rows = [row for record in records for row in read_run_rows(record)]
+    rows = [row for record in kept for row in read_run_rows(record)]
     write_rows(files[1], rows, CSV_COLUMNS)
     write_items(files[2], items, labels)
     (folder / FILE).unlink(missing_ok=True)
     if curves:
         files.append(folder / FILE)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
-    for record in records:
-        path = baselines_path(results_of(record), record.task, record.settings_digest)
+    for record in kept:
         target = baselines_path(folder, record.task, record.settings_digest)
-        if path.exists() and path != target and target not in files:
+        path = None if target in files else find_baselines(record)
+        if path and path != target:
             write_atomic(target, path.read_bytes())
             seal = path.with_suffix(".json")
             if seal.exists():
                 write_atomic(target.with_suffix(".json"), seal.read_bytes())
             files.append(target)
-    write_sealed(files[0], _shared(records), of=EXPORTED, files=files[1:])
+    write_sealed(files[0], _shared(kept), of=EXPORTED, files=files[1:])
     return files
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,14 @@ import numpy.typing as npt
 from pe_bench.errors import InputError
 from pe_bench.results.intervals import Z95, average, ratio, wilson
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.parquet import read_table
 from pe_bench.system.files import write_atomic
+from pe_bench.system.schema import WrongError, is_line
 
 Floats = npt.NDArray[np.floating]
 FEW = 256  # number of different values up to which a dictionary is smaller
 Combine = Literal["mean", "exp", "geometric mean"]
+COMBINE = get_args(Combine)
 
 
 class Place(NamedTuple):
@@ -245,37 +248,69 @@ def read_items(path: Path) -> list[Items]:
     return [items for items, _ in read_labelled_items(path)]
 
 
-def read_labelled_items(path: Path) -> list[tuple[Items, dict[str, Any]]]:
-    """Return the items and the additional columns of each cell."""
-    import pyarrow as pa
-    from pyarrow import parquet
+def read_labelled_items(
+    path: Path, names: Sequence[str] = ()
+) -> list[tuple[Items, dict[str, Any]]]:
+    """Return the items and the additional columns of each cell.
 
+    Args:
+        path: path of the file.
+        names: names of the additional columns, which are text.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    import pyarrow as pa
+
+    texts = [(name, pa.string()) for name in (*names, "subset", "metric", "second_axis", "combine")]
+    numbers = [("length", pa.int64()), ("scores", pa.int64()), ("values", pa.list_(pa.float32()))]
+    arrays = [("weights", pa.list_(pa.float32())), ("clusters", pa.list_(pa.int32()))]
+    groups = ("groups", pa.list_(_place_type(pa)))
+    schema = pa.schema([*texts, *numbers, *arrays, groups])
+    table = read_table(path, schema, ["length", "weights", "clusters"])
     try:
-        # Not `read_table`, which would read partitions from the folder names of the path.
-        table = parquet.ParquetFile(path).read(use_threads=False)
-        names = ("values", "weights", "clusters")
-        values, weights, clusters = (_arrays(table.column(name)) for name in names)
-        rest = table.drop_columns([*names]).to_pylist()
-    except (OSError, KeyError, pa.ArrowException) as error:
+        columns = [_arrays(table.column(name)) for name in ("values", "weights", "clusters")]
+        rest = table.drop_columns(["values", "weights", "clusters"]).to_pylist()
+        cells = zip(rest, *columns, strict=True)
+        found = [_make_cell(labels, *arrays) for labels, *arrays in cells]
+        for place in {place for items, _ in found for place in items.groups}:
+            if not all(map(is_line, (place.subset, place.metric, place.second_axis))):
+                raise WrongError("has a row whose groups are no places")
+        return found
+    except (WrongError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
-    found = []
-    for index, labels in enumerate(rest):
-        scores = labels.pop("scores")
-        own = values[index]
-        assert own is not None
-        items = Items(
-            labels.pop("subset"),
-            labels.pop("metric"),
-            own if scores == 1 else own.reshape(-1, scores),
-            weights[index],
-            labels.pop("length"),
-            labels.pop("second_axis"),
-            clusters[index],
-            tuple(Place(**place) for place in labels.pop("groups")),
-            labels.pop("combine"),
-        )
-        found.append((items, labels))
-    return found
+
+
+def _make_cell(labels: dict[str, Any], *arrays: Any) -> tuple[Items, dict[str, Any]]:
+    """Return the items of a row, and its additional columns.
+
+    Raises:
+        WrongError: its arrays do not fit together, or a label cannot be one.
+    """
+    values, weights, clusters = arrays
+    scores, combine, length = (labels.pop(name) for name in ("scores", "combine", "length"))
+    groups = labels.pop("groups")
+    if scores < 1 or not len(values) or len(values) % scores:
+        raise WrongError("has a row whose number of values is not a multiple of its scores")
+    count = len(values) // scores
+    if any(array is not None and len(array) != count for array in (weights, clusters)):
+        raise WrongError("has a row with another number of weights or clusters than items")
+    if combine not in COMBINE or (length or 0) < 0:
+        raise WrongError("has a row with another length or way to combine scores")
+    if None in groups:
+        raise WrongError("has a row whose groups are no places")
+    items = Items(
+        labels.pop("subset"),
+        labels.pop("metric"),
+        values if scores == 1 else values.reshape(-1, scores),
+        weights,
+        length,
+        labels.pop("second_axis"),
+        clusters,
+        tuple(Place(**place) for place in groups),
+        combine,
+    )
+    return items, labels
 
 
 def _arrays(column: Any) -> list[npt.NDArray[Any] | None]:

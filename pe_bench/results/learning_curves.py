@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError
+from pe_bench.results.parquet import read_table
 from pe_bench.system.files import write_atomic
 
 FILE = "curves.parquet"  # in the folder of a run, and in an export
@@ -92,20 +92,18 @@ def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve
         InputError: the file cannot be read.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     if not path.exists():  # as for runs without training
         return {}
-    try:
-        table = parquet.ParquetFile(path).read(use_threads=False)
-        keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-        columns = {name: table.column(name).to_pylist() for name in POINT}
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise InputError(f"cannot read {path} ({error}): remove that file") from None
+    labels = [(name, pa.string()) for name in names]
+    points = [(name, pa.int64() if name == "step" else pa.float32()) for name in POINT]
+    table = read_table(path, pa.schema([*labels, *points]))
+    keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    columns = {name: table.column(name).to_pylist() for name in POINT}
     found: dict[Key, LearningCurve] = {}
     start = 0
-    for key, points in groupby(keys):
-        end = start + sum(1 for _ in points)
+    for key, same in groupby(keys):
+        end = start + sum(1 for _ in same)
         found[key] = LearningCurve(**{name: tuple(columns[name][start:end]) for name in POINT})
         start = end
     return found

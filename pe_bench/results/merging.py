@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.config import show_rate
 from pe_bench.errors import InputError
@@ -14,9 +14,11 @@ from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
+from pe_bench.results.record_parts import Baselines, Search
 from pe_bench.results.store import (
     key_of,
     place_of,
+    read_lines,
     read_record,
     read_records,
     read_run_curves,
@@ -25,7 +27,8 @@ from pe_bench.results.store import (
     results_of,
     write_rows,
 )
-from pe_bench.system.files import saving, slug, write_atomic
+from pe_bench.system.files import LARGEST, check_links, list_files, saving, slug, write_atomic
+from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
@@ -67,7 +70,10 @@ def merge_folder(source: Path, target: Path) -> Merge:
     found = Merge()
     there = {key_of(record): record for record in read_records(target)}
     for record in records:
-        _merge_run(record, there.get(key_of(record)), target, found)
+        try:
+            _merge_run(record, there.get(key_of(record)), target, found)
+        except InputError as error:  # its rows or items
+            found.complaints.append(f"{error}; left out")
     for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
         for path in sorted((folder / "references").glob("*.csv")):
             _merge_baselines(path, target, found)
@@ -134,7 +140,7 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / "lock", timeout=0):
+        with hold(folder / "lock", timeout=0):
             there = _recorded(folder)
             if there is not None and there.status == "done":
                 _compare(record, there, title, found)
@@ -171,7 +177,7 @@ def _bring(record: RunRecord, folder: Path, found: Merge) -> bool:
         _write_exported(record, folder)
         return True
     assert record.folder is not None
-    for path in _files(record.folder):
+    for path in _files(record):
         write_atomic(folder / path.relative_to(record.folder), path.read_bytes())
     write_atomic(folder / "run.json", (record.folder / "run.json").read_bytes())
     if read_record(folder).status == record.status:
@@ -196,13 +202,24 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     write_sealed(folder / "run.json", record.to_json(), of=place_of(folder), files=files)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the files of a run, without its record and temporary files."""
+def _files(record: RunRecord) -> list[Path]:
+    """Return the files of a run, without its record and temporary files.
+
+    Raises:
+        InputError: the folder, or a file in it, is a link that leads elsewhere.
+    """
+    assert record.folder is not None
+    try:
+        files = list_files(record.folder)
+    except OSError as error:
+        raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None
+    if not record.folder.resolve().is_relative_to(results_of(record).resolve()):
+        raise InputError(f"{record.folder} is a link to another folder: give that one")
     found = []
-    for path in sorted(folder.rglob("*")):
-        inner = path.relative_to(folder)
+    for path in files:
+        inner = path.relative_to(record.folder)
         needed = inner.parts[0] not in LEFT_OUT and not inner.name.startswith(".")
-        if path.is_file() and needed and ".damaged" not in inner.name:
+        if needed and ".damaged" not in inner.name:
             found.append(path)
     return found
 
@@ -213,14 +230,16 @@ def _merge_baselines(path: Path, target: Path, found: Merge) -> None:
     The later version wins, see `VERSION` in `pe_bench.runs.baselines`.
     """
     try:
+        check_links(path.parent, [path.name])
         version = _version_of(path)
-    except DamagedError as damage:
-        found.complaints.append(f"{damage}: left out")
+        read_lines(path)
+    except (DamagedError, OSError, InputError) as error:
+        found.complaints.append(f"{error}: left out")
         return
     copy = target / "references" / path.name
     try:
         present = _version_of(copy) if copy.exists() else 0
-    except DamagedError:
+    except (DamagedError, InputError):
         present = 0
     if version > present:
         write_atomic(copy, path.read_bytes())
@@ -238,15 +257,17 @@ def _version_of(path: Path) -> int:
         DamagedError: the file does not match its seal.
     """
     seal = path.with_suffix(".json")
-    return int(read_sealed(seal, of=path.stem).get("version", 1)) if seal.exists() else 1
+    if not seal.exists():
+        return 1
+    return int(read_sealed(seal, of=path.stem, kind=Baselines, limit=LARGEST).get("version", 1))
 
 
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
     """Copy the chosen learning rates of an encoding."""
     try:
-        content = read_sealed(path, of=path.stem)
-    except DamagedError as damage:
-        found.complaints.append(f"{damage}: left out")
+        content = read_sealed(path, of=path.stem, kind=Search, limit=LARGEST)
+    except (DamagedError, InputError) as error:
+        found.complaints.append(f"{error}: left out")
         return
     _keep_tuning(content, path, copy, found)
 
@@ -256,7 +277,7 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
     settings: Any = record.settings
     for name in ("task", "start"):
         content = (record.tuning or {}).get(name)
-        if content and settings:
+        if content and {"model", "train", "start"} <= (settings or {}).keys():
             names = (content["task"], content["encoding"])
             identity = digest_settings(settings, content["encoding"], content["encoding_version"])
             copy = tuning_path(target, *names, identity)
@@ -267,11 +288,11 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
     """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
     try:
-        there = read_sealed(copy, of=copy.stem)
+        there = read_sealed(copy, of=copy.stem, kind=Search)
     except FileNotFoundError:
         there = {}
-    except DamagedError as damage:
-        found.complaints.append(f"{damage}: run it again, or remove it")
+    except (DamagedError, InputError) as error:
+        found.complaints.append(f"{error}: run it again, or remove it")
         return
     rates, others = content.get("lr", {}), there.get("lr", {})
     common = rates.keys() & others.keys()

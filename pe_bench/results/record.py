@@ -1,14 +1,15 @@
 """The record of a run, `run.json`: settings, data, environment and costs."""
 
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
+from pe_bench.results import record_parts as parts
 from pe_bench.results.metrics import Metric
-from pe_bench.results.views import Headline, View, from_json, to_json
+from pe_bench.results.views import Headline, View, to_json
+from pe_bench.system.schema import Count, FileName, Label, Line, WrongError, read_as
+from pe_bench.system.text import printable
 
 Status = Literal["done", "skipped", "failed", "damaged"]
 
@@ -31,6 +32,8 @@ class RunRecord:
         preset, protocol: their names.
         data: provenance of the data, with a short name under "label".
         settings: everything that determines results, except encoding and seed.
+        options: words of the command that change the settings, see `runs.command_words`; None: the
+            record is of an earlier version.
         sources: paths of plugins, data and tokenizers that are not shipped; not in exports, since
             the paths are those of one machine.
         settings_digest: digest of `settings`; a table has runs of one digest only.
@@ -72,18 +75,19 @@ class RunRecord:
     """
 
     status: Status
-    task: str
-    encoding: str
-    seed: int
-    settings_digest: str
-    encoding_version: str = ""
-    adaptation: Mapping[str, Any] | None = None
-    preset: str = ""
-    protocol: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, Any] = field(default_factory=dict)
-    tuning: Mapping[str, Any] | None = None
+    task: Label
+    encoding: Label
+    seed: Count
+    settings_digest: FileName
+    encoding_version: Line = ""
+    adaptation: Annotated[Mapping[str, Any], parts.Adaptation] | None = None
+    preset: Line = ""
+    protocol: Line = ""
+    data: Annotated[Mapping[str, Any], parts.Data] = field(default_factory=dict)
+    settings: Annotated[Mapping[str, Any], parts.Settings] = field(default_factory=dict)
+    options: tuple[Line, ...] | None = None
+    sources: Annotated[Mapping[str, Any], parts.Sources] = field(default_factory=dict)
+    tuning: Annotated[Mapping[str, Any], parts.Searches] | None = None
     models: Mapping[str, str] = field(default_factory=dict)
     reused: str | None = None
     headline: Headline | None = None
@@ -93,23 +97,23 @@ class RunRecord:
     measures_time: bool = False
     gate: float | None = None
     max_train_axis: float | None = None
-    train_length: int | None = None
-    fine_tune_length: int | None = None
+    train_length: Count | None = None
+    fine_tune_length: Count | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    described: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    finished: str = ""
-    order: int = 0
-    subsets: tuple[str, ...] = ()
+    described: Annotated[Mapping[str, Any], parts.Descriptions] = field(default_factory=dict)
+    environment: Annotated[Mapping[str, Any], parts.Environment] = field(default_factory=dict)
+    finished: Line = ""
+    order: Count = 0
+    subsets: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
     reason: str | None = None
     traceback: str | None = None
-    parameters: int | None = None
-    encoding_parameters: int | None = None
+    parameters: Count | None = None
+    encoding_parameters: Count | None = None
     seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    pretraining: Mapping[str, Any] | None = None
-    costs: Mapping[str, Any] = field(default_factory=dict)
+    peak_memory_bytes: Count | None = None
+    pretraining: Annotated[Mapping[str, Any], parts.Training] | None = None
+    costs: Mapping[str, Annotated[Mapping[str, Any], parts.Cost]] = field(default_factory=dict)
     folder: Path | None = None
     name: str = ""
     exported: bool = False
@@ -120,58 +124,44 @@ class RunRecord:
         return self.order, self.finished
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of run.json."""
-        content = asdict(self)
+        """Return the content of run.json, without control characters in its text."""
+        content: dict[str, Any] = _make_printable(asdict(self))
         content["views"] = [to_json(view) for view in self.views]
         return {name: value for name, value in content.items() if name not in NOT_IN_FILE}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> "RunRecord":
+    def from_json(
+        cls,
+        content: Mapping[str, Any],
+        folder: Path | None = None,
+        *,
+        name: str = "",
+        exported: bool = False,
+    ) -> "RunRecord":
         """Return the record from the content of a run.json; unknown keys are ignored.
 
+        Args:
+            content: the content.
+            folder: folder of the run, or of the export that contains it.
+            name: name of the run; default: that of the folder.
+            exported: whether the run is part of an export.
+
         Raises:
-            ValueError: a key is missing, or the content is not an object.
+            WrongError: a key is missing, or a value cannot be what it says.
         """
-        if not isinstance(content, Mapping):
-            raise ValueError("it is not a JSON object")
-        known = {f.name: f for f in fields(cls) if f.name not in NOT_IN_FILE}
-        absent = [n for n, f in known.items() if _is_required(f) and n not in content]
-        if absent:
-            raise ValueError(f"it lacks {', '.join(absent)}")
-        if content["status"] == "done" and not content.get("headline"):
-            raise ValueError("it lacks a headline")
-        given = {name: value for name, value in content.items() if name in known}
-        if given.get("headline"):
-            given["headline"] = Headline(**given["headline"])
-        given["views"] = tuple(from_json(view) for view in given.get("views", ()))
-        metrics = given.get("metrics", {})
-        given["metrics"] = {name: Metric(**metric) for name, metric in metrics.items()}
-        given["subsets"] = tuple(given.get("subsets", ()))
-        given["notes"] = tuple(given.get("notes", ()))
-        hints = _types()
-        wrong = [name for name, value in given.items() if not _fits(value, hints[name])]
-        if wrong:
-            raise ValueError(f"its {', '.join(wrong)} cannot be what they say")
-        return cls(**given, folder=folder, name=folder.name if folder else "")
+        name = name or (folder.name if folder else "")
+        record: RunRecord = read_as(cls, content, folder=folder, name=name, exported=exported)
+        if record.status == "done" and not record.headline:
+            raise WrongError("lacks a headline")
+        return record
 
 
-@cache
-def _types() -> dict[str, Any]:
-    """Return the types of the fields; cached, because Python evaluates them at each call."""
-    return get_type_hints(RunRecord)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the type of a field; elements are not checked."""
-    origin = get_origin(hint) or hint
-    if origin is types.UnionType:
-        return any(_fits(value, one) for one in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is float:
-        return isinstance(value, int | float)
-    return origin is Any or isinstance(value, origin)
-
-
-def _is_required(one: Any) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def _make_printable(value: Any) -> Any:
+    """Replace control characters in all text within a value."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_make_printable(name): _make_printable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_make_printable, value))
+    return value

@@ -4,11 +4,11 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict, cast, get_args
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
@@ -22,13 +22,20 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import slug, write_atomic
+from pe_bench.system.files import LARGEST, check_links, read_regular, slug, write_atomic
+from pe_bench.system.schema import FileName, Label, WrongError, is_line, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
+from pe_bench.system.text import printable
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
 PACKED_ROWS = "rows.csv.gz"  # beside it
-WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What other JSON than a record raises."""
+FLOATS = ("value", "stderr", "ci_low", "ci_high")
+FLOAT = re.compile("[-+.e0-9inf ]*")  # no "nan", which is an empty cell; a perplexity may overflow
+INTEGERS = ("seed", "length", "n")
+INTEGER = re.compile("[0-9 ]*")
+DIGITS = 15  # a float holds all integers of as many
+FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
+FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -60,24 +67,57 @@ def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
 def read_lines(path: Path) -> list[list[str]]:
     """Return the lines of a file that `write_rows` has written, with cells as in `CSV_COLUMNS`.
 
-    Every reader of rows goes through this function.
+    Every reader of rows goes through this function, so all cells are what they should be.
 
     Raises:
         InputError: the file is missing or not of this form.
     """
-    unpack = gzip.open if path.suffix == ".gz" else open
     try:
-        with unpack(path, "rt", encoding="utf-8", newline="") as file:
-            header, *lines = csv.reader(file, strict=True)
+        content = read_regular(path, LARGEST)
+        if path.suffix == ".gz":
+            content = _unpack(content)
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
+        header, *lines = csv.reader(text, strict=True)
         places = [header.index(name) for name in CSV_COLUMNS]
         short = next((line for line in lines if len(line) != len(header)), None)
         if short is not None:
             raise ValueError(f"a line of {len(short)} cells under {len(header)} columns")
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+        if header != list(CSV_COLUMNS):
+            lines = [[line[place] for place in places] for line in lines]
+        for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):
+            _check_cells(name, set(column))
+    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
-    if header == list(CSV_COLUMNS):
-        return lines
-    return [[line[place] for place in places] for line in lines]
+    return lines
+
+
+def _unpack(content: bytes) -> bytes:
+    with gzip.open(io.BytesIO(content)) as file:
+        unpacked = file.read(LARGEST + 1)
+    if len(unpacked) > LARGEST:
+        raise ValueError(f"it unpacks to more than {LARGEST >> 20} MiB")
+    return unpacked
+
+
+def _check_cells(name: str, cells: set[str]) -> None:
+    """Check the distinct cells of a column; all are joined, which is faster than one by one.
+
+    Raises:
+        ValueError: one of them cannot stand in this column.
+    """
+    joined = " ".join(cells)
+    if name in FLOATS:
+        right = FLOAT.fullmatch(joined) is not None
+        for cell in cells - {""} if right else ():
+            float(cell)
+    elif name in INTEGERS:
+        right = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
+    elif name == "status":
+        right = cells <= {*get_args(Status)}
+    else:
+        right = is_line(joined)
+    if not right:
+        raise ValueError(f"the column {name} has a cell that cannot be one")
 
 
 def read_measurements(path: Path) -> list[Measurement]:
@@ -94,21 +134,15 @@ def read_measurements(path: Path) -> list[Measurement]:
                 subset=row["subset"],
                 metric=row["metric"],
                 value=float(row["value"] or "nan"),
-                n=int(row["n"]),
+                n=int(row["n"] or 0),
                 stderr=float(row["stderr"] or "nan"),
                 length=int(row["length"]) if row["length"] else None,
                 second_axis=row["second_axis"],
                 ci_low=float(row["ci_low"] or "nan"),
                 ci_high=float(row["ci_high"] or "nan"),
-                status=_status(row["status"]),
+                status=cast(Status, row["status"]),
             )
         )
-    return found
-
-
-def _status(text: str) -> Status:
-    known = {status: status for status in get_args(Status)}
-    found: Status = known[text]
     return found
 
 
@@ -130,11 +164,10 @@ def read_records(results: Path) -> list[RunRecord]:
     for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
         if path.exists():
             try:
-                content = read_sealed(path, of=EXPORTED)
+                check_links(path.parent, FILES_OF_AN_EXPORT)
+                content = read_sealed(path, of=EXPORTED, limit=LARGEST)
                 records += records_of_export(content, path.parent)
-            except InputError:
-                raise
-            except (DamagedError, *WRONG) as error:
+            except (OSError, DamagedError, WrongError) as error:
                 raise InputError(
                     f"{path} is not an export of runs ({error}): write it again or remove it"
                 ) from None
@@ -146,7 +179,8 @@ def read_record(folder: Path) -> RunRecord:
     path = folder / "run.json"
     remedy = f"run it again, or remove {folder}"
     try:
-        content = read_sealed(path, of=place_of(folder))
+        check_links(folder, FILES_OF_A_RUN)
+        content = read_sealed(path, of=place_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
             _check_columns(folder / "rows.csv")
@@ -155,19 +189,34 @@ def read_record(folder: Path) -> RunRecord:
         reason = str(error)
     except DamagedError as error:
         reason = f"{error}: {remedy}"
-    except (OSError, *WRONG) as error:
+    except (OSError, WrongError) as error:
         reason = f"{path} is not the record of a run ({error}): {remedy}"
-    task, encoding, name = folder.parts[-3:]
-    seed = re.match(r"seed(\d+)", name)
+    return _damaged(reason, folder, folder.parts[-3:])
+
+
+def _damaged(
+    reason: str, folder: Path, labels: Sequence[str], *, exported: bool = False
+) -> RunRecord:
+    """Return what stands for a run that cannot be read.
+
+    Args:
+        reason: why not, a sentence.
+        folder: folder of the run, or of the export that contains it.
+        labels: task, encoding and name.
+        exported: whether the run is part of an export.
+    """
+    task, encoding, name = map(printable, labels)
+    seed = re.match(r"seed(\d{1,18})", name, re.ASCII)
     return RunRecord(
         status="damaged",
         task=task,
         encoding=encoding,
         seed=int(seed[1]) if seed else 0,
         settings_digest="",
-        reason=reason,
+        reason=printable(reason),
         folder=folder,
         name=name,
+        exported=exported,
     )
 
 
@@ -184,15 +233,41 @@ def _check_columns(path: Path) -> None:
         raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
+class _Table(TypedDict):
+    """The runs of a table in an export; each is read by itself, so that one cannot hurt others."""
+
+    shared: Mapping[str, object]
+    described: NotRequired[Mapping[str, object]]
+    runs: list[Mapping[str, object]]
+
+
+class _Export(TypedDict):
+    tables: list[_Table]
+
+
 def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
-    """Return the records that the `EXPORTED` file of a folder holds."""
+    """Return the records that the `EXPORTED` file of a folder holds.
+
+    The status of a run whose record cannot be what it says is "damaged".
+
+    Raises:
+        WrongError: the file has another structure.
+    """
     records = []
-    for table in content["tables"]:
+    for table in read_as(_Export, content)["tables"]:
         for run in table["runs"]:
-            content = {**table["shared"], **run}
-            described = table.get("described", {}).get(content["encoding"], {})
-            record = RunRecord.from_json({**content, "described": described}, folder)
-            records.append(replace(record, name=run["run"], exported=True))
+            own = {**table["shared"], **run}
+            try:
+                encoding = read_as(Label, own.get("encoding"))
+                described = table.get("described", {}).get(encoding, {})
+                name = read_as(FileName, own.get("run"))
+                own["described"] = described
+                records.append(RunRecord.from_json(own, folder, name=name, exported=True))
+            except WrongError as error:
+                labels = [str(own.get(key))[:100] for key in ("task", "encoding", "run")]
+                reason = f"{folder / EXPORTED}: {'/'.join(labels)} is not the record of a run"
+                reason = f"{reason} ({error}): ask for another export, or remove this one"
+                records.append(_damaged(reason, folder, labels, exported=True))
     return records
 
 
@@ -228,7 +303,7 @@ def find_run(what: str, results: Path) -> RunRecord:
                 f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"
             )
     if len(found) > 1:
-        names = ", ".join(f"{r.encoding}/{r.task}/{r.name}" for r in found)
+        names = ", ".join(f"{r.encoding}/{r.task}/{r.name} of {r.finished}" for r in found)
         raise InputError(f"'{what}' may be any of these runs: {names}; write one of them")
     if found[0].status == "damaged":
         raise InputError(f"{found[0].reason}")
@@ -244,9 +319,16 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
     """Return the rows of a run as its file has them, see `read_lines`."""
     path = rows_path(record)
     if not record.exported:
-        return read_lines(path)
-    changed = path.stat().st_mtime_ns if path.exists() else 0
-    return _lines_by_run(path, changed).get(key_of(record), [])
+        lines = read_lines(path)
+    else:
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        lines = _lines_by_run(path, changed).get(key_of(record), [])
+    encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")
+    if not {(line[encoding], line[seed]) for line in lines} <= {
+        (record.encoding, str(record.seed))
+    }:
+        raise InputError(f"{path} has rows of another run than {record.name}: remove it")
+    return lines
 
 
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
@@ -289,7 +371,7 @@ def _items_by_run(path: Path, changed: int) -> dict[tuple[str, str, str], list[I
         changed: time of its last change, so that another content is read again.
     """
     found: dict[tuple[str, str, str], list[Items]] = {}
-    for items, labels in read_labelled_items(path):
+    for items, labels in read_labelled_items(path, OF_AN_EXPORT[:3]):
         key = (labels["task"], labels["encoding"], labels["run"])
         found.setdefault(key, []).append(items)
     return found

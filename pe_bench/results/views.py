@@ -1,9 +1,8 @@
 """Views of a task's rows in a report: columns of the table, panels, maps.
 
-`run.json` stores them, so that a report does not need the task: see `to_json` and `from_json`.
+`run.json` stores them, so that a report does not need the task: see `to_json`.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,23 +85,7 @@ class Gallery:
 
 View = Column | Curve | Heatmap | Gallery
 
-KINDS: dict[str, type[View]] = {
-    "column": Column,
-    "curve": Curve,
-    "heatmap": Heatmap,
-    "gallery": Gallery,
-}
-
 
 def to_json(view: View) -> dict[str, Any]:
-    """Convert a view to JSON."""
+    """Convert a view to JSON, with its class as "kind"; `read_as` reads it."""
     return {"kind": type(view).__name__.lower(), **asdict(view)}
-
-
-def from_json(record: Mapping[str, Any]) -> View:
-    """Return the view from the result of `to_json`."""
-    given = dict(record)
-    kind = KINDS[given.pop("kind")]
-    if "trained" in given:
-        given["trained"] = tuple(given["trained"])
-    return kind(**given)

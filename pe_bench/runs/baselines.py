@@ -8,13 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.errors import CRASHES, as_exception, describe_error
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
+from pe_bench.system.locks import hold
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 VERSION = 3
@@ -38,7 +39,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_suffix(".lock"), timeout=0)
+        lock = hold(path.with_suffix(".lock"), timeout=0)
         with contextlib.suppress(Timeout), lock, as_exception():
             _write(resolved, path, record)
     except CRASHES as error:

@@ -13,6 +13,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
 
 FACTS = ("prefix_consistent", "shift_invariant", "max_position")
+STYLE = ("family", "colour", "marker")
 LENGTH = 8  # tokens that tell which backends serve
 
 
@@ -22,12 +23,14 @@ def describe_task(resolved: ResolvedTask) -> dict[str, Any]:
 
 
 def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
-    """Return first line, docstring, declared facts and backends of an encoding.
+    """Return first line, docstring, style, declared facts and backends of an encoding.
 
     The state of random generators does not change. If the encoding fails here, the facts are
     left out; its run reports the failure.
     """
     found = _read(encoding.cls)
+    own = vars(encoding.cls)
+    found["style"] = {name: str(own[name]) for name in STYLE if name in own}
     model = resolved.model
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError
+from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.command_words import command_words
 from pe_bench.runs.fitting import reason_to_skip
 from pe_bench.runs.initial_weights import Pretrained, load_origin, options_from
 from pe_bench.runs.options import RunOptions
@@ -40,6 +42,7 @@ class RunFactory:
         self, options: RunOptions, results: Path = Path("results"), device: str = "cpu"
     ) -> None:
         self.origin = load_origin(options.origin) if options.origin else None
+        self._given = options
         if isinstance(self.origin, Pretrained):
             options = options_from(options, self.origin.checkpoint)
         self.options = options
@@ -60,7 +63,7 @@ class RunFactory:
         full = checkpoint.spec(spec)
         label = plugin.label
         shipped = label.partition(":")[0] in plugins.names("encoding")
-        if shipped and checkpoint.spec(label) != full:
+        if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # a default of the encoding, where the checkpoint has another
         return replace(plugins.load("encoding", full), label=label)
 
@@ -77,6 +80,7 @@ class RunFactory:
         if (spec, asked) not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
             task = resolve(self.options, spec, asked=asked, shape=shape)
+            task = replace(task, words=command_words(self._given, task))
             if task.task.measures_time:
                 task = task.under(self._conditions)
             if self.origin is not None:
@@ -90,8 +94,16 @@ class RunFactory:
 
     def make(self, encoding: Plugin, task: ResolvedTask, seed: int) -> Run:
         """Return the run of an encoding that `adapted` has returned."""
-        options = self.options
-        return Run(task, encoding, seed, self.results, self.device, options.precision, options.keep)
+        return Run(
+            task,
+            encoding,
+            seed,
+            self.results,
+            self.device,
+            self.options.precision,
+            self.options.keep,
+            logger=self.options.logger,
+        )
 
     def run(self, encoding: str, task: str, seed: int) -> Run:
         """Return the run of two specs.

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from pe_bench.checks.depth import Depths
+from pe_bench.checks.interface import find_oversights, find_unused_parameters
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, InputError
-from pe_bench.registry.plugins import Plugin
+from pe_bench.errors import CRASHES, FaultyPlugin, InputError
+from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.runs.memory import check_encoding_fits
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.train.adaptation_methods import check_method
@@ -25,13 +26,15 @@ def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | No
         fits: whether the task's model fits into memory. If not, nothing is allocated.
 
     Raises:
-        InputError: an option is wrong.
+        InputError: an option is wrong, or the encoding cannot work at all.
     """
     try:
         instance = _instance(encoding, task, fits)
         check_encoding_fits(instance, encoding, task)
         check_method(instance, task.train)
         return task.task.skip(instance)
+    except FaultyPlugin:
+        raise
     except InputError as error:
         if encoding.options and _builds(encoding.without_options(), task, fits):
             raise
@@ -50,6 +53,21 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
             continue
         if note:
             notes.append(f"{encoding.label} on {task.label}: {note}")
+    return notes
+
+
+def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
+    """Return a sentence for each likely mistake in the code of the user's own encodings."""
+    notes = []
+    for encoding in encodings:
+        if is_shipped(encoding.cls):
+            continue
+        try:
+            found = find_oversights(_instance(encoding, task, fits=False))
+            found += find_unused_parameters(encoding)
+        except CRASHES:  # a crash: the run itself records it
+            continue
+        notes += [f"{encoding.label}: {sentence}" for sentence in found]
     return notes
 
 

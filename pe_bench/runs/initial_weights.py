@@ -8,7 +8,7 @@ import torch
 
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import InputError
+from pe_bench.errors import ChangedError, InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
@@ -130,5 +130,8 @@ def load_pretrained(adapted: Adapted, model: ModelConfig, seed: int, precision: 
         checkpoint.folder,
         dtype=torch.bfloat16 if narrow else torch.float32,
         with_encoding=adapted.spec == checkpoint.encoding and bool(checkpoint.config.encoding),
+        names=checkpoint.config.names,
     )
+    if checkpoint.fingerprint[:12] != adapted.origin.version:
+        raise ChangedError(checkpoint.folder)
     return decoder

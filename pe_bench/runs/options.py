@@ -9,8 +9,10 @@ from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import check_names, option, options_of
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import entry_points
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
+from pe_bench.train.loggers import LoggerName, check_logger
 
 
 def read_data(words: Sequence[str]) -> dict[str, Path]:
@@ -28,8 +30,8 @@ def _read_place(word: str) -> tuple[str, Path]:
     task, equals, folder = word.partition("=")
     if not equals or Path(word).exists():
         return "", Path(word)
-    known = plugins.names("task")
-    if task not in known and not task.endswith(".py") and "/" not in task:
+    known = [*plugins.names("task"), *entry_points("task")]
+    if task not in known and "." not in task and "/" not in task:
         raise InputError(
             f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data task=DIR"
         )
@@ -48,7 +50,7 @@ class RunOptions:
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
-        InputError: a field that does not exist, or another precision.
+        InputError: a field that does not exist, another precision, or a logger without its package.
     """
 
     preset: str = option(
@@ -77,6 +79,11 @@ class RunOptions:
     keep: bool = option(
         False, "keep trained models in the folders of their runs, see pe-bench checkpoint"
     )
+    logger: LoggerName | None = option(
+        None,
+        "also write learning curves to DIR/logs of --results (csv, tensorboard), or to the service "
+        "of wandb or mlflow",
+    )
     tune: Tuning | None = option(
         None,
         "choose the learning rate of each encoding, and a constant that it declares, by an equal "
@@ -103,6 +110,8 @@ class RunOptions:
             if one.is_changes:
                 known = [inner.name for inner in one.inner]
                 check_names(one.name, getattr(self, one.name), known)
+        if self.logger is not None:
+            check_logger(self.logger)
         if self.adapt and self.origin is None:
             raise InputError(
                 f"adapt.{next(iter(self.adapt))} has no effect without --from: there is no model "

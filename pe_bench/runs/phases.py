@@ -1,17 +1,19 @@
 """Training phases of an encoding, with learning rates from the search if there is one."""
 
+import contextlib
 import math
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError
+from pe_bench.errors import CRASHES, ChangedError, SavingError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.runs.adaptation import take_over
@@ -24,9 +26,12 @@ from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tunable import built, values_to_try
-from pe_bench.system.files import locked, saving, slug
+from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
+from pe_bench.system.files import saving, slug
+from pe_bench.system.locks import locked
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
 
@@ -41,6 +46,7 @@ class Phases:
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
         ranks: the other processes that train with this one, if any.
+        logger: gets the learning curves; None: no logger.
     """
 
     encoding: Plugin
@@ -48,6 +54,7 @@ class Phases:
     device: str
     precision: str
     ranks: Ranks | None = None
+    logger: LoggerName | None = None
 
     def trained(
         self,
@@ -86,8 +93,11 @@ class Phases:
             model = task.make_model(built(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
+        cached = folder is None
         folder = folder or self.checkpoint(task, subset, seed, choice)
         identity = self.identity(task, subset, seed, choice)
+        place = f"{slug(task.label)}/{slug(self.encoding.label)}/seed{seed}"
+        log_title = f"{place}-lr{choice.lr:.3g}-{identity}"
         if watch:
             watch.model = model
 
@@ -99,6 +109,8 @@ class Phases:
 
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            if cached and not (folder / OF).exists():
+                (folder / OF).write_text(f"{self.encoding.label} · {task.label} · seed {seed}")
         with locked(folder / "lock", title):
             try:
                 trained = ensure_trained(
@@ -112,6 +124,7 @@ class Phases:
                     precision=self.precision,
                     initial_weights=start if task.start and not self.is_loaded else None,
                     distributed=distributed,
+                    logged=partial(open_logger, self.logger, self.results / FOLDER, log_title),
                     stop=watch if self.ranks is None else None,
                 )
             except (SavingError, SharedFailure):
@@ -166,7 +179,7 @@ class Phases:
                 if identity == phase.identity:
                     return phases, place
             place = place.start
-        raise InputError("code or data have changed since the command was started: run it again")
+        raise ChangedError
 
     @property
     def before(self) -> "Phases":
@@ -192,17 +205,19 @@ class Phases:
     ) -> Mapping[str, Tensor]:
         """Return the initial weights of a model, which the previous phase has trained."""
         assert task.start is not None
+        of_subset = subset if isinstance(self.encoding, Adapted) else None
+        before, _ = self.before.trained(task.start, of_subset, seed)
+        with contextlib.suppress(OSError):  # of a read-only cache
+            (self.before.checkpoint(task.start, of_subset, seed) / START).touch()
         if not isinstance(self.encoding, Adapted):
-            before, _ = self.trained(task.start, None, seed)
             return before.state_dict()
-        before, _ = self.before.trained(task.start, subset, seed)
         return take_over(model, before.state_dict(), self.encoding)
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> Path:
         """Return the folder of a phase's model, for this run and later ones."""
-        folder = task.task.context.cache / "checkpoints"
+        folder = task.task.context.cache / CHECKPOINTS
         return folder / self.identity(task, subset, seed, choice)
 
     def identity(

@@ -9,7 +9,7 @@ from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import DataError, InputError
 from pe_bench.option_table import option_names
 from pe_bench.registry import plugins
-from pe_bench.registry.importing import Kind
+from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
@@ -26,6 +26,8 @@ TRAINED = ("checkpoints", "tuning")  # folders of the cache; all others have dat
 def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
     """Return the task of a record under its settings, and its encoding.
 
+    Code comes from the package and from `places` only, whatever files the record names.
+
     Args:
         record: of a run.
         scratch: folder for a cache that has nothing that was trained.
@@ -34,11 +36,16 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
     Raises:
         InputError: plugins or data are not there, others are, or a setting is another one here.
     """
+    with trusting_only(places.encoding, places.task):
+        return _rebuild(record, scratch, places)
+
+
+def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
     options = _make_options(record, scratch, places)
     label = record.encoding
     if record.adaptation is not None:
         label = record.adaptation["encoding"]
-        origin = _load("encoding", record.adaptation["from"], record, None)
+        origin = _load("encoding", record.adaptation["from"], record, places.encoding)
         options = replace(options, origin=origin.given, adapt=_adaptation(record.adaptation))
     spec = _spec("task", record.task, record, places.task)
     factory = RunFactory(options)
@@ -65,15 +72,15 @@ def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugi
 
 
 def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
-    """Return what loads a plugin: its label, with the path of a file."""
+    """Return what loads a plugin: its label, with the path of a file that the user has given."""
     name, colon, options = label.partition(":")
-    if name not in plugins.names(kind):
-        place = place or record.sources.get(kind)
-        if place is None:
-            raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE")
-        if not Path(place).exists():
-            raise InputError(f"{name} is no longer at {place}: say where it is with --{kind} FILE")
-    return f"{place or name}{colon}{options}"
+    if name in plugins.names(kind):
+        return label
+    if place is None:
+        recorded = record.sources.get(kind)
+        known = f" (it was {recorded})" if recorded else ""
+        raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE{known}")
+    return f"{place}{colon}{options}"
 
 
 def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOptions:

@@ -24,6 +24,7 @@ from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
 PLACE = ("subset", "metric", "length", "second_axis")
+NEEDED = {"task", "precision", "model", "train", "start"}  # of the settings
 NOT_LISTED = ("clock", "git.")  # never the same; reported in a separate sentence
 
 
@@ -129,7 +130,7 @@ def _check_repeatable(record: RunRecord) -> None:
             f"{record.task} measures time, which is never the same twice: use pe-bench run with "
             "another --results, and compare"
         )
-    if not record.settings:
+    if not record.settings.keys() >= NEEDED:
         raise InputError("the record has no settings, it is of an earlier version: run it again")
 
 

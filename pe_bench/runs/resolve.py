@@ -48,6 +48,7 @@ class ResolvedTask:
             the length of their rows is another one.
         first_step: step of the first batch; earlier ones were those of `start`.
         given: the spec as it was given, with the path of a file.
+        words: the options of the command that change it, see `command_words`.
     """
 
     label: str
@@ -60,6 +61,7 @@ class ResolvedTask:
     adapting: Task | None = None
     first_step: int = 0
     given: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def batches(self) -> Task:
@@ -142,7 +144,7 @@ def resolve(
         "protocol": context.protocol,
         "data": task.fingerprint,
         "precision": options.precision,
-        "model": asdict(model),
+        "model": model.settings,
         "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
         "start": start.settings if start else None,
     }
@@ -164,6 +166,16 @@ def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | Non
             f"start={given[0]} has no effect: the preset {options.preset} trains from scratch"
         )
     return given[0] if given else preset.starts_from
+
+
+def others_start_from(resolved: ResolvedTask) -> bool:
+    """Return whether a shipped task starts from the models of a task under the same preset."""
+    name = resolved.label.partition(":")[0]
+    for other in plugins.names("task"):
+        preset = plugins.load("task", other).cls.presets.get(resolved.task.context.preset)
+        if preset and preset.starts_from and preset.starts_from.partition(":")[0] == name:
+            return True
+    return False
 
 
 def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, as_exception
@@ -19,7 +19,7 @@ from pe_bench.runs.evaluation import evaluate
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.runs.outcome import Busy, Outcome, ProcessDied
 from pe_bench.runs.phases import Phases
-from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.resolve import ResolvedTask, others_start_from
 from pe_bench.runs.reuse import find_same, identify_models, with_numbers_of
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import (
@@ -33,9 +33,12 @@ from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_kept, keep, place_of
 from pe_bench.runs.tunable import built
 from pe_bench.system import environment
+from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
+from pe_bench.system.locks import hold
 from pe_bench.task import Evaluation
+from pe_bench.train.loggers import LoggerName
 
 
 def _nothing() -> None:
@@ -55,6 +58,7 @@ class Run:
         precision: "fp32" or "bf16".
         keep: leave the trained models in the folder of the run.
         ranks: the other processes that train with this one, if any.
+        logger: gets the learning curves; None: no logger.
     """
 
     resolved: ResolvedTask
@@ -65,6 +69,7 @@ class Run:
     precision: str
     keep: bool = False
     ranks: Ranks | None = None
+    logger: LoggerName | None = None
 
     @property
     def title(self) -> str:
@@ -74,7 +79,9 @@ class Run:
     @property
     def phases(self) -> Phases:
         """The training of its encoding."""
-        return Phases(self.encoding, self.results, self.device, self.precision, self.ranks)
+        return Phases(
+            self.encoding, self.results, self.device, self.precision, self.ranks, self.logger
+        )
 
     @property
     def folder(self) -> Path:
@@ -114,7 +121,7 @@ class Run:
         """
         self.files.make()
         try:
-            with FileLock(self.folder / "lock", timeout=0):
+            with hold(self.folder / "lock", timeout=0):
                 done = self._recall(begun, since)
                 if done is not None:
                     return done
@@ -133,7 +140,7 @@ class Run:
         """Record that the process which worked on the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        lock = FileLock(self.folder / "lock", timeout=5)
+        lock = hold(self.folder / "lock", timeout=5)
         with contextlib.suppress(Timeout), lock, self.files.executing():  # which removes its mark
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
@@ -146,6 +153,8 @@ class Run:
                 self._keep_models()
             self.files.remove_work()
             self.files.come_last()
+            record = self.files.read()
+            self._drop_weights(record.models if record else {})
             return Outcome(self.title, "done", (), self.folder)
         record = self.files.read() if since else None
         if since and record and record.status == "failed" and record.finished > as_text(since):
@@ -234,15 +243,17 @@ class Run:
         self._keep_models()
         self.files.remove_work()
         model = self.resolved.make_empty(self.encoding)
+        models = identify_models(self.resolved, self.phases, self.seed)
         self._record(
             "done",
             found,
             parameters=sum(p.numel() for p in model.parameters()),
             encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
             pretraining=find_pretraining(self.resolved, self.phases, self.seed),
-            models=identify_models(self.resolved, self.phases, self.seed),
+            models=models,
             **self._describe(costs),
         )
+        self._drop_weights(models)
         return Outcome(self.title, "done", (), self.folder)
 
     def missing_models(self) -> list[str | None]:
@@ -264,6 +275,18 @@ class Run:
         place = place_of(self.folder, subset)
         encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
         keep(model, place, encoding, self.resolved.task.vocabulary)
+
+    def _drop_weights(self, models: Mapping[str, str]) -> None:
+        """Remove the weights of the finished run from the cache, if nothing goes on from them.
+
+        Args:
+            models: digests of the models, by subset.
+        """
+        cache = self.resolved.task.context.cache
+        if not others_start_from(self.resolved):
+            for identity in models.values():
+                drop_weights(cache / CHECKPOINTS / identity)
+        limit_weights(cache)
 
     def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
         reason = "\n".join(failures.causes)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord, Status
@@ -44,6 +45,7 @@ def make_record(
         data=task.provenance(),
         settings_digest=resolved.digest(),
         settings=resolved.settings,
+        options=resolved.words,
         sources=find_sources(resolved, phases.encoding),
         tuning=_find_tuning(resolved, phases),
         headline=task.headline,
@@ -151,7 +153,8 @@ def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
         return None
     origin = encoding.origin
     if isinstance(origin, Pretrained):
-        same = origin.checkpoint.spec(encoding.spec) == origin.checkpoint.encoding
+        full, _ = with_rotation(encoding.spec, origin.checkpoint.config)
+        same = full == origin.checkpoint.encoding
     else:
         same = encoding.spec == origin.spec
     return {

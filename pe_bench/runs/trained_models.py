@@ -1,5 +1,6 @@
 """Models that `--keep` leaves in the folders of runs, as folders of transformers."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.saving import write_folder
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import saving, slug
+from pe_bench.system.files import list_files, saving, slug
 from pe_bench.task import Vocabulary
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -78,8 +79,17 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
     source = places.get(name) or next(iter(places.values()))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
+    try:
+        files = list_files(source)
+        if not source.resolve().is_relative_to(record.folder.resolve()):
+            raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
+    except OSError as error:
+        raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None
     with saving(folder):
-        shutil.copytree(source, folder, dirs_exist_ok=True)
+        for path in files:
+            copy = folder / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
 
 
 def _configs(folder: Path) -> list[Path]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self, TextIO
 
+from pe_bench.system.text import printable
+
 EVERY = 10.0  # seconds between two progress lines of a bar
 
 
@@ -123,12 +125,12 @@ def progress(title: str, total: int, *, initial: int = 0, unit: str = "step") ->
 
 def info(line: str) -> None:
     """Print a line on standard output immediately."""
-    _view.line(line)
+    _view.line(printable(line))
 
 
 def warn(line: str) -> str:
     """Print a warning on standard error immediately, and return it."""
-    _view.line(f"pe-bench: {line}", error=True)
+    _view.line(f"pe-bench: {printable(line)}", error=True)
     return line
 
 
@@ -137,6 +139,15 @@ def show_clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def show_age(seconds: float) -> str:
+    """Format a long time in its largest unit: 3 days, 1 hour."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return "less than a minute"
 
 
 def silence(stream: TextIO) -> None:

@@ -4,19 +4,21 @@ import contextlib
 import errno
 import glob
 import hashlib
+import io
 import json
 import os
 import platform
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from pe_bench.errors import InputError, SavingError
-from pe_bench.system.console import info
+
+LARGEST = 512 * 2**20
+"""Largest file of results that is read, in bytes; also the largest size of its unpacked content."""
 
 LONGEST = 200
 """Bytes of a name made from a label. File systems allow 255, and names have endings."""
@@ -43,15 +45,12 @@ def replacing(path: Path) -> Iterator[Path]:
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(path)
-        prefix = f"{_aside(path)}{os.getpid()}-"
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)
-        os.close(handle)
-        aside = Path(name)
+        aside = path.with_name(f"{_aside(path)}{os.getpid()}-{secrets.token_hex(4)}")
+        aside.touch(exist_ok=False)  # its mode follows the umask, unlike that of `tempfile`
         try:
             yield aside
             with aside.open("rb") as file:
                 os.fsync(file.fileno())
-            aside.chmod(0o644)  # mkstemp lets only the owner read
             aside.replace(path)
         except BaseException:
             aside.unlink(missing_ok=True)
@@ -122,29 +121,71 @@ class SameFolder:
         )
 
 
-@contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file within the context; print a line before waiting for another process.
+def read_regular(path: Path, limit: int = LARGEST) -> bytes:
+    """Return the content of a regular file.
 
-    A read-only folder needs no lock, since its files do not change.
+    A FIFO, whose reader would wait for ever, and a device are not opened.
 
     Args:
-        path: path of the lock file, in an existing folder.
-        what: description of the locked resource, for messages.
+        path: path of the file.
+        limit: largest allowed size in bytes.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file, or is too large.
     """
-    lock = FileLock(path)
+    with open_regular(path, limit) as file:
+        return file.read()
+
+
+def open_regular(path: Path, limit: int = LARGEST) -> io.BufferedReader:
+    """Open a regular file for reading, see `read_regular`."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # no wait at a FIFO
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        info(f"waiting for another process, which works on {what} ({path.parent})")
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-    try:
-        yield
-    finally:
-        lock.release()
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if about.st_size > limit:
+            raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
+        return open(handle, "rb")  # noqa: PTH123 - a handle has no path
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def check_links(folder: Path, names: Iterable[str]) -> None:
+    """Check that no file in a folder is a symbolic link that leads out of the folder.
+
+    Args:
+        folder: the folder.
+        names: names of the files; they need not exist.
+
+    Raises:
+        OSError: one is.
+    """
+    for name in names:
+        path = f"{folder}/{name}"
+        if not os.path.islink(path):  # noqa: PTH114 - called for every file of every run
+            continue
+        if not Path(path).resolve().is_relative_to(folder.resolve()):
+            raise OSError(errno.EINVAL, f"a link that leads out of {folder}", path)
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, in order; links to other folders are not followed.
+
+    Raises:
+        OSError: one is a link that leads out of the folder, or no regular file.
+    """
+    root = folder.resolve()
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if not path.resolve().is_relative_to(root):
+            raise OSError(errno.EINVAL, f"a link that leads out of {folder}", str(path))
+        if path.is_file():
+            found.append(path)
+        elif not path.is_dir():
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return found
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -158,6 +199,8 @@ def slug(label: str) -> str:
     The end of a long name is replaced by a digest of the label.
     """
     name = re.sub(r"[^\w.=,+-]", "_", label)
+    if name in (".", ".."):
+        return "_" * len(name)
     if len(name.encode()) <= LONGEST:
         return name
     return f"{_cut(name, LONGEST - 9)}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"

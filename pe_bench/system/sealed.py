@@ -9,13 +9,15 @@ are incomplete, damaged, or copied from another owner. Files of a later version 
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pe_bench.errors import InputError
 from pe_bench.system.console import warn
-from pe_bench.system.files import saving, write_json
+from pe_bench.system.files import open_regular, read_regular, saving, write_json
+from pe_bench.system.schema import WrongError, read_as
 
 SCHEMA = 1
 """Version of the file formats of results and caches.
@@ -60,23 +62,30 @@ def write_sealed(
     write_json(path, kept | {"sha256": _seal(kept)})
 
 
-def read_sealed(path: Path, *, of: str) -> dict[str, Any]:
-    """Read a sealed record and verify it and its files.
+def read_sealed(
+    path: Path, *, of: str, kind: Any = object, limit: int = sys.maxsize
+) -> dict[str, Any]:
+    """Read a sealed record and verify it and its files, which lie in its folder or below.
 
     Args:
         path: path of the record.
         of: expected key of its owner.
+        kind: expected type of its content, see `read_as`; default: not checked.
+        limit: largest size of the record and of each of its files, in bytes.
 
     Raises:
         FileNotFoundError: the record does not exist.
-        DamagedError: the record or one of its files is corrupt, or has another owner.
+        DamagedError: the record or one of its files is corrupt, has another owner, or is not a
+            regular file.
         InputError: a later version has written the record; it stays unchanged.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, limit))
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise DamagedError(path, f"cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
         raise DamagedError(path, f"cannot be read ({error})") from None
     if not isinstance(content, dict):
         raise DamagedError(path, "is not a JSON object")
@@ -87,12 +96,19 @@ def read_sealed(path: Path, *, of: str) -> dict[str, Any]:
     if content["sha256"] != _seal(found):
         raise DamagedError(path, "is not as it was written, its checksum is another one")
     if found.pop("of", None) != of:
-        raise DamagedError(path, f"belongs to {content['of']}, not to {of}")
+        raise DamagedError(path, f"belongs to {str(content['of'])[:200]}, not to {of}")
     found.pop("schema", None)
-    for name, expected in found.pop("files", {}).items():
+    try:
+        sums = read_as(Mapping[str, str], found.pop("files", {}))
+        found = dict(read_as(kind, found))
+    except WrongError as error:
+        raise DamagedError(path, f"is not what it should be: {error}") from None
+    for name, expected in sums.items():
         file = path.parent / name
+        if not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise DamagedError(path, f"has the checksum of a file elsewhere, {name}")
         try:
-            same = sum_of(file) == expected
+            same = sum_of(file, limit) == expected
         except OSError as error:
             raise DamagedError(file, f"cannot be read ({error.strerror})") from None
         if not same:
@@ -136,9 +152,9 @@ def set_aside(damage: DamagedError, *, keep: bool = True) -> None:
     warn(f"{damage}: made again{kept}")
 
 
-def sum_of(path: Path) -> str:
-    """Return the SHA-256 of a file as a hexadecimal string."""
-    with path.open("rb") as file:
+def sum_of(path: Path, limit: int = sys.maxsize) -> str:
+    """Return the SHA-256 of a regular file as a hexadecimal string."""
+    with open_regular(path, limit) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -150,7 +166,7 @@ def _flushed_sum(path: Path) -> str:
 
 
 def _check_schema(path: Path, schema: Any) -> None:
-    if not isinstance(schema, int):
+    if type(schema) is not int:
         raise DamagedError(path, "has a schema that is no number")
     if schema > SCHEMA:
         raise InputError(

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import DataError
-from pe_bench.system.files import locked, saving
+from pe_bench.errors import DataError, InputError
+from pe_bench.system.cache_entries import mark_used
+from pe_bench.system.files import saving
+from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book
@@ -35,16 +37,34 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
             with locked(seal.with_suffix(".lock"), what):
                 kept = read_if_intact(read, keep=False)  # another process may have made it
                 if kept is None:
-                    made = make()
+                    made = _made(make)
                     files = [Path(file["filename"]).resolve() for file in made.cache_files]
                     tables = [file.relative_to(seal.parent.resolve()) for file in files]
                     inner = [seal.parent / table for table in tables]
                     write_sealed(seal, {"tables": tables}, of=seal.stem, files=inner)
                     return made
+    mark_used(seal)
     from datasets import Dataset, concatenate_datasets
 
     tables = [Dataset.from_file(str(seal.parent / table)) for table in kept["tables"]]
     return concatenate_datasets(tables)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """Call `make`; raise errors of rows as they are, and those of the system before others.
+
+    On a full disk the library goes on to write to the file that the error has closed.
+    """
+    try:
+        return make()
+    except InputError:
+        raise
+    except Exception as error:
+        cause = error.__cause__ or error  # the library wraps what rows raise
+        first: BaseException | None = cause
+        while first is not None and not isinstance(first, OSError):
+            first = first.__cause__ or first.__context__
+        raise (cause if first is None or isinstance(cause, InputError) else first) from None
 
 
 @contextlib.contextmanager
@@ -109,15 +129,12 @@ def keep_rows(
     def make() -> Any:
         for old in folder.glob(f"generator/*fingerprint={glob.escape(name)}"):
             shutil.rmtree(old)  # of a run that was killed, or damaged: the library would take it
-        try:
-            return datasets.Dataset.from_generator(
-                some_rows,
-                features=datasets.Features(dict.fromkeys(columns, datasets.Value("string"))),
-                fingerprint=name,
-                writer_batch_size=WRITTEN_AT_ONCE,
-            )
-        except datasets.exceptions.DatasetGenerationError as error:
-            raise (error.__cause__ or error) from None
+        return datasets.Dataset.from_generator(
+            some_rows,
+            features=datasets.Features(dict.fromkeys(columns, datasets.Value("string"))),
+            fingerprint=name,
+            writer_batch_size=WRITTEN_AT_ONCE,
+        )
 
     with quiet_library(cache, size) as datasets:
         return keep_tables(folder / f"{name}.json", make, "the same text")

@@ -5,18 +5,21 @@ library of this machine, and any folder of text files or of files with many docu
 comparable only if the fingerprints of the text are equal.
 """
 
+import codecs
 import hashlib
 import os
 import sysconfig
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pe_bench.errors import DataError
+from pe_bench.system.console import warn
 from pe_bench.text.arrow import keep_rows
-from pe_bench.text.document_files import SUFFIXES, holds_many, read_documents
+from pe_bench.text.document_files import ALSO_LINES, SUFFIXES, holds_many, read_documents
+from pe_bench.text.unchanged import unchanged
 
 Split = Literal["train", "valid", "test"]
 
@@ -30,6 +33,7 @@ PYTHON_FOLDER = Path(__file__).with_name(PYTHON)
 PYTHON_FINGERPRINT = "7e6981d01a236287d002e87585881904599ec501da4f129e4f64d1177bf76ed0"
 
 MIN_BYTES = 1024  # in each part of a corpus: less cannot hold one evaluation window
+SHOWN = 5  # names of files in a warning
 MIN_GROUPS = 150  # of the standard library: fewer means that its sources are not there
 
 # The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
@@ -65,9 +69,16 @@ _VALID_FOLDERS = ("valid", "validation", "val", "dev")
 
 
 class TextFile(NamedTuple):
-    """A file of a corpus: one document, or many in JSON lines or a table."""
+    """A file of a corpus: one document, or many in JSON lines or a table.
 
-    name: str  # path relative to the corpus, with forward slashes on every system
+    Attributes:
+        name: path relative to the corpus, with forward slashes on every system.
+        path: of the file.
+        size: of the file, bytes.
+        digest: SHA-256 (hex) of what determines the documents, mostly the bytes of the file.
+    """
+
+    name: str
     path: Path
     size: int
     digest: str
@@ -93,6 +104,7 @@ class Piece:
         """Return a `Dataset` with a column `text`, kept in the subfolder `datasets` of a cache.
 
         Raises:
+            ChangedError: a file is not the one that the fingerprint is of.
             DataError: a file is missing or damaged, or there is no document.
         """
         return keep_rows(
@@ -108,8 +120,9 @@ class Piece:
         for file in self.files:
             if self.fetch:
                 self.fetch(file)
-            for text in read_documents(file.path):
-                yield {"text": text}
+            with unchanged(file.path, partial(_digest_now, file.path), file.digest):
+                for text in read_documents(file.path):
+                    yield {"text": text}
 
 
 @dataclass(frozen=True)
@@ -198,10 +211,11 @@ def _stdlib_in(root: Path) -> Corpus:
 
 
 def folder_corpus(folder: Path) -> Corpus:
-    """Every UTF-8 text file under a folder; hidden, empty and other files are left out.
+    """Every UTF-8 text file under a folder; hidden and empty files are left out.
 
-    A file is one document. JSON lines (.jsonl, .jsonl.gz, .json.gz) and tables (.parquet)
-    hold many documents, each in a field `text`. The splits are the subfolders, or files in JSON
+    Files that are not UTF-8 are left out with a warning. A file is one document. JSON lines, under
+    any ending or packed (.jsonl.gz, .json.gz, .ndjson.gz), and tables (.parquet) hold many
+    documents, each in a field `text`. The splits are the subfolders, or files in JSON
     lines, `train`, `test` and optionally `valid` or `validation`. A folder without `train` and
     `test` is split by file, about 90/5/5, by the hash of the relative path; there,
     equal files count once, so that no test text is in the training text.
@@ -232,12 +246,26 @@ def folder_corpus(folder: Path) -> Corpus:
 
 def _check_sizes(folder: Path, parts: Mapping[Split, Sequence[TextFile]]) -> None:
     for split, files in parts.items():
-        size = sum(file.size for file in files)
+        size = _text_bytes(files, enough=MIN_BYTES)
         if size < MIN_BYTES:
             raise DataError(
                 f"the {split} part of {folder} has {size} bytes of UTF-8 text; "
                 f"at least {MIN_BYTES} are needed"
             )
+
+
+def _text_bytes(files: Iterable[TextFile], enough: int) -> int:
+    """Return the bytes of UTF-8 text in files, counted until there are enough."""
+    size = 0
+    for file in files:
+        if not holds_many(file.path):
+            size += file.size
+        elif size < enough:
+            for text in read_documents(file.path):
+                size += len(text.encode())
+                if size >= enough:
+                    break
+    return size
 
 
 def folder_test(folder: Path) -> Piece:
@@ -255,8 +283,9 @@ def folder_test(folder: Path) -> Piece:
 
 def _named(folder: Path, part: str) -> list[Path]:
     """Return the subfolder or file of many documents with a part of a folder."""
-    paths = [folder / part, *(folder / f"{part}{suffix}" for suffix in SUFFIXES)]
-    return [path for path in paths if (path.is_dir() if path.name == part else path.is_file())]
+    files = [folder / f"{part}{suffix}" for suffix in (*SUFFIXES, *ALSO_LINES, ".json")]
+    found = [path for path in files if path.is_file() and holds_many(path)]
+    return [folder / part, *found] if (folder / part).is_dir() else found
 
 
 def _split_by_file(folder: Path, files: list[TextFile]) -> _Parts:
@@ -288,34 +317,55 @@ def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
 
 
 def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
-    """Return the files that are UTF-8 or hold documents, each read once, ordered by relative path.
+    """Return the files that are UTF-8 or hold documents, ordered by relative path.
+
+    A warning names the others.
 
     Raises:
         DataError: a file cannot be read.
     """
     files = []
+    left_out = []
     for path in paths:
         if not path.is_file():  # a socket or a broken link, or a module that is a package
             continue
         try:
-            size, digest = _digest(path) if holds_many(path) else _text_digest(path)
+            size, digest = _describe(path)
         except UnicodeDecodeError:
+            left_out.append(path.relative_to(root).as_posix())
             continue
         except OSError as error:
             raise DataError(
                 f"cannot read {path} ({error.strerror}); every file of the text must be readable"
             ) from error
         files.append(TextFile(path.relative_to(root).as_posix(), path, size, digest))
+    if left_out:
+        more = f" and {len(left_out) - SHOWN} others" if len(left_out) > SHOWN else ""
+        names = ", ".join(sorted(left_out)[:SHOWN])
+        warn(f"{root}: not UTF-8 text, and left out: {names}{more}")
     return sorted(files)
 
 
-def _digest(path: Path) -> tuple[int, str]:
-    with path.open("rb") as file:  # may be larger than the memory
-        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+def _digest_now(path: Path) -> str:
+    return _describe(path)[1]
 
 
-def _text_digest(path: Path) -> tuple[int, str]:
-    data = path.read_bytes()
+def _describe(path: Path) -> tuple[int, str]:
+    """Return the size and the digest of a file.
+
+    The digest is that of the bytes where it was so from the beginning. Files that were read in
+    another way once have another digest, so that neither results nor caches are mixed up.
+
+    Raises:
+        UnicodeDecodeError: it is neither text nor a file of documents.
+    """
+    if holds_many(path):
+        always = path.name.lower().endswith(SUFFIXES)
+        digest = hashlib.sha256(b"" if always else b"json lines\n")
+        with path.open("rb") as file:  # may be larger than the memory
+            size = os.fstat(file.fileno()).st_size
+            return size, hashlib.file_digest(file, lambda: digest).hexdigest()
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     data.decode()
     return len(data), hashlib.sha256(data).hexdigest()
 

@@ -1,32 +1,56 @@
 """Documents in files: text, JSON lines, plain or gzipped, and parquet tables."""
 
+import codecs
 import contextlib
-import glob
 import gzip
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import DataError
 
-LINES = (".jsonl", ".jsonl.gz", ".json.gz")
-SUFFIXES = (*LINES, ".parquet")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".parquet")
+"""Endings of files that hold many documents; any other file may hold JSON lines too."""
+
+ALSO_LINES = (".ndjson", ".ndjson.gz")
 FIELD = "text"  # where public corpora keep a document
 ALWAYS_ALLOWED = 64 << 20  # bytes that an archive may unpack to, however small it is
 LARGEST_RATIO = 200  # of unpacked to packed bytes; text reaches 20, a bomb 1000
 
+Opener = Callable[[], AbstractContextManager[Any]]
+"""Opens a file, unpacked."""
+
 
 def holds_many(path: Path) -> bool:
-    """Return whether a file holds many documents, by its name."""
-    return path.name.lower().endswith(SUFFIXES)
+    """Return whether a file holds many documents.
+
+    Its name says so, or its first line: a JSON object with a string `text`.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if path.name.lower().endswith((*SUFFIXES, *ALSO_LINES)):
+        return True
+    with path.open("rb") as file:
+        first = next(filter(bytes.strip, file), b"").removeprefix(codecs.BOM_UTF8)
+    if not first.lstrip().startswith(b"{"):
+        return False
+    try:
+        record = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record.get(FIELD), str)
 
 
 def read_documents(path: Path) -> Iterator[str]:
     """Yield the documents of a file in order, empty ones only if the file is one document.
+
+    A byte order mark at the start is no text.
 
     Raises:
         DataError: the file is damaged, or a record has no text.
@@ -38,25 +62,23 @@ def read_documents(path: Path) -> Iterator[str]:
     else:
         # The library's reader of text turns "\r\n" into "\n": these would be other bytes.
         with naming_damage(path):
-            yield path.read_bytes().decode()
+            yield path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
 
 
-def read_json_lines(source: str, name: str) -> Iterator[tuple[str, Any]]:
+def read_json_lines(open_file: Opener, name: str) -> Iterator[tuple[str, Any]]:
     """Yield `name:line` and the value of each line of a file, without blank lines.
 
     The readers of `datasets` are unsuitable: the line reader decodes in the machine's locale, and
     the JSON reader casts numbers to text and fails on mixed types in unused fields.
 
     Args:
-        source: a path, or `zip://member::archive`.
+        open_file: opens the file.
         name: name of the file in messages.
 
     Raises:
         DataError: the file is damaged, or a line is not JSON.
     """
-    import fsspec  # what `datasets` opens files with
-
-    with naming_damage(name), fsspec.open(source, "rb", compression="infer") as file:
+    with naming_damage(name), open_file() as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield f"{name}:{number}", _parse(line, f"{name}:{number}")
@@ -91,13 +113,15 @@ def refuse_bomb(path: Path, unpacked: int) -> None:
 
 
 def _json_lines(path: Path) -> Iterator[str]:
+    open_file: Opener = lambda: path.open("rb")  # noqa: E731
     if path.name.lower().endswith(".gz"):
+        open_file = partial(gzip.open, path)
         unpacked = 0
         with naming_damage(path), gzip.open(path) as file:
             for block in iter(partial(file.read, 1 << 20), b""):
                 unpacked += len(block)
                 refuse_bomb(path, unpacked)
-    for where, record in read_json_lines(str(path), str(path)):
+    for where, record in read_json_lines(open_file, str(path)):
         text = record.get(FIELD) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise DataError(f"{where} has no text: expected an object with a string '{FIELD}'")
@@ -106,15 +130,15 @@ def _json_lines(path: Path) -> Iterator[str]:
 
 def _table(path: Path) -> Iterator[str]:
     import pyarrow
-    from datasets import IterableDataset
+    from pyarrow import parquet
 
     try:
-        rows = IterableDataset.from_parquet(glob.escape(str(path)), columns=[FIELD], batch_size=16)
-        for batch in rows.iter(batch_size=16):
-            for text in batch[FIELD]:
-                if not isinstance(text, str):
-                    raise DataError(f"{path} has a row whose column '{FIELD}' is not a string")
-                yield text
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=16, columns=[FIELD]):
+                for text in batch.column(FIELD).to_pylist():
+                    if not isinstance(text, str):
+                        raise DataError(f"{path} has a row whose column '{FIELD}' is not a string")
+                    yield text
     except (pyarrow.ArrowException, KeyError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pe_bench.errors import DataError
-from pe_bench.system.files import locked
+from pe_bench.system.cache_entries import mark_used
+from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def hub_file(
         with locked(Path(f"{target}.lock"), f"the same download of {filename}"):
             if not target.exists():  # another process may have been faster
                 _download(repo, filename, revision, endpoint, target)
+    mark_used(target)
     return target
 
 

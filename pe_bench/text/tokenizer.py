@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.errors import InputError
+from pe_bench.system.cache_entries import mark_used
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.corpus import Corpus, Piece
@@ -27,14 +28,18 @@ Lengths = npt.NDArray[np.int64]
 MAX_IDS = 1 << 24  # a model with more has no room on any machine
 MIN_VOCAB = 300  # 256 bytes, the special tokens and something to merge
 
-_ROLES = {  # what published vocabularies call their special tokens
+SPECIAL_NAMES = {  # of special tokens in published vocabularies, by their role
     "pad": ("<pad>", "<|pad|>", "<|padding|>", "[PAD]", "<|finetune_right_pad_id|>"),
     "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "[BOS]"),
     "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>", "[EOS]"),
     "sep": ("<sep>", "<|sep|>", "[SEP]"),
 }
 _TEXT_PARTS = ("normalizer", "pre_tokenizer", "decoder")
+USUAL = bytes([9, 10, *range(32, 127), *range(0x80, 0xC0), *range(0xC2, 0xF1)])
+"""Bytes that a tokenizer must have: ASCII text, and nearly all characters of more bytes."""
+
 _SPACE = "\u2581"  # how SentencePiece writes a space
+_SPACE_BYTES = tuple(f"<0x{byte:02X}>" for byte in _SPACE.encode())
 
 
 class Tokenizer(ABC):
@@ -56,7 +61,7 @@ class Tokenizer(ABC):
         self.fingerprint = fingerprint
         self.vocab_size = len(byte_lengths)
         self.byte_lengths = byte_lengths
-        self.pad, self.bos, self.eos, self.sep = (special[role] for role in _ROLES)
+        self.pad, self.bos, self.eos, self.sep = (special[role] for role in SPECIAL_NAMES)
 
     @cached_property
     def digit_ids(self) -> tuple[int, ...]:
@@ -105,8 +110,8 @@ class ByteTokenizer(Tokenizer):
     """
 
     def __init__(self) -> None:
-        lengths = np.repeat(np.array([1, 0], dtype=np.int64), [256, len(_ROLES)])
-        special = {role: 256 + index for index, role in enumerate(_ROLES)}
+        lengths = np.repeat(np.array([1, 0], dtype=np.int64), [256, len(SPECIAL_NAMES)])
+        special = {role: 256 + index for index, role in enumerate(SPECIAL_NAMES)}
         super().__init__("bytes", hashlib.sha256(b"bytes-v1").hexdigest(), lengths, special)
 
     def encode(self, text: str | bytes) -> TokenIds:
@@ -121,14 +126,17 @@ class BpeTokenizer(Tokenizer):
     """A vocabulary of the `tokenizers` library, from a tokenizer.json.
 
     Steps that add or change bytes are removed: a space before the text and Unicode
-    normalisation (`encode_text` keeps both), truncation, and special tokens inside a
-    text. Special tokens that the vocabulary lacks get new ids after its last one.
+    normalisation (`encode_text` keeps both), truncation, special tokens inside a text, and spaces
+    that an added token takes in. Special tokens that the vocabulary lacks get new ids after its
+    last one.
 
     Args:
         name: name in tables.
         content: the tokenizer.json.
         model_size: number of ids of a pretrained model, which has no room for new ones: the end of
             text then replaces missing special tokens. None: there is no model yet.
+        model_ids: ids of special tokens of a pretrained model, by role. They go before tokens with
+            a known name.
 
     Attributes:
         content: the tokenizer.json.
@@ -138,12 +146,20 @@ class BpeTokenizer(Tokenizer):
             ids differ from the model's.
     """
 
-    def __init__(self, name: str, content: bytes, *, model_size: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        content: bytes,
+        *,
+        model_size: int | None = None,
+        model_ids: Mapping[str, int] | None = None,
+    ) -> None:
         import tokenizers  # late: bytes need no library
 
         try:
             file = json.loads(content)
             file |= {part: _without_additions(file.get(part)) for part in _TEXT_PARTS}
+            strips = _stop_stripping(file.get("added_tokens", []))
             self._inner = tokenizers.Tokenizer.from_str(json.dumps(file))
             self._unchanged = tokenizers.Tokenizer.from_str(content.decode())
         except Exception as error:  # the library raises nothing more specific
@@ -157,14 +173,25 @@ class BpeTokenizer(Tokenizer):
         if largest >= MAX_IDS:
             raise InputError(f"{name} has the id {largest:,}, and ids must be below {MAX_IDS:,}")
         added = {t["content"]: t["special"] for t in file.get("added_tokens", [])}
-        lengths = _byte_lengths(vocab, "ByteLevel" in str(file["decoder"]), added)
+        byte_level = "ByteLevel" in str(file["decoder"])
+        self._byte_level = byte_level
+        self._space_ids = [vocab[token] for token in _SPACE_BYTES if token in vocab]
+        self._uncovered = _uncovered_bytes(vocab) if byte_level else None
+        lengths = _byte_lengths(vocab, byte_level, added)
         named = {token: vocab[token] for token, is_special in added.items() if is_special}
         special: dict[str, int] = {}
-        for role, names in _ROLES.items():
+        for role, names in SPECIAL_NAMES.items():
             known = [named[token] for token in names if token in named]
             if known:
                 special[role] = known[0]
-        missing = [role for role in _ROLES if role not in special]
+        end = special.get("eos", special.get("bos"))
+        given = {
+            role: index
+            for role, index in (model_ids or {}).items()
+            if index in named.values() and index != special.get(role, end)
+        }
+        special |= given
+        missing = [role for role in SPECIAL_NAMES if role not in special]
         if model_size is None:
             special |= {role: len(lengths) + index for index, role in enumerate(missing)}
             model_size = max(len(lengths), *(1 + index for index in special.values()))
@@ -180,6 +207,8 @@ class BpeTokenizer(Tokenizer):
         # Ids of whole texts have been those of the library since version 2.
         changes = self._unchanged.encode("a").ids != self._inner.encode("a").ids
         digest = hashlib.sha256(content + (b"v2" if changes else b""))
+        # So have spaces around added tokens, and special tokens that the model names.
+        digest.update((b"strips" if strips else b"") + (str(given).encode() if given else b""))
         super().__init__(name, digest.hexdigest(), lengths, special)
         self._require_exact_bytes()
 
@@ -192,8 +221,29 @@ class BpeTokenizer(Tokenizer):
                 f"the text is not UTF-8 at byte {error.start}; {self.name} needs UTF-8, "
                 "the tokenizer bytes takes anything"
             ) from error
-        encoding = self._inner.encode_batch_fast([decoded], add_special_tokens=False)[0]
-        return np.array(encoding.ids, dtype=np.int32)
+        lost = self._uncovered.search(data) if self._uncovered else None
+        if lost:
+            raise InputError(
+                f"the text has the byte 0x{lost[0].hex()} at byte {lost.start()}, for which "
+                f"{self.name} has no token: leave this text out, or use another tokenizer"
+            )
+        if self._byte_level or _SPACE not in decoded:
+            encoding = self._inner.encode_batch_fast([decoded], add_special_tokens=False)[0]
+            return np.array(encoding.ids, dtype=np.int32)
+        return self._encode_with_space_sign(decoded)
+
+    def _encode_with_space_sign(self, text: str) -> TokenIds:
+        """Return the ids of a text with U+2581, which the vocabulary would take for a space."""
+        if len(self._space_ids) < len(_SPACE_BYTES):
+            raise InputError(
+                f"the text has the character U+2581, which {self.name} does not tell from a space: "
+                "use another tokenizer"
+            )
+        pieces = self._inner.encode_batch_fast(text.split(_SPACE), add_special_tokens=False)
+        ids = list(pieces[0].ids)
+        for piece in pieces[1:]:
+            ids += [*self._space_ids, *piece.ids]
+        return np.array(ids, dtype=np.int32)
 
     def encode_text(self, text: str) -> TokenIds:
         valid = text.encode(errors="replace").decode()
@@ -204,11 +254,20 @@ class BpeTokenizer(Tokenizer):
         return self._inner.decode(ids.tolist(), skip_special_tokens=False)
 
     def _require_exact_bytes(self) -> None:
-        # Every byte that UTF-8 can contain, in characters of one to four, and outer spaces.
+        """Check that every text over the bytes that have a token survives a round trip."""
+        # Every byte that has a token, in characters of one to four bytes, and outer spaces.
         codes = [*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x400)]
-        probe = "  " + "".join(map(chr, codes)) + "  "
-        ids = self.encode(probe)
-        if self.byte_lengths[ids].sum() != len(probe.encode()) or self.decode(ids) != probe:
+        characters = [chr(code) for code in codes]
+        exact = True
+        if self._uncovered:
+            exact = not self._uncovered.search(USUAL)
+            characters = [c for c in characters if not self._uncovered.search(c.encode())]
+        probe = "  " + "".join(characters) + "  "
+        if exact:
+            ids = self.encode(probe)
+            lengths = self.byte_lengths[ids].sum()
+            exact = lengths == len(probe.encode()) and self.decode(ids) == probe
+        if not exact:
             raise InputError(
                 f"{self.name} does not give every text back unchanged, and bits per byte need a "
                 "byte-level tokenizer: use bytes, bpe:8192 or the tokenizer.json of such a one"
@@ -238,16 +297,39 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
         return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus.train[0], cache))
     path = Path(spec)
     if (path / "config.json").is_file():
-        size = json.loads((path / "config.json").read_bytes())["vocab_size"]
-        path /= "tokenizer.json"
-        name = f"{path.resolve().parent.name}/{path.name}"
-        return BpeTokenizer(name, path.read_bytes(), model_size=size)
+        return model_tokenizer(path)
     if not path.is_file():
         raise InputError(
             f"no tokenizer '{spec}'; give bytes, bpe:SIZE such as bpe:8192, "
             "or the path of an existing tokenizer.json"
         )
     return BpeTokenizer(f"{path.resolve().parent.name}/{path.name}", path.read_bytes())
+
+
+def model_tokenizer(folder: Path) -> BpeTokenizer:
+    """Return the tokenizer of a checkpoint, with the number of ids and special ids of its config.
+
+    Args:
+        folder: has config.json.
+
+    Raises:
+        InputError: there is no tokenizer.json, or it has ids that the model does not have.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise InputError(
+            f"{folder} has no tokenizer.json: copy that of the model into it, a "
+            "tokenizer.model alone is not read"
+        )
+    config = json.loads((folder / "config.json").read_bytes())
+    ids = {}
+    for role in ("bos", "eos"):
+        found = config.get(f"{role}_token_id")
+        first = found[0] if isinstance(found, list) and found else found
+        if isinstance(first, int):
+            ids[role] = first
+    name = f"{folder.resolve().name}/{path.name}"
+    return BpeTokenizer(name, path.read_bytes(), model_size=config["vocab_size"], model_ids=ids)
 
 
 def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
@@ -259,12 +341,13 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     path = cache / "tokenizers" / name
     seal = path.with_name(f"{path.stem}.seal")
     if read_if_intact(lambda: read_sealed(seal, of=name)) is not None:
+        mark_used(path)
         return path.read_bytes()
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size - len(_ROLES),
+        vocab_size=size - len(SPECIAL_NAMES),
         min_frequency=2,
         initial_alphabet=ByteLevel.alphabet(),
         show_progress=False,
@@ -301,6 +384,16 @@ def _without_additions(part: Any) -> Any:
     return part
 
 
+def _stop_stripping(added: list[dict[str, Any]]) -> bool:
+    """Let added tokens leave the spaces around them to other tokens; return whether any did not."""
+    strips = False
+    for token in added:
+        if not token.get("special") and (token.get("lstrip") or token.get("rstrip")):
+            strips = True
+            token |= {"lstrip": False, "rstrip": False}
+    return strips
+
+
 def _byte_lengths(vocab: dict[str, int], byte_level: bool, added: dict[str, bool]) -> Lengths:
     lengths = np.zeros(max(vocab.values(), default=-1) + 1, dtype=np.int64)
     for token, index in vocab.items():
@@ -311,5 +404,34 @@ def _byte_lengths(vocab: dict[str, int], byte_level: bool, added: dict[str, bool
         else:
             lengths[index] = len(token.replace(_SPACE, " ").encode())
     for token, is_special in added.items():  # plain text even in a byte-level vocabulary
-        lengths[vocab[token]] = 0 if is_special else len(token.encode())
+        plain = token if byte_level else token.replace(_SPACE, " ")
+        lengths[vocab[token]] = 0 if is_special else len(plain.encode())
     return lengths
+
+
+def byte_characters() -> list[str]:
+    """Return the character that represents each byte in byte-level vocabularies.
+
+    Printable Latin-1 characters represent themselves; the others are numbered from 256.
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    characters = []
+    beyond = 256
+    for byte in range(256):
+        if byte in printable:
+            characters.append(chr(byte))
+        else:
+            characters.append(chr(beyond))
+            beyond += 1
+    return characters
+
+
+def _uncovered_bytes(vocab: Mapping[str, int]) -> re.Pattern[bytes] | None:
+    """Return a pattern of the bytes without a token in a byte-level vocabulary; None: all have one.
+
+    Some vocabularies of published models lack bytes that text hardly ever contains.
+    """
+    characters = byte_characters()
+    possible = [*range(0xC0), *range(0xC2, 0xF5)]  # no other byte is in UTF-8
+    found = [byte for byte in possible if characters[byte] not in vocab]
+    return re.compile(b"[%s]" % re.escape(bytes(found))) if found else None

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pe_bench.system.cache_entries import mark_used
 from pe_bench.system.sealed import DamagedError, read_if_intact
 from pe_bench.train.adaptation_methods import saved_part
 from pe_bench.train.checkpoints import SUFFIX, read_checkpoint, write_checkpoint
@@ -46,6 +47,7 @@ class CheckpointStore:
         if content is None:
             return None
         self._load(model, content["weights"])
+        mark_used(self.final)
         return TrainingResult.from_json(content["trained"])
 
     def save_final(self, model: nn.Module, result: TrainingResult) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.loggers.logger import Logger
 from lightning.fabric.plugins import MixedPrecision, Precision
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
 from pe_bench.system.console import progress, warn
+from pe_bench.train.loggers import log_curve
 from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.sharding import gathered, gathered_tree, shard, sharded_optimizer_state
@@ -46,6 +48,7 @@ def train(
     save: Callable[[TrainingState], None] | None = None,
     stop: Callable[[int, float], bool] | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
+    logger: Logger | None = None,
 ) -> TrainingResult:
     """Train a model in place.
 
@@ -66,6 +69,7 @@ def train(
         stop: called up to 20 times with the number of completed steps and the mean loss since the
             previous call; True ends the training.
         group: the processes that train the model together.
+        logger: gets each point of the learning curve, also those before an interruption.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -79,10 +83,14 @@ def train(
     log = TrainingLog(config.steps, fabric.device)
     accumulator = GradientAccumulator(trainee, fabric, group, config.micro_batch, seed)
     steps, seconds_before, peak_before = 0, 0.0, 0
+    logged = 0  # points
     if state:
         optimizer.load_state_dict(sharded_optimizer_state(state.optimizer, optimizer, group))
         log.load_state_dict(state.log)
         steps, seconds_before, peak_before = state.step, state.seconds, state.peak_memory_bytes
+
+    def rate(step: int) -> float:
+        return learning_rate(step, config)
 
     def seconds() -> float:
         return seconds_before + time.monotonic() - started
@@ -106,13 +114,17 @@ def train(
 
             # Step.
             for parameter_group in optimizer.param_groups:
-                parameter_group["lr"] = learning_rate(step, config)
+                parameter_group["lr"] = rate(step)
             optimizer.step()
             optimizer.zero_grad()
             steps = step + 1
 
             # Log.
             log.record(step, loss, norm, batch.tokens.numel())
+            if logger and log.is_point(steps):
+                points = log.curve(steps, rate, first=logged)
+                log_curve(logger, points)
+                logged += len(points)
             if group.rank == 0 and time.monotonic() - shown > SHOW_EVERY:
                 bar.note = f"loss {log.recent_loss(steps):.3f}"
                 shown = time.monotonic()
@@ -150,7 +162,7 @@ def train(
         log.recent_loss(steps),
         peak_memory(),
         accumulator.micro_batch,
-        log.curve(steps, lambda step: learning_rate(step, config)),
+        log.curve(steps, rate),
     )
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from lightning.fabric.loggers.logger import Logger
 from torch import Tensor
 
 from pe_bench.batch import Batch
@@ -22,6 +23,10 @@ def _single_process(resumes: bool) -> AbstractContextManager[ProcessGroup]:
     return nullcontext(SINGLE_PROCESS)
 
 
+def _no_logger() -> AbstractContextManager[Logger | None]:
+    return nullcontext()
+
+
 def ensure_trained(
     model: Decoder,
     batches: Callable[[int], Batch],
@@ -34,6 +39,7 @@ def ensure_trained(
     precision: str,
     initial_weights: Callable[[], Mapping[str, Tensor]] | None = None,
     distributed: Callable[[bool], AbstractContextManager[ProcessGroup]] = _single_process,
+    logged: Callable[[], AbstractContextManager[Logger | None]] = _no_logger,
     stop: Callable[[int, float], bool] | None = None,
 ) -> TrainingResult:
     """Load a trained model from its store, or train it and save it there.
@@ -46,6 +52,7 @@ def ensure_trained(
         initial_weights: replaces the weights of the model before the first step.
         distributed: context manager that starts the other ranks, which call `join_training`. Its
             argument tells them whether to resume from the checkpoint.
+        logged: context manager that opens the logger of the training.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -67,7 +74,7 @@ def ensure_trained(
     state = store.load_resume(model)
     if state:
         info(f"{title}: goes on from step {state.step} of {config.steps}")
-    with distributed(state is not None) as group:
+    with logged() as logger, distributed(state is not None) as group:
         result = train(
             model,
             batches,
@@ -80,6 +87,7 @@ def ensure_trained(
             save=lambda current: store.save_resume(model, current),
             stop=stop,
             group=group,
+            logger=logger,
         )
     if result.steps < config.steps:
         store.discard_resume()

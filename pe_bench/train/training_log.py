@@ -86,12 +86,17 @@ class TrainingLog:
             )
         return loss
 
-    def curve(self, step: int, rate: Callable[[int], float]) -> LearningCurve:
+    def is_point(self, step: int) -> bool:
+        """Return whether the curve has a point after so many completed steps."""
+        return step % self.interval == 0 or step == self.steps
+
+    def curve(self, step: int, rate: Callable[[int], float], first: int = 0) -> LearningCurve:
         """Return the curve up to a step.
 
         Args:
             step: number of completed steps.
             rate: index of a step -> its learning rate.
+            first: index of the first point to return.
         """
         marks = list(self.marks)
         # The number of steps may be no multiple of the interval.
@@ -100,7 +105,7 @@ class TrainingLog:
         norms = self.norms.cpu()
         losses = self.losses.cpu()
         points = []
-        for before, mark in pairwise(marks):
+        for before, mark in pairwise(marks[first:]):
             inside = slice(before.step, mark.step)
             seconds = mark.seconds - before.seconds
             speed = (mark.tokens - before.tokens) / seconds if seconds else math.nan

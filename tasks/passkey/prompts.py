@@ -1,13 +1,13 @@
 """Prompts of an exact number of tokens that hide numbers in filler or in a list.
 
-A text is put together from pieces that no common tokenizer merges: words with the space before
-them, and lines. So each piece is encoded once, filler is cut between tokens, and the ids are those
-of the whole text.
+A text consists of pieces that no common tokenizer merges: words with the space before them, and
+lines. Each piece is encoded once, and filler is cut between tokens, but not where its last token
+would merge with the newline. So the ids are those of the whole text.
 """
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ BLANK = r"(\{name\}|\{number\})"
 
 CHARACTERS_PER_TOKEN = 3.75  # how the published script converts lengths
 MIN_FILLER = 2  # tokens, where there is any
+TAIL = 8  # tokens before a newline that decide whether it merges
 # Most tokens of a name, of a number, and fewest of both: no token is shorter than a byte.
 TOKEN_BOUNDS = {"words": (1, 5, 6), "bytes": (5, 6, 11), "other": (5, 6, 2)}
 
@@ -92,6 +93,8 @@ class Pieces:
         )
         copies = 2 + max_length // len(self.encode(FILLER))
         self.filler = self.encode(" ".join([FILLER] * copies))
+        self.decode = tokenizer.decode
+        self.merges: Callable[[int], bool] = cache(self._merges)
 
     def hide(
         self, head: list[int], lines: list[list[int]], cuts: list[float], length: int
@@ -146,8 +149,30 @@ class Pieces:
         empty = sizes.count(1)
         sizes = [0 if size == 1 else size for size in sizes]
         sizes[sizes.index(max(sizes))] += empty
-        newline = self.encode("\n")
-        return [self.filler[: size - 1] + newline if size else [] for size in sizes]
+        return [self._filler_line(size) if size else [] for size in sizes]
+
+    def _filler_line(self, size: int) -> list[int]:
+        """Return filler of `size` tokens, the last one a newline."""
+        if size == 1:
+            return self._empty_line
+        kept = self.filler[: size - 1]
+        if self.merges(size - 1):  # a full stop, for which the word after it stands here
+            kept[-1] = self.filler[size - 1]
+        return [*kept, *self.encode("\n")]
+
+    @cached_property
+    def _empty_line(self) -> list[int]:
+        """An empty line after another line; where two newlines merge, a zero, which does not."""
+        parts = [self.encode(piece) for piece in (".\n", "\n", "The")]
+        return self.encode("\n" if [*chain(*parts)] == self.encode(".\n\nThe") else "0")
+
+    def _merges(self, size: int) -> bool:
+        """Return whether the last of the first `size` tokens of filler merges with a newline.
+
+        Vocabularies such as Llama 3's have a token for a full stop with the newline after it.
+        """
+        text = self.decode(self.filler[max(0, size - TAIL) : size])
+        return self.encode(f"{text}\n") != self.encode(text) + self.encode("\n")
 
 
 class Prompts(Pieces):

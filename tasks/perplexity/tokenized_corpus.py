@@ -1,6 +1,5 @@
 """Token ids on disk: a corpus tokenized once by `datasets`, or .bin files as they come."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer, info
-from pe_bench.api.data import Piece, keep_tables, quiet_library
+from pe_bench.api.data import MappedFiles, Piece, keep_tables, quiet_library
 
 Places = npt.NDArray[np.int64]
 
@@ -33,16 +32,25 @@ class TokenText:
         ids: all of them, memory-mapped: a NumPy array, or an Arrow array in several chunks.
         starts, ends: document i is ids[starts[i]:ends[i]].
         bounded: whether it is known where documents begin and end; else all is one "document".
+        files: the user's files that the ids are mapped from; None: a copy in the cache.
     """
 
     ids: Any
     starts: Places
     ends: Places
     bounded: bool = True
+    files: MappedFiles | None = None
 
     def read(self, start: int, stop: int) -> TokenIds:
-        """Return ids[start:stop], which may go across documents."""
-        return np.asarray(self.ids[start:stop])
+        """Return ids[start:stop], which may go across documents.
+
+        Raises:
+            ChangedError: the files have changed since the command was started.
+        """
+        ids = np.array(self.ids[start:stop])  # a copy, which a later change cannot reach
+        if self.files is not None:
+            self.files.check()
+        return ids
 
 
 @dataclass(frozen=True)
@@ -153,9 +161,11 @@ def is_token_text(path: Path, part: str = "train") -> bool:
 def file_test(name: str, folder: Path, tokenizer: Tokenizer) -> EvalText:
     """Return the file `test.bin` of a folder as a text to measure on, see `file_tokens`."""
     _check_narrow(tokenizer)
-    file = folder / f"test{SUFFIX}"
-    ids = _read(file, tokenizer)
-    return EvalText(name, _digest([file]), partial(_unbounded, ids))
+    path = folder / f"test{SUFFIX}"
+    _check_size(path)
+    files = MappedFiles([path])
+    ids = _read(path, tokenizer)
+    return EvalText(name, files.fingerprint, partial(_unbounded, ids, files))
 
 
 def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
@@ -174,16 +184,18 @@ def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
         InputError: no such file, or it cannot be what this says.
     """
     _check_narrow(tokenizer)
+    paths = [path / f"{part}{SUFFIX}" for part in ("train", "test")] if path.is_dir() else [path]
+    for each in paths:
+        _check_size(each)
+    files = MappedFiles(paths)
     if path.is_dir():
-        files = [path / f"{part}{SUFFIX}" for part in ("train", "test")]
-        train, test = (_read(file, tokenizer) for file in files)
+        train, test = (_read(each, tokenizer) for each in paths)
     else:
-        files = [path]
         whole = _read(path, tokenizer)
         border = len(whole) - int(TEST_FRACTION * len(whole))
         train, test = whole[:border], whole[border:]
-    opening = [partial(_unbounded, ids) for ids in (train, test)]
-    return Tokens(path.resolve().stem, _digest(files), opening[:1], opening[1])
+    opening = [partial(_unbounded, ids, files) for ids in (train, test)]
+    return Tokens(path.resolve().stem, files.fingerprint, opening[:1], opening[1])
 
 
 def _check_narrow(tokenizer: Tokenizer) -> None:
@@ -194,19 +206,11 @@ def _check_narrow(tokenizer: Tokenizer) -> None:
         )
 
 
-def _digest(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()
+def _unbounded(ids: TokenIds, files: MappedFiles) -> TokenText:
+    return TokenText(ids, np.zeros(1, np.int64), np.array([len(ids)]), bounded=False, files=files)
 
 
-def _unbounded(ids: TokenIds) -> TokenText:
-    return TokenText(ids, np.zeros(1, np.int64), np.array([len(ids)]), bounded=False)
-
-
-def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
+def _check_size(path: Path) -> None:
     if not path.is_file():
         raise DataError(f"there is no file {path}: expected raw 16-bit token ids")
     size = path.stat().st_size
@@ -215,6 +219,9 @@ def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
             f"{path} has {size} bytes, and ids of two bytes each need an even number above 0: "
             "give a file of raw 16-bit token ids"
         )
+
+
+def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
     ids = np.memmap(path, "<u2", mode="r")
     largest, counts = 0, {1: 0, 2: 0}
     for first in range(0, len(ids), BUFFER):

@@ -5,6 +5,7 @@ in `<subset>.zip`, with the fields `id`, `input` and `output`; an example with s
 outputs is several lines with one `id`.
 """
 
+import contextlib
 import hashlib
 import json
 import zipfile
@@ -16,11 +17,13 @@ from typing import IO, Any, overload
 
 from pe_bench.api import DataError
 from pe_bench.api.data import (
+    Opener,
     encodable,
     keep_rows,
     naming_damage,
     read_json_lines,
     refuse_bomb,
+    unchanged,
     write_atomic,
 )
 
@@ -102,22 +105,27 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
     path = folder / subset / f"{split}.jsonl"
     archive = folder / f"{subset}.zip"
     if path.is_file():
-        name = source = str(path)
-        with naming_damage(path), path.open("rb") as file:
-            sha256 = _digest(file)
+        name, file = str(path), path
+        open_file: Opener = lambda: path.open("rb")  # noqa: E731
     elif archive.is_file():
         member = f"{subset}/{split}.jsonl"
-        name, source = f"{archive}/{member}", f"zip://{member}::{archive}"
+        name, file = f"{archive}/{member}", archive
         with naming_damage(archive), zipfile.ZipFile(archive) as opened:
             _check_members(archive, opened, member)
-            with opened.open(member) as file:
-                sha256 = _digest(file)
+        open_file = partial(_open_member, archive, member)
     else:
         raise DataError(f"no {subset} in {folder}: expected {path} or {archive}")
+    with naming_damage(file):
+        sha256 = _digest(open_file)
+
+    def records() -> Iterator[dict[str, Any]]:
+        with unchanged(file, partial(_digest, open_file), sha256):
+            yield from _records(open_file, name, labelled=split != "test")
+
     rows = keep_rows(
         f"records-{sha256[:32]}{'' if split != 'test' else '-test'}",
         FIELDS,
-        partial(_records, source, name, labelled=split != "test"),
+        records,
         cache,
         empty=f"{name} is empty: expected one JSON object per line",
     )
@@ -129,8 +137,15 @@ def write_split(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
     write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _digest(file: IO[bytes]) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+@contextlib.contextmanager
+def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(archive) as opened, opened.open(member) as file:
+        yield file
+
+
+def _digest(open_file: Opener) -> str:
+    with open_file() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_members(archive: Path, opened: zipfile.ZipFile, wanted: str) -> None:
@@ -148,9 +163,9 @@ def _check_members(archive: Path, opened: zipfile.ZipFile, wanted: str) -> None:
         raise DataError(f"{archive} holds no {wanted}: it has {', '.join(names[:9])}")
 
 
-def _records(source: str, name: str, *, labelled: bool) -> Iterator[dict[str, Any]]:
+def _records(open_file: Opener, name: str, *, labelled: bool) -> Iterator[dict[str, Any]]:
     inputs: dict[str, bytes] = {}  # SHA-256 of each id's input, which may be a book
-    for where, row in read_json_lines(source, name):
+    for where, row in read_json_lines(open_file, name):
         if not isinstance(row, dict):
             raise DataError(f"{where} is not a JSON object: expected {', '.join(FIELDS)}")
         record: dict[str, str | None] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from pe_bench.errors import CRASHES, InputError, SavingError, describe_error
+from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError, describe_error
 from pe_bench.grid.executors.serial import execute
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -110,9 +110,7 @@ class Worker:
         wanted = work.runs[number]
         run = self.factories[key].run(wanted.encoding, wanted.task, wanted.seed)
         if run.folder.name != wanted.folder:
-            raise InputError(
-                "code or data have changed since the command was started: run it again"
-            )
+            raise ChangedError
         return run
 
     def _run(self, work: Work) -> Outcome:

@@ -8,7 +8,7 @@ from pe_bench.reporting.columns import show_number, show_rank, show_share
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import EncodingSection, TableSection
-from pe_bench.reporting.styles import family_of, styles
+from pe_bench.reporting.styles import family_of, styles_of
 from pe_bench.reporting.task_summary import Block, standing_cells
 from pe_bench.results.record import RunRecord
 
@@ -22,7 +22,8 @@ def list_encodings(
     sections: Sequence[TableSection], blocks: Sequence[Block], done: Sequence[RunRecord]
 ) -> list[EncodingSection]:
     labels = sorted({name for section in sections for name in section.table.encodings})
-    looks = styles(labels)
+    looks = styles_of(done)
+    record_of = {record.encoding: record for record in done}
     said = describe_labels("encoding", done)
     taken: dict[str, int] = {}
     found = []
@@ -50,7 +51,7 @@ def list_encodings(
                 f"encoding-{anchor}",
                 label,
                 looks[label],
-                family_of(label),
+                family_of(label, record_of[label]),
                 prose.inline(about.get("summary", "")),
                 prose.render(about.get("text", "")),
                 about.get("note", ""),

@@ -110,7 +110,7 @@ function explain(cell) {
   };
   const word = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
   const again = `pe-bench rerun ${word(`${label}/${table.task}/${runs[0][1]}`)}`;
-  body.replaceChildren(...parts, list, ...asks("What asks for these runs, with the presets of its version:", table.commands[label]), ...asks("Repeats one from its record, in the folder of these results (--results), and says whether the numbers are the same:", again));
+  body.replaceChildren(...parts, list, ...asks(...table.commands[label]), ...asks("Repeats one from its record, in the folder of these results (--results), and says whether the numbers are the same:", again));
   for (const inner of $$("a", body)) inner.addEventListener("click", () => $("#number").close());
   $("#number").showModal();
 }

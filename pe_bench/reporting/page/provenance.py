@@ -1,47 +1,12 @@
-"""How numbers came about: the command that asks for them, code, device, settings."""
+"""How numbers came about: code, device, settings."""
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.tables import Table
-from pe_bench.results.record import RunRecord
 from pe_bench.system.commit import show_commit
-
-
-def commands(table: Table, encoding: str | None = None) -> list[str]:
-    """Return what asks for the runs of a table, one command for all that go on from one model.
-
-    Values of a preset that were changed are not in them; `pe-bench rerun` knows these.
-
-    Args:
-        table: where the runs are.
-        encoding: label; None: all.
-    """
-    groups: dict[str, list[RunRecord]] = {}
-    for record in table.records:
-        if encoding in (None, record.encoding):
-            origin = record.adaptation["from"] if record.adaptation else ""
-            groups.setdefault(origin, []).append(record)
-    return [_command(table.about, origin, own) for origin, own in groups.items()]
-
-
-def _command(about: RunRecord, origin: str, records: Sequence[RunRecord]) -> str:
-    specs = {one.adaptation["encoding"] if one.adaptation else one.encoding for one in records}
-    words = ["pe-bench", "run", "--encoding", *sorted(specs)]
-    words += ["--from", origin] if origin else []
-    words += ["--task", about.task, "--seeds", *show_seeds([one.seed for one in records])]
-    if about.preset:
-        words += ["--preset", about.preset]
-    if about.protocol not in ("", "strict"):
-        words += ["--protocol", about.protocol]
-    tune = about.settings.get("tune")
-    if tune:
-        words += ["--tune", "--tune.lr", *map(show_rate, tune["lr"])]
-        words += ["--tune.seeds", *map(str, tune["seeds"])]
-    return shlex.join(words)
 
 
 def describe_training(table: Table) -> list[tuple[str, str]]:
@@ -99,14 +64,3 @@ def show_versions(table: Table) -> str:
     versions = [f"{name} {v}" for name, v in (environment.get("versions") or {}).items() if v]
     python = [f"Python {environment['python']}"] if environment.get("python") else []
     return ", ".join([*python, *versions])
-
-
-def show_seeds(seeds: Sequence[int]) -> list[str]:
-    """Return seeds as the command takes them, neighbours joined as in "0-4"."""
-    found: list[list[int]] = []
-    for seed in sorted(set(seeds)):
-        if found and seed == found[-1][-1] + 1:
-            found[-1].append(seed)
-        else:
-            found.append([seed])
-    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found]

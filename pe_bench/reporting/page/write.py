@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from pe_bench.reporting.charts import list_charts
 from pe_bench.reporting.columns import NumberColumn
-from pe_bench.reporting.page import prose, provenance
+from pe_bench.reporting.page import commands, prose, provenance
 from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather
 from pe_bench.reporting.page.model import Content, TableSection
@@ -81,6 +81,7 @@ def _template() -> Template:
     environment.filters["brief"] = prose.cut_letters
     environment.filters["thousands"] = "{:,}".format
     environment.globals["provenance"] = provenance
+    environment.globals["commands"] = commands
     return environment.get_template("page.html")
 
 
@@ -121,7 +122,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "columns": [column.heading for column in columns],
         "values": _values(table, columns),
         "task": about.task,
-        "commands": {name: "\n".join(provenance.commands(table, name)) for name in runs},
+        "commands": {name: _commands(table, name) for name in runs},
         "runs": runs,
         "ranking": table.ranking(),
         "reference": section.comparison.reference,
@@ -130,6 +131,12 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "spread": "seeds" if table.has_seeds else "items",
         "charts": list_charts(table, tables),
     }
+
+
+def _commands(table: Table, encoding: str) -> list[str]:
+    """Return what commands do, and the commands that make the runs of an encoding."""
+    records = [record for record in table.records if record.encoding == encoding]
+    return [commands.describe_commands(records), "\n".join(commands.list_commands(records))]
 
 
 def _values(table: Table, columns: Sequence[NumberColumn]) -> dict[str, list[Any]]:

@@ -1,0 +1,56 @@
+"""YaRN, sinks, and windows of 128 tokens in every other layer (OpenAI 2025, arXiv 2508.10925)."""
+
+from functools import partial
+
+from pe_bench.api import EncodingSpec, Layers, ModelConfig, Visibility
+from pe_bench.encodings.hybrid import find_global_layers
+from pe_bench.encodings.rope import BASE
+from pe_bench.encodings.sinks import Sinks
+
+
+class GptOss(Layers):
+    """A layer with a window, then one with all keys, both with YaRN and a learned sink per head.
+
+    RoPE has base 150,000 and is scaled by 32 from 4096 tokens, without rounding the planes at
+    which YaRN begins and ends. Source: config.json of gpt-oss-20b and gpt-oss-120b.
+
+    | published | here |
+    |---|---|
+    | sinks start at random, standard deviation 0.02 | at 0 |
+    | pre-trained with `factor=1`, scaled afterwards | as the option says, in training too |
+
+    Args:
+        every: distance of two global layers.
+        window: last keys that local layers see.
+        base: of the rotation.
+        factor: s of YaRN, in all layers.
+        original_length: tokens of a sequence before the scaling.
+    """
+
+    family = "hybrid"
+    colour = "#44AA99"
+    marker = "p"
+
+    tunable = BASE
+    parameters_per_layer = "N*H once"
+    variants = ("every=3,window=8,base=500,factor=4,original_length=16",)
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        layer: int = 0,
+        *,
+        every: int = 2,
+        window: int = 128,
+        base: float = 150_000.0,
+        factor: float = 32.0,
+        original_length: int = 4096,
+    ) -> None:
+        yarn = EncodingSpec(
+            f"rope:base={base}:scaling=yarn:factor={factor}:original_length={original_length}"
+            ":truncate=false"
+        )
+        makers = [partial(Sinks, base=yarn)] * 2
+        super().__init__(
+            model, makers, find_global_layers(model, every), [Visibility(window), None]
+        )

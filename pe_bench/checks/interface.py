@@ -1,0 +1,87 @@
+"""Mistakes in the use of the interface that raise no exception, such as a misspelt hook."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor, nn
+
+from pe_bench.checks.subject import CONFIG
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.registry.plugins import Plugin, is_shipped
+from pe_bench.visibility import EVERYTHING
+
+NO_HOOKS = ("leads", "lead_of", "at_layer", "bias_matrix", "overrides", "options_of_llama")
+"""Methods of the interface that say what an encoding is, and change no output by themselves."""
+
+METHODS = vars(Encoding) | vars(StatefulEncoding)
+HOOKS = [
+    name
+    for name, value in METHODS.items()
+    if inspect.isfunction(value) and not name.startswith("_") and name not in NO_HOOKS
+]
+FACTS = [*inspect.get_annotations(Encoding), *inspect.get_annotations(StatefulEncoding)]
+OF_STATES = [name for name in HOOKS if not hasattr(Encoding, name)]
+
+
+def find_oversights(encoding: Encoding) -> list[str]:
+    """Return a sentence for each mistake that the class and a new instance show."""
+    found = [*_misspelt_names(encoding), *_plain_tensors(encoding)]
+    changed = any(lead.overrides(hook) for lead in encoding.leads for hook in HOOKS)
+    restricted = any(lead.visible != EVERYTHING for lead in encoding.leads)
+    if not changed and not restricted and not is_shipped(type(encoding)):
+        name = type(encoding).__name__
+        found.append(f"{name} overrides no hook, so it equals a decoder without positions")
+    return found
+
+
+def find_unused_parameters(plugin: Plugin) -> list[str]:
+    """Return a sentence if parameters get no gradient in any layer of a small model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Decoder(replace(CONFIG, layers=2), plugin.make).train()
+        tokens = torch.randint(CONFIG.vocab_size, (2, CONFIG.train_length))
+        model(tokens).square().mean().backward()
+    used: dict[str, bool] = {}
+    for instance in model.encodings:
+        for name, parameter in instance.named_parameters():
+            reached = parameter.grad is not None or not parameter.requires_grad
+            used[name] = used.get(name, False) or reached
+    unused = [name for name, reached in used.items() if not reached]
+    return [f"no gradient reaches {', '.join(unused)}: no hook uses it"] if unused else []
+
+
+def _misspelt_names(encoding: Encoding) -> Iterator[str]:
+    """Yield a sentence for each method and attribute whose name is close to the interface's."""
+    cls = type(encoding)
+    own = dict(vars(encoding))
+    for ancestor in cls.__mro__:
+        if issubclass(ancestor, Encoding) and ancestor not in (Encoding, StatefulEncoding):
+            own = dict(vars(ancestor)) | own
+    for name, value in own.items():
+        if name in OF_STATES and not isinstance(encoding, StatefulEncoding):
+            yield f"{cls.__name__}.{name} is never called: extend StatefulEncoding, not Encoding"
+        if name.startswith("_") or hasattr(StatefulEncoding, name):
+            continue
+        # Attributes have more short names than methods, so they have to be closer.
+        known, cutoff = (HOOKS, 0.75) if inspect.isfunction(value) else (FACTS, 0.85)
+        for right in get_close_matches(name, known, n=1, cutoff=cutoff):
+            if right not in own:  # else it may be a part of that one
+                yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
+
+
+def _plain_tensors(encoding: Encoding) -> Iterator[str]:
+    """Yield a sentence for each tensor that moves to no device and is saved in no checkpoint."""
+    of_modules = vars(nn.Module())
+    for place, module in encoding.named_modules():
+        for name, value in vars(module).items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if name not in of_modules and any(isinstance(one, Tensor) for one in values):
+                full = f"{place}.{name}".lstrip(".")
+                yield (
+                    f"{type(encoding).__name__}.{full} is a plain tensor, which stays on the CPU: "
+                    "use self.register_buffer"
+                )

@@ -1,0 +1,406 @@
+"""What a model with an encoding costs in training and in generation, counted on fake tensors.
+
+Fake tensors have shapes only. One layer of each kind is counted, in rows of two short lengths; the
+products of a layer are linear in the number of keys that a token attends to.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from pe_bench.checks.counting import CountElementwise, CountProducts
+from pe_bench.config import ModelConfig
+from pe_bench.decoder import blocked
+from pe_bench.decoder.block import Block
+from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.errors import InputError
+from pe_bench.pretrained.weights import make_empty
+from pe_bench.visibility import EVERYTHING, Visibility
+
+LONGEST = 256
+"""Tokens of the longest row that is counted."""
+
+FEW_WORDS = 64
+"""Size of the vocabulary where layers are compared, and where rows have numbers."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A number of operations per token, linear in the number of keys that the token attends to."""
+
+    constant: float
+    per_key: float
+
+    def at(self, keys: float) -> float:
+        """Return the operations of a token that attends to `keys` keys."""
+        return self.constant + self.per_key * keys
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """Costs of one layer, or of the embeddings and the head together.
+
+    Attributes:
+        forward: operations of the forward pass, of one row.
+        training: operations of forward and backward pass for each row of a batch.
+        shared: operations of forward and backward pass that a batch needs once.
+        kept: bytes per token that the backward pass needs.
+        cached: bytes of the cache per token of each tensor in it, and the tokens that are kept.
+        visible: keys that a query may attend to.
+    """
+
+    forward: Linear
+    training: Linear
+    shared: Linear
+    kept: float
+    cached: tuple[tuple[int, Visibility], ...] = ()
+    visible: Visibility = EVERYTHING
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """Costs of a model with an encoding.
+
+    Operations are those of matrix products. Attention counts the keys that a query may attend to,
+    and no others, as ideal kernels would.
+
+    Attributes:
+        parameters: number of parameters, those of the encoding included.
+        weights: bytes of the parameters in generation.
+        layers: the layers.
+        rest: embeddings and head.
+        cacheable: whether generation can use a cache.
+        max_position: number of position ids of the encoding; None: no limit.
+    """
+
+    parameters: int
+    weights: int
+    layers: tuple[PartCost, ...]
+    rest: PartCost
+    cacheable: bool
+    max_position: int | None
+
+    def training(self, length: int, rows: int) -> float:
+        """Return the operations per token of training on batches of rows of `length` tokens."""
+        operations = self.rest.training.at(0) + self.rest.shared.at(0) / rows
+        for layer in self.layers:
+            keys = mean_keys(layer.visible, length)
+            operations += layer.training.at(keys) + layer.shared.at(keys) / rows
+        return operations
+
+    @property
+    def kept(self) -> float:
+        """Bytes per token that the backward pass needs, without weights in another precision."""
+        return self.rest.kept + sum(layer.kept for layer in self.layers)
+
+    def prefill(self, tokens: int) -> float:
+        """Return the operations of reading a prompt, with logits of its last token."""
+        of_token = sum(layer.forward.at(mean_keys(layer.visible, tokens)) for layer in self.layers)
+        return tokens * of_token + self.rest.forward.at(0)
+
+    def decode(self, tokens: int) -> float:
+        """Return the operations of generating the last of `tokens` tokens."""
+        if not self.cacheable:
+            return self.prefill(tokens)
+        last = torch.tensor(tokens - 1)
+        operations = self.rest.forward.at(0)
+        for layer in self.layers:
+            operations += layer.forward.at(int(layer.visible.count(last)))
+        return operations
+
+    def cache(self, tokens: int) -> int:
+        """Return the bytes of the KV cache of a row of `tokens` tokens; 0 without a cache."""
+        found = 0
+        for layer in self.layers if self.cacheable else ():
+            for size, visible in layer.cached:
+                limit = tokens if visible.kept is None else visible.first + visible.kept
+                found += size * min(tokens, limit)
+        return found
+
+
+def mean_keys(visible: Visibility, length: int) -> float:
+    """Return the mean number of keys that the queries of a row attend to."""
+    return float(visible.count(torch.arange(length)).double().mean())
+
+
+def measure(
+    make_encoding: MakeEncoding,
+    shape: ModelConfig,
+    *,
+    narrow: bool = False,
+    recompute: bool = False,
+) -> ModelCost:
+    """Return what a model costs.
+
+    Args:
+        make_encoding: maker of the encoding.
+        shape: shape of the model.
+        narrow: bfloat16 where autocast has it, and bfloat16 weights and cache in generation.
+        recompute: the backward pass computes each block again.
+
+    Raises:
+        InputError: the encoding does not fit the shape.
+    """
+    make_encoding(shape, 0)  # refuses a shape before anything is counted
+    kinds = find_kinds(make_encoding, shape)
+    chosen = [layers[-1] for layers in kinds]
+    try:
+        with FakeTensorMode():
+            model = Decoder(shape, make_encoding)
+            parts = _count(model, chosen, narrow, recompute)
+    except (DataDependentOutputException, DynamicOutputShapeException):  # it looks at numbers
+        few = replace(shape, vocab_size=_few_words(shape))
+        model = make_empty(few, make_encoding)
+        parts = _with_more_words(_count(model, chosen, narrow, recompute), shape, few)
+    parameters = sum(
+        parameter.numel() for parameter in make_empty(shape, make_encoding).parameters()
+    )
+    *of_kinds, rest = parts
+    layers: dict[int, PartCost] = {}
+    for kind, part in zip(kinds, of_kinds, strict=True):
+        layers |= dict.fromkeys(kind, part)
+    encoding = model.encoding
+    return ModelCost(
+        parameters,
+        parameters * (2 if narrow else 4),
+        tuple(layers[layer] for layer in range(shape.layers)),
+        rest,
+        encoding.prefix_consistent,
+        encoding.max_position,
+    )
+
+
+def find_kinds(make_encoding: MakeEncoding, shape: ModelConfig) -> list[list[int]]:
+    """Return lists of layers that are alike: they have the same operations in a narrow model."""
+    heads = 2
+    narrow = replace(
+        shape,
+        heads=heads,
+        kv_heads=heads if shape.kv_heads == shape.heads else 1,
+        width=heads * shape.head_dim,
+        mlp_width=1,
+        vocab_size=_few_words(shape),
+    )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model = Decoder(narrow, make_encoding).eval()
+    except InputError:  # it needs the real width
+        return [[layer] for layer in range(shape.layers)]
+    products, others = CountProducts(), CountElementwise()
+    counts: list[tuple[int, int]] = [(0, 0)]
+
+    def count(*_: Any) -> None:
+        counts.append((int(products.get_total_flops()), others.count))
+
+    for block in model.layers:
+        block.register_forward_hook(count)
+    length = min(16, narrow.train_length)
+    with torch.no_grad(), products, others:
+        model.hidden(torch.zeros(1, length, dtype=torch.long))
+    kinds: dict[Any, list[int]] = {}
+    for layer in range(shape.layers):
+        (before, less), (after, more) = counts[layer : layer + 2]
+        own = model.encoding_of(layer)
+        key = (model.encoding.lead_of(layer), own.visible, after - before, more - less)
+        kinds.setdefault(key, []).append(layer)
+    return sorted(kinds.values())
+
+
+def _few_words(shape: ModelConfig) -> int:
+    needed = 1 + max((FEW_WORDS, *shape.digit_ids, *shape.separator_ids))
+    return min(shape.vocab_size, needed)
+
+
+def _with_more_words(
+    parts: Sequence[PartCost], shape: ModelConfig, few: ModelConfig
+) -> list[PartCost]:
+    """Return the costs under the vocabulary of `shape`, given those under the one of `few`."""
+    *layers, rest = parts
+    words = shape.vocab_size - few.vocab_size
+    more = replace(
+        rest,
+        forward=Linear(rest.forward.constant + 2 * words * shape.width, rest.forward.per_key),
+        training=Linear(rest.training.constant + 6 * words * shape.width, rest.training.per_key),
+        kept=rest.kept + 4 * words,  # of the loss, in float32
+    )
+    return [*layers, more]
+
+
+def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool) -> list[PartCost]:
+    """Return the costs of some layers, and of embeddings and head, which come last."""
+    model.layers = nn.ModuleList(model.layers[layer] for layer in chosen)
+    if model.embed_tokens.weight.is_meta:
+        _fill(model)
+    encodings = [model.encoding_of(layer) for layer in chosen]
+    visible = [encoding.visible for encoding in encodings]
+    cached = _count_cache(model.eval(), visible, narrow)
+    for encoding in encodings:
+        encoding.visible = EVERYTHING
+    model.train().recompute = recompute
+    long = max(2, min(LONGEST, model.config.train_length))
+    short = long // 2
+    counts = {}
+    for rows in (1, 2):
+        for length in (short, long):
+            counts[rows, length] = _count_step(model, rows, length, narrow)
+    parts = []
+    for part in range(len(chosen) + 1):
+        of = {key: found[part] for key, found in counts.items()}
+        row, step, forward = [], [], []
+        for length in (short, long):
+            row.append((of[2, length].products - of[1, length].products) / length)
+            step.append(of[1, length].products / length - row[-1])
+            forward.append(of[1, length].forward / length)
+        parts.append(
+            PartCost(
+                forward=_fit(forward, short, long),
+                training=_fit(row, short, long),
+                shared=_fit(step, short, long),
+                kept=(of[2, long].kept - of[1, long].kept) / long,
+                cached=tuple(cached[part]) if part < len(chosen) else (),
+                visible=visible[part] if part < len(chosen) else EVERYTHING,
+            )
+        )
+    return parts
+
+
+def _fit(per_token: Sequence[float], short: int, long: int) -> Linear:
+    """Return the line through the operations per token in rows whose tokens have all keys."""
+    slope = (per_token[1] - per_token[0]) / (long - short)
+    return Linear(per_token[0] - slope * short, slope)
+
+
+def _fill(model: Decoder) -> None:
+    """Put zeros into the weights of the decoder, which are on the meta device."""
+    for module in (model.embed_tokens, model.norm, model.lm_head, *model.layers):
+        module.to_empty(device="cpu")
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+
+
+@torch.no_grad()
+def _count_cache(
+    model: Decoder, visible: Sequence[Visibility], narrow: bool
+) -> list[list[tuple[int, Visibility]]]:
+    """Return the bytes per token of each cached tensor of each layer, and the tokens kept."""
+    if not model.encoding.prefix_consistent:
+        return [[] for _ in visible]
+    longest = max((v.first + (v.kept or 0) for v in visible), default=0)
+    cache = Cache(1, longest + 3)
+    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        model.hidden(torch.zeros(1, 2, dtype=torch.long), cache)
+    found = cache.bytes_by_layer()
+    return [found.get(cast(Block, block).self_attn.layer, []) for block in model.layers]
+
+
+@dataclass
+class Count:
+    """Operations and kept bytes of one part of the model in one step."""
+
+    forward: int = 0
+    products: int = 0
+    kept: int = 0
+
+
+class _Ledger:
+    """Assigns operations and kept bytes to the part of the model that is at work."""
+
+    def __init__(self, parts: int, counter: CountProducts) -> None:
+        self.counts = [Count() for _ in range(parts)]
+        self.counter = counter
+        self.seen = 0
+        self.part = parts - 1
+        self.backward = False
+
+    def switch(self, part: int) -> None:
+        """Note that another part is at work from now on."""
+        total = int(self.counter.get_total_flops())
+        count = self.counts[self.part]
+        count.products += total - self.seen
+        if not self.backward:
+            count.forward += total - self.seen
+        self.seen = total
+        self.part = part
+
+    def keep(self, tensor: Tensor, known: set[int]) -> Tensor:
+        """Note that the backward pass needs a tensor."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            known.add(storage._cdata)
+            self.counts[self.part].kept += storage.nbytes()
+        return tensor
+
+
+def _count_step(model: Decoder, rows: int, length: int, narrow: bool) -> list[Count]:
+    """Count a training step by the parts of the model: its layers, then embeddings and head."""
+    counter = CountProducts()
+    rest = len(model.layers)
+    ledger = _Ledger(rest + 1, counter)
+    known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    handles = []
+    for layer, block in enumerate(model.layers):
+        handles.append(block.register_forward_pre_hook(_before(ledger, layer)))
+        handles.append(block.register_forward_hook(_after(ledger, layer, rest)))
+    tokens = torch.zeros(rows, length, dtype=torch.long)
+    saved = torch.autograd.graph.saved_tensors_hooks(lambda t: ledger.keep(t, known), _same)
+    with _one_block(), counter:
+        with saved, torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = model.token_losses(tokens, tokens, backend="blocked").sum()
+        ledger.switch(rest)
+        ledger.backward = True
+        loss.backward()
+        ledger.switch(rest)
+    for handle in handles:
+        handle.remove()
+    model.zero_grad()
+    return ledger.counts
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _before(ledger: _Ledger, layer: int) -> Callable[..., None]:
+    """Return a hook that is called before a layer."""
+
+    def hook(block: nn.Module, args: Any) -> None:
+        if ledger.backward:  # it is computed again
+            return
+        ledger.switch(layer)
+        if layer == 0:
+            rest = len(ledger.counts) - 1
+            args[0].register_hook(lambda gradient: ledger.switch(rest))
+
+    return hook
+
+
+def _after(ledger: _Ledger, layer: int, rest: int) -> Callable[..., None]:
+    """Return a hook that is called after a layer."""
+
+    def hook(block: nn.Module, args: Any, output: Any) -> None:
+        if not ledger.backward:
+            ledger.switch(rest)
+            output[0].register_hook(lambda gradient: ledger.switch(layer))
+
+    return hook
+
+
+@contextmanager
+def _one_block() -> Iterator[None]:
+    """Let attention treat all queries of a row as one block, so that each meets all keys."""
+    kept = blocked.MIN_QUERIES, blocked.MAX_QUERIES
+    blocked.MIN_QUERIES = blocked.MAX_QUERIES = LONGEST
+    try:
+        yield
+    finally:
+        blocked.MIN_QUERIES, blocked.MAX_QUERIES = kept

@@ -1,0 +1,46 @@
+"""`pe-bench import`: a GGUF file as a folder of transformers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.values import Values
+from pe_bench.option_table import argument
+from pe_bench.system.console import info
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """The options of `pe-bench import`."""
+
+    file: Path = argument("a GGUF file", "FILE")
+    folder: Path = argument("a new folder", "DIR")
+
+
+def main(values: Values) -> int:
+    """Write the folder and say how it is used."""
+    from pe_bench.pretrained.gguf import import_gguf
+
+    options = values.make(ImportOptions)
+    checkpoint = import_gguf(options.file, options.folder)
+    shape = checkpoint.model
+    name = checkpoint.encoding.partition(":")[0]
+    info(
+        f"{shape.layers} layers of width {shape.width}, {shape.vocab_size:,} ids, trained on "
+        f"{shape.train_length:,} tokens, encoding {checkpoint.encoding}"
+    )
+    info(f"pe-bench run --from {options.folder} --encoding {name} --task ...")
+    return 0
+
+
+COMMAND = Command(
+    name="import",
+    main=main,
+    help="a GGUF file as a folder of transformers",
+    usage="pe-bench import FILE DIR",
+    description="""\
+Write the model and the tokenizer of a GGUF file, the format of llama.cpp, as a folder of
+transformers, which `pe-bench run --from DIR` reads. Quantised weights become float32. It needs
+pip install 'pe-bench[gguf]'.""",
+    groups=[OptionGroup(ImportOptions)],
+)

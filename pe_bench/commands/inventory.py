@@ -1,0 +1,160 @@
+"""What is in a results folder: every run with its state, and the reason where it does not count."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from pe_bench import decoder
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.reporting.frames import finished_runs
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import key_of, read_record
+from pe_bench.train import training_result
+
+State = Literal[
+    "finished", "skipped", "unfinished", "running", "failed", "damaged", "stale", "replaced"
+]
+"""A stale run was measured with other code. A replaced one is left out of reports, because a later
+run has the same encoding, settings and seed."""
+
+FOREIGN = re.compile(r"/|[^\W\d]\w*\.")
+"""A path or a dotted path in a label: code or data of somebody's own, which is left alone."""
+
+ENGINE = {"decoder": decoder.VERSION, "training": training_result.VERSION}
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run in a results folder.
+
+    Attributes:
+        folder: of the run.
+        state: see `State`.
+        why: the reason of the state, or what else there is to say; may be empty.
+        finished: time of its record, ISO 8601, UTC; empty: it has no record.
+    """
+
+    folder: Path
+    state: State
+    why: str = ""
+    finished: str = ""
+
+    @property
+    def name(self) -> str:
+        """Encoding, task and name of the run, as commands take it; folders stand for labels."""
+        task, encoding, run = self.folder.parts[-3:]
+        return f"{encoding}/{task}/{run}"
+
+
+def find_runs(results: Path) -> list[FoundRun]:
+    """Return all runs of a results folder, without those of exports.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not results.is_dir():
+        raise InputError(f"there is no folder {results}: give --results")
+    folders = [path for path in sorted(results.glob("runs/*/*/seed*")) if path.is_dir()]
+    records = {path: read_record(path) for path in folders if (path / "run.json").exists()}
+    versions = Versions(list(records.values()))
+    shown = {key_of(record) for record in finished_runs(records.values())}
+    return [_describe(path, records.get(path), versions, shown) for path in folders]
+
+
+def is_busy(folder: Path) -> bool:
+    """Return whether a process works on a run."""
+    path = folder / "lock"
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def _describe(
+    folder: Path, record: RunRecord | None, versions: "Versions", shown: set[tuple[str, str, str]]
+) -> FoundRun:
+    if record is None:
+        if is_busy(folder):
+            return FoundRun(folder, "running")
+        return FoundRun(folder, "unfinished", "the same pe-bench run goes on from here")
+    reason = (record.reason or "").partition("\n")[0]
+    if record.status != "done":
+        return FoundRun(folder, record.status, reason, record.finished)
+    changed = versions.changes(record)
+    if changed:
+        return FoundRun(folder, "stale", f"measured with {changed}", record.finished)
+    if key_of(record) not in shown:
+        why = "a later run has the same encoding, settings and seed"
+        return FoundRun(folder, "replaced", why, record.finished)
+    return FoundRun(folder, "finished", "", record.finished)
+
+
+class Versions:
+    """The present versions of code.
+
+    That of a shipped plugin is the installed one. Files that a record names are not imported: the
+    version of a plugin of one's own is that of the latest run.
+
+    Args:
+        records: of all runs.
+    """
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self.latest: dict[tuple[Kind, str], str] = {}
+        self.shipped: dict[tuple[Kind, str], str | None] = {}
+        done = [record for record in records if record.status == "done"]
+        last = {(r.task, r.encoding): r for r in sorted(done, key=lambda record: record.age)}
+        for record in sorted(last.values(), key=lambda record: record.finished):
+            for kind, label, version in _plugins_of(record):
+                self.latest[kind, label] = version
+
+    def changes(self, record: RunRecord) -> str:
+        """Return which versions of a record are not the present ones; empty: none."""
+        found = []
+        for kind, label, version in _plugins_of(record):
+            now = self._now(kind, label)
+            if now is not None and now != version:
+                found.append(f"version {version} of {label}, now {now}")
+        for phase in _phases(record.settings):
+            for name, current in ENGINE.items():
+                before = phase["versions"].get(name, current)
+                if before != current:
+                    found.append(f"version {before} of the {name}, now {current}")
+        return ", ".join(dict.fromkeys(found))
+
+    def _now(self, kind: Kind, label: str) -> str | None:
+        """Return the present version of a plugin; None: it is not known."""
+        if label.partition(":")[0] not in plugins.names(kind) or FOREIGN.search(label):
+            return self.latest.get((kind, label))
+        if (kind, label) not in self.shipped:
+            try:
+                self.shipped[kind, label] = plugins.load(kind, label).version
+            except InputError:  # an option that no longer exists
+                self.shipped[kind, label] = None
+        return self.shipped[kind, label]
+
+
+def _phases(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of a task, and of what it starts from, if they have versions."""
+    place: Mapping[str, Any] | None = settings
+    while place:
+        if "versions" in place:
+            yield place
+        place = place.get("start")
+
+
+def _plugins_of(record: RunRecord) -> Iterator[tuple[Kind, str, str]]:
+    """Yield kind, label and version of the plugins that a run was measured with."""
+    for phase in _phases(record.settings):
+        yield "task", phase["task"], str(phase["versions"]["task"])
+    if record.adaptation is None:  # else the version is that of two encodings
+        yield "encoding", record.encoding, record.encoding_version

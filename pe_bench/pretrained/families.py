@@ -1,0 +1,171 @@
+"""Families of models of transformers, as differences from a Llama.
+
+A family is a declaration: fields that all of its models share, fields of config.json that change
+the computation, and names and order of its tensors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SLIDING = "sliding_attention"
+FULL = "full_attention"
+
+OUTPUT_NORMS = {
+    "post_attention_layernorm": "attention_output_norm",
+    "post_feedforward_layernorm": "mlp_output_norm",
+}
+INPUT_AND_OUTPUT_NORMS = {**OUTPUT_NORMS, "pre_feedforward_layernorm": "post_attention_layernorm"}
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Differences of the models of one `model_type` from a Llama.
+
+    Attributes:
+        model: fields of `ModelConfig` that all models share.
+        block: fields of `BlockConfig` that all models share.
+        defaults: fields of config.json and their values where a file leaves them out. A family
+            with `sliding_window` among them has windows.
+        activation: field of config.json with the activation of the MLP.
+        without_rotation: layers without positions: none, those that `no_rope_layers` marks with 0,
+            or those without a window if there are windows.
+        partial: `partial_rotary_factor` has an effect: the first channels of a head turn.
+        two_rotations: layers with a window have another rotation than the rest.
+        renamed: parts of names of tensors, and their names in the decoder.
+        fused: tensors that are several of the decoder's, one behind the other.
+    """
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    block: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    activation: str = "hidden_act"
+    without_rotation: Literal["none", "listed", "full"] = "none"
+    partial: bool = False
+    two_rotations: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> bool:
+        """Whether layers may see a window of the last keys only."""
+        return "sliding_window" in self.defaults
+
+
+QWEN_WINDOWS = {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
+GEMMA_NORMS = {"norms": "both", "norm_offset": True}
+GEMMA = {
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-6,
+}
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(),
+    "mistral": Family(defaults={"sliding_window": 4096}),
+    "ministral": Family(defaults={"sliding_window": 4096}),
+    "qwen2": Family(model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
+    "qwen3": Family(model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}),
+    "smollm3": Family(
+        defaults={
+            "sliding_window": None,
+            "use_sliding_window": False,
+            "no_rope_layer_interval": 4,
+            "rope_theta": 2_000_000.0,
+            "tie_word_embeddings": True,
+        },
+        without_rotation="listed",
+    ),
+    "phi3": Family(defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "olmo2": Family(
+        model={"qk_norm": "width"},
+        block={"norms": "output"},
+        renamed=OUTPUT_NORMS,
+    ),
+    "olmo3": Family(
+        model={"qk_norm": "width"},
+        block={"norms": "output"},
+        defaults={
+            "sliding_window": 4096,
+            "sliding_window_pattern": 4,
+            "rope_theta": 500_000.0,
+        },
+        two_rotations=True,
+        renamed=OUTPUT_NORMS,
+    ),
+    "exaone4": Family(
+        model={"qk_norm": "rms"},
+        block={"norms": "output"},
+        defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
+        without_rotation="full",
+        renamed=OUTPUT_NORMS,
+    ),
+    "granite": Family(
+        defaults={
+            "embedding_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "attention_multiplier": 1.0,
+            "logits_scaling": 1.0,
+        },
+    ),
+    "gemma2": Family(
+        block=GEMMA_NORMS,
+        defaults={
+            **GEMMA,
+            "sliding_window_pattern": 2,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+        activation="hidden_activation",
+        renamed=INPUT_AND_OUTPUT_NORMS,
+    ),
+    "gemma3_text": Family(
+        model={"qk_norm": "rms"},
+        block=GEMMA_NORMS,
+        defaults={
+            **GEMMA,
+            "sliding_window_pattern": 6,
+            "rope_theta": 1_000_000.0,
+            "rope_local_base_freq": 10_000.0,
+        },
+        activation="hidden_activation",
+        two_rotations=True,
+        renamed=INPUT_AND_OUTPUT_NORMS,
+    ),
+}
+"""Families by `model_type`."""
+
+SCALES = {
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "attention_multiplier": "score_scale",
+    "attn_logit_softcapping": "score_cap",
+    "final_logit_softcapping": "logit_cap",
+}
+"""Field of config.json -> field of `BlockConfig`, for families that have it."""
+
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+
+
+def block_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `BlockConfig` for a config.json that is completed with defaults."""
+    fields = dict(family.block)
+    for name, own in SCALES.items():
+        if name in family.defaults:
+            fields[own] = float(content[name] or 0)
+    if "logits_scaling" in family.defaults:
+        fields["logit_scale"] = 1 / content["logits_scaling"]
+    if "query_pre_attn_scalar" in family.defaults:
+        fields["score_scale"] = content["query_pre_attn_scalar"] ** -0.5
+        fields["embedding_scale"] = content["hidden_size"] ** 0.5
+    fields["activation"] = ACTIVATIONS[content[family.activation]]
+    head_dim = content.get("head_dim")
+    if head_dim and head_dim * content["num_attention_heads"] != content["hidden_size"]:
+        fields["head_dim"] = head_dim
+    return fields

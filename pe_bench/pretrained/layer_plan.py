@@ -1,0 +1,122 @@
+"""Windows, rotations and layers without positions of a pretrained model, as a hybrid encoding."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pe_bench.errors import InputError
+from pe_bench.pretrained.families import FULL, SLIDING, Family
+from pe_bench.registry.options import split_spec
+
+OF_LAYERS = "hybrid"
+"""The encoding of a model whose layers differ, or have windows."""
+
+LOCAL = "local"
+"""Its option for the encoding of layers with a window."""
+
+ROTATING = "rope"
+STILL = "nope"
+
+Layer = tuple[bool, bool]  # has a window, rotates queries and keys
+
+
+def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
+    """Return the spec of the layers of a model, without rotations; empty if they are a Llama's.
+
+    Args:
+        family: the family of the model.
+        content: its config.json, completed with the defaults of the family.
+
+    Raises:
+        InputError: the layers cannot be expressed; the message names the field.
+    """
+    windows = _find_windows(family, content)
+    rotates = _find_rotating(family, content, windows)
+    layers = list(zip(windows, rotates, strict=True))
+    kinds = sorted(set(layers), reverse=True)  # windows first, then rotating
+    if kinds == [(False, True)]:
+        return ""
+    if len(kinds) > 2 or any(window for window, _ in kinds[1:]):
+        raise InputError(
+            "layer_types and no_rope_layers make more than two kinds of layers, or two with a "
+            "window, and the decoder has one kind with a window and one without"
+        )
+    options = {LOCAL: _encoding(kinds[0])}
+    if len(kinds) == 2:
+        options["global"] = _encoding(kinds[1])
+    if kinds[0][0]:
+        options["window"] = str(content["sliding_window"])
+    options["pattern"] = _pattern(layers, kinds[0])
+    return f"{OF_LAYERS}:{','.join(f'{name}={value}' for name, value in options.items())}"
+
+
+def with_layers(spec: str, layers: str) -> str:
+    """Complete the spec of an encoding with the layers of a model, if it is of the same kind.
+
+    Args:
+        spec: the spec.
+        layers: return value of `plan_layers`.
+    """
+    where, given = split_spec(spec)
+    of_model, options = split_spec(layers)
+    if where != of_model:
+        return spec
+    if "every" in given:  # another order of the layers
+        del options["pattern"]
+    pairs = (f"{name}={value}" for name, value in (options | given).items())
+    return f"{where}:{','.join(pairs)}"
+
+
+def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
+    """Return for each layer whether it has a window."""
+    layers: int = content["num_hidden_layers"]
+    types = content.get("layer_types")
+    window = content.get("sliding_window") if family.windows else None
+    if content.get("use_sliding_window") is False:
+        window = None
+    if types:
+        known = {FULL, SLIDING} if window is not None else {FULL}
+        unknown = sorted(set(types) - known)
+        if unknown or len(types) != layers:
+            raise InputError(
+                f"layer_types has {len(types)} layers of the types {', '.join(sorted(set(types)))}"
+                f", and the decoder needs {layers} of {' or '.join(sorted(known))}"
+            )
+        return [one == SLIDING for one in types]
+    if window is None:
+        return [False] * layers
+    first = content.get("max_window_layers") or 0
+    step = content.get("sliding_window_pattern") or 0
+    if not isinstance(step, int):
+        raise InputError(f"sliding_window_pattern is {step}, and it should be a number of layers")
+    return [i >= first and (step == 0 or (i + 1) % step != 0) for i in range(layers)]
+
+
+def _find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool]) -> list[bool]:
+    """Return for each layer whether it rotates queries and keys."""
+    if family.without_rotation == "full" and content["sliding_window"] is not None:
+        return windows
+    if family.without_rotation != "listed":
+        return [True] * len(windows)
+    listed = content.get("no_rope_layers")
+    if listed is None:
+        step = content["no_rope_layer_interval"]
+        return [(i + 1) % step != 0 for i in range(len(windows))]
+    if len(listed) < len(windows):
+        raise InputError(
+            f"no_rope_layers has {len(listed)} entries, and there are {len(windows)} layers"
+        )
+    return [bool(one) for one in listed[: len(windows)]]
+
+
+def _encoding(layer: Layer) -> str:
+    return ROTATING if layer[1] else STILL
+
+
+def _pattern(layers: list[Layer], local: Layer) -> str:
+    """Return the shortest pattern of local and global layers that repeats."""
+    letters = "".join("l" if layer == local else "g" for layer in layers)
+    for length in range(1, len(letters) + 1):
+        repeated = letters[:length] * (len(letters) // length + 1)
+        if repeated.startswith(letters):
+            return letters[:length]
+    return letters

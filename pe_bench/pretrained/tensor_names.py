@@ -1,0 +1,124 @@
+"""Tensors in the files of a family, as parameters of the decoder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
+from pe_bench.pretrained.families import FAMILIES, Family
+
+NOT_LOADED = "rotary_emb.inv_freq"
+"""A buffer in old files, which is computed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A parameter of the decoder as rows of a tensor of a file.
+
+    Attributes:
+        name: name of the parameter.
+        rows: the rows, in the order of the decoder; None: the whole tensor.
+    """
+
+    name: str
+    rows: Tensor | None = None
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the part of a tensor."""
+        return whole if self.rows is None else (len(self.rows), *whole[1:])
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """Return the part of a tensor."""
+        return tensor if self.rows is None else tensor[self.rows]
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """Names and rows of the tensors of a family.
+
+    Attributes:
+        family: the family; a Llama's names differ from the decoder's by the prefix "model.".
+        turning: first channels of a head that rotate, (m, m + turning / 2) in pairs; None: all.
+    """
+
+    family: Family = FAMILIES["llama"]
+    turning: int | None = None
+
+    def parts(
+        self, name: str, shape: tuple[int, ...] = (), model: ModelConfig | None = None
+    ) -> list[Part]:
+        """Return the parameters of the decoder in a tensor.
+
+        Args:
+            name: name of the tensor.
+            shape: its shape; needed for fused tensors.
+            model: shape of the decoder; needed for fused tensors and reordered channels.
+
+        Raises:
+            InputError: a fused tensor has another number of rows than its parts.
+        """
+        if name.endswith(NOT_LOADED):
+            return []
+        own = self._rename(name.removeprefix("model."))
+        for fused, parts in self.family.fused.items():
+            if f".{fused}." in own and model is not None:
+                names = [own.replace(fused, part) for part in parts]
+                return self._split(name, names, shape, model)
+        return [Part(own, self._order(own, model))]
+
+    def shares(self, name: str) -> bool:
+        """Return whether a tensor can be used as it is."""
+        reordered = self.turning is not None and _is_rotated(name)
+        return not reordered and not any(fused in name for fused in self.family.fused)
+
+    def _rename(self, name: str) -> str:
+        for theirs, ours in self.family.renamed.items():
+            if theirs in name:
+                return name.replace(theirs, ours)
+        return name
+
+    def _split(
+        self, name: str, own: list[str], shape: tuple[int, ...], model: ModelConfig
+    ) -> list[Part]:
+        parts = []
+        start = 0
+        for part in own:
+            size = _rows(part, model)
+            order = self._order(part, model)
+            rows = torch.arange(size) if order is None else order
+            parts.append(Part(part, start + rows))
+            start += size
+        if start != shape[0]:
+            raise InputError(f"{name} is {shape} and should have {start} rows, by config.json")
+        return parts
+
+    def _order(self, name: str, model: ModelConfig | None) -> Tensor | None:
+        """Return the rows of queries or keys in the decoder's order of channels, (heads D,)."""
+        if self.turning is None or model is None or not _is_rotated(name):
+            return None
+        half = torch.arange(self.turning // 2)  # (R/2,)
+        still = torch.arange(self.turning, model.head_dim).chunk(2)  # (D/2 - R/2,) each
+        # The decoder turns channels m and m + D/2.
+        channels = torch.cat([half, still[0], half + self.turning // 2, still[1]])  # (D,)
+        heads = torch.arange(_rows(name, model) // model.head_dim)  # (heads,)
+        return (heads[:, None] * model.head_dim + channels).flatten()  # (heads D,)
+
+
+def _is_rotated(name: str) -> bool:
+    """Return whether rows of a parameter are channels of queries or keys."""
+    return ".q_proj." in name or ".k_proj." in name
+
+
+def _rows(name: str, model: ModelConfig) -> int:
+    """Return the number of rows of a projection of the decoder."""
+    sizes: Mapping[str, int] = {
+        "q_proj": model.heads * model.head_dim,
+        "k_proj": model.kv_heads * model.head_dim,
+        "v_proj": model.kv_heads * model.head_dim,
+        "gate_proj": model.mlp_width,
+        "up_proj": model.mlp_width,
+    }
+    return sizes[name.split(".")[-2]]

@@ -1,0 +1,164 @@
+"""Read the runs of results folders, and report what cannot be read.
+
+Every command that shows or sends numbers reads them with `reading`, so that none of them leaves out
+a run without a word.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+
+from pe_bench.errors import InputError, InputErrors
+from pe_bench.results.items import Items
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import (
+    baselines_path,
+    read_lines,
+    read_records,
+    read_run_items,
+    read_run_lines,
+    results_of,
+)
+from pe_bench.system.console import warn
+from pe_bench.system.files import LARGEST
+from pe_bench.system.sealed import DamagedError, read_sealed
+
+_problems: ContextVar[list[str] | None] = ContextVar("_problems", default=None)
+"""Sentences that `reading` will report."""
+
+
+@contextmanager
+def reading(*folders: Path) -> Iterator[list[RunRecord]]:
+    """Yield the records of all runs in results folders, damaged ones among them.
+
+    The context ends with an error if anything in the folders could not be read, after the rest was
+    used. The command line prints its sentences and exits with code 2.
+
+    Args:
+        folders: results folders or exports.
+
+    Raises:
+        InputErrors: a sentence for each run and each file of baselines that cannot be read, after
+            those of an `InputError` of the context.
+        InputError: a folder has no runs, or cannot be read at all.
+    """
+    records: list[RunRecord] = []
+    for folder in folders:
+        found = read_whole(folder)
+        if not found:
+            raise InputError(
+                f"there are no runs in {folder}: use pe-bench run first, or give another folder"
+            )
+        records += found
+    problems = find_problems(records)
+    outer = _problems.set(problems)
+    try:
+        yield records
+    except InputError as error:
+        problems[:0] = str(error).splitlines()
+        raise InputErrors(list(dict.fromkeys(problems))) from None
+    finally:
+        _problems.reset(outer)
+    if problems:
+        raise InputErrors(list(dict.fromkeys(problems)))
+
+
+def read_with_warnings(results: Path) -> list[RunRecord]:
+    """Return the records of all runs in a results folder, with a warning for each problem."""
+    records = read_whole(results)
+    for problem in dict.fromkeys(find_problems(records)):
+        warn(problem)
+    return records
+
+
+def read_whole(results: Path) -> list[RunRecord]:
+    """Return the records of all runs in a results folder; those without readable rows are damaged.
+
+    Raises:
+        InputError: an export that is damaged.
+    """
+    return [_check_rows(record) for record in read_records(results)]
+
+
+def _check_rows(record: RunRecord) -> RunRecord:
+    """Return a record, as a damaged one if the rows of its run cannot be read."""
+    if record.status != "done":
+        return record
+    try:
+        read_run_lines(record)
+    except InputError as error:
+        return replace(record, status="damaged", reason=str(error))
+    return record
+
+
+def read_items(record: RunRecord) -> list[Items]:
+    """Return the scores of single items of a run.
+
+    There are none if they cannot be read, which `reading` reports.
+    """
+    try:
+        return read_run_items(record)
+    except InputError as error:
+        report_problem(str(error))
+        return []
+
+
+def report_problem(problem: str) -> None:
+    """Add a sentence to those that `reading` reports, or print it outside of its context."""
+    problems = _problems.get()
+    if problems is None:
+        warn(problem)
+    else:
+        problems.append(problem)
+
+
+def find_problems(records: Iterable[RunRecord]) -> list[str]:
+    """Return a sentence for each run and each file of baselines that cannot be read."""
+    problems = []
+    baselines: dict[Path, RunRecord] = {}
+    for record in records:
+        if record.status == "damaged":
+            problems.append(f"{record.reason}")
+        elif record.status == "done":
+            baselines.setdefault(_baselines_of(record), record)
+    for path, record in baselines.items():
+        try:
+            _check_baselines(path)
+        except DamagedError as error:
+            problems.append(f"{error}: no baselines of {record.task}, run it again")
+        except InputError as error:  # of a later version
+            problems.append(str(error))
+    return problems
+
+
+def find_baselines(record: RunRecord) -> Path | None:
+    """Return the file with the rows of the baselines under a run's settings.
+
+    None if it is missing or damaged; `find_problems` reports the latter.
+    """
+    path = _baselines_of(record)
+    try:
+        _check_baselines(path)
+    except (DamagedError, InputError):
+        return None
+    return path if path.exists() else None
+
+
+def _baselines_of(record: RunRecord) -> Path:
+    return baselines_path(results_of(record), record.task, record.settings_digest)
+
+
+def _check_baselines(path: Path) -> None:
+    """Check a file of baselines against its seal, if both exist; earlier versions wrote no seal.
+
+    Raises:
+        DamagedError: they do not agree.
+        InputError: a later version has written the seal.
+    """
+    seal = path.with_suffix(".json")
+    if path.exists():
+        if seal.exists():
+            read_sealed(seal, of=path.stem, limit=LARGEST)
+        read_lines(path)

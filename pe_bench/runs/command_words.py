@@ -1,0 +1,63 @@
+"""The options of a run as the words of a command, for its record."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pe_bench.option_table import option_words
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.tuning import Tuning
+from pe_bench.text.tokenizer import Tokenizer
+
+
+def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
+    """Return the options that change a task's runs, as words of `pe-bench run`.
+
+    What a record has elsewhere is left out: encoding, task, seed, preset, protocol, precision, and
+    the encoding or checkpoint that models start from. So are options that have no effect on the
+    task. Paths are those of one machine: DIR stands for a folder with data, FILE for a tokenizer.
+
+    Args:
+        options: those of the command.
+        task: made with them.
+    """
+    words: list[str] = []
+    if options.subsets:
+        words += ["--subsets", *options.subsets]
+    if options.tokenizer and isinstance((task.start or task).task.vocabulary, Tokenizer):
+        words += ["--tokenizer", "FILE" if Path(options.tokenizer).exists() else options.tokenizer]
+    places = list(_places(options, task))
+    if places:
+        words += ["--data", *places]
+    if options.tune and task.tuning:
+        words.append("--tune")
+        words += option_words("tune", {"lr": options.tune.lr} if options.tune.lr else {})
+        if options.tune.seeds != Tuning().seeds:
+            words += option_words("tune", {"seeds": options.tune.seeds})
+    words += option_words("train", _changes(options.train, task))
+    if task.start:
+        words += option_words("pretrain", _changes(options.pretrain, task.start))
+    words += option_words("model", options.model)
+    words += option_words("adapt", options.adapt)
+    return tuple(words)
+
+
+def _changes(given: Mapping[str, Any], task: ResolvedTask) -> dict[str, Any]:
+    """Return changed values of a training phase; of one without steps only the length counts."""
+    context = task.task.context
+    preset = task.task.preset(context.preset, context.data).train
+    changes = {name: value for name, value in given.items() if value != getattr(preset, name)}
+    if preset.steps:
+        return changes
+    return {name: value for name, value in changes.items() if name == "length"}
+
+
+def _places(options: RunOptions, task: ResolvedTask) -> Iterator[str]:
+    """Yield a placeholder for each folder with data that the task or its start uses."""
+    names = {one.label.partition(":")[0] for one in (task, task.start) if one}
+    for name in options.data:
+        if not name:
+            yield "DIR"
+        elif name in names:
+            yield f"{name}=DIR"

@@ -1,0 +1,142 @@
+"""The command that a page shows makes the runs that it stands beside."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import some_slow
+from test_committed import FOLDERS, RESULTS
+from test_committed_grids import plan
+
+from pe_bench.cli import COMMANDS
+from pe_bench.commands.parser import parse
+from pe_bench.commands.run import make_grid
+from pe_bench.grid import plan as planning
+from pe_bench.reporting.page.commands import describe_commands, list_commands
+from pe_bench.results.identity import flatten_settings, without_defaults
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_records
+from pe_bench.runs.run import Run
+from pe_bench.runs.run_record import make_record
+
+OTHER_CODE = "code of another version"
+REASONS = {  # settings that a command cannot give, by the start of their path
+    "versions.": OTHER_CODE,
+    "start.versions.": OTHER_CODE,
+    "from.version": OTHER_CODE,
+    "tune.version": "a search of another version",
+    "tune.values": "a search of another version",
+    "conditions.": "times of another machine",
+    "data": "other data",
+}
+
+
+def runs_of(command: str) -> list[Run]:
+    """Return the runs that a command would do in an empty folder; nothing is trained."""
+    program, *words = shlex.split(command)
+    assert program == "pe-bench"
+    _, (values,) = parse(COMMANDS, words)
+    return plan(make_grid(values))
+
+
+def check(records: Sequence[RunRecord]) -> Counter[str]:
+    """Check the commands of a table; return how many runs they make, others by the reason."""
+    made: dict[tuple[str, int], Run] = {}
+    for command in list_commands(records):
+        for run in runs_of(command):
+            assert (run.encoding.label, run.seed) not in made, "two commands make one run"
+            made[run.encoding.label, run.seed] = run
+    assert made.keys() == {(record.encoding, record.seed) for record in records}
+    counts: Counter[str] = Counter()
+    for record in records:
+        run = made[record.encoding, record.seed]
+        old, new = flatten(record.settings), flatten(run.resolved.settings)
+        differing = [name for name in old.keys() | new if old.get(name) != new.get(name)]
+        reasons = {name: reason_for(name) for name in differing}
+        if OTHER_CODE not in reasons.values():  # which may have other options
+            assert None not in reasons.values(), (list_commands([record]), reasons)
+        same = run.resolved.digest() == record.settings_digest
+        assert same == (not differing)
+        counts["the same" if same else ", ".join(sorted({*filter(None, reasons.values())}))] += 1
+    return counts
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return flatten_settings(without_defaults(settings))
+
+
+def reason_for(name: str) -> str | None:
+    return next((why for start, why in REASONS.items() if name.startswith(start)), None)
+
+
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["extension"]))
+def test_committed_runs(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(planning, "describe_depths", lambda *_: [])  # takes most of the time
+    monkeypatch.chdir(tmp_path)
+    tables: dict[str, list[RunRecord]] = {}
+    for record in read_records(RESULTS / folder):
+        tables.setdefault(record.settings_digest, []).append(record)
+    counts: Counter[str] = Counter()
+    for records in tables.values():
+        counts += check(records)
+    print(folder, dict(counts))
+
+
+TINY = "--train.steps 3 --train.lr 0.0001234567890123 --model.width 16 --model.mlp_width 8"
+OPTIONS = {
+    "a preset": "--encoding nope --task flipflop --preset small --seeds 3",
+    "precision": "--encoding nope --task flipflop --precision bf16",
+    "changed values": f"--encoding rope:base=500 --task copying:samples=3 --seeds 0-2 {TINY}",
+    "a switch": "--encoding rope --task flipflop --train.recompute true --train.save_every 1",
+    "protocol": "--encoding rope --task perplexity --protocol paper",
+    "subsets": "--encoding rope --task scrolls --data {data}/scrolls --subsets quality",
+    "two phases": "--encoding rope --task scrolls --data {data}/scrolls --pretrain.steps 2",
+    "tokenizer": "--encoding rope --task perplexity --tokenizer bpe:300",
+    "data": "--encoding rope --task scrolls --data {data}/scrolls",
+    "data of each phase": "--encoding rope --task scrolls --data scrolls={data}/scrolls",
+    "a search": f"--encoding rope --task flipflop --tune {TINY}",
+    "options of a search": "--encoding rope --task mqar --tune --tune.lr 0.01 0.1 --tune.seeds 7",
+    "another start": f"--encoding tape --from rope:base=500 --task flipflop {TINY}",
+    "adaptation": f"--encoding tape --from rope --task flipflop --adapt.steps 4 {TINY}",
+    "adapters": "--encoding rope --from rope --task mqar --adapt.steps 4 --adapt.method lora",
+    "no training": "--encoding rope --task properties --model.layers 1",
+}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("name", some_slow(OPTIONS, ["changed values", "adaptation", "a search"]))
+def test_commands_of_records(
+    name: str, earlier: bool, real_documents: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A record of an earlier version does not say which values and subsets were asked for."""
+    monkeypatch.chdir(tmp_path)
+    asked = runs_of(f"pe-bench run {OPTIONS[name].format(data=real_documents)}")
+    records = []
+    for run in asked:
+        record = make_record("done", run.resolved, run.phases, run.seed, 0)
+        records.append(replace(record, options=None) if earlier else record)
+    (command,) = list_commands(records)
+    made = runs_of(command)
+    if earlier and name == "subsets":
+        assert "nor whether only some subsets" in describe_commands(records)
+        return
+    assert [run.folder for run in made] == [run.folder for run in asked], command
+    assert [run.precision for run in made] == [run.precision for run in asked]
+    if not earlier:
+        assert len(command) < 120 + len(OPTIONS[name])
+
+
+def test_an_export_names_no_paths(
+    real_documents: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (run,) = runs_of(f"pe-bench run {OPTIONS['data'].format(data=real_documents)}")
+    record = make_record("done", run.resolved, run.phases, run.seed, 0)
+    assert f"--data {real_documents}/scrolls" in list_commands([record])[0]
+    sent = [replace(record, sources={})]
+    assert list_commands(sent)[0].endswith("--data DIR")
+    assert "DIR stands for the folder with the data" in describe_commands(sent)

@@ -1,0 +1,278 @@
+"""Families of models of transformers: the same logits in this suite's decoder, or a refusal."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from llamas import SHAPE, tokens
+
+from pe_bench import put_encoding
+from pe_bench.decoder.cache import Cache
+from pe_bench.errors import InputError
+from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
+from pe_bench.pretrained.llama_config import parse_config
+
+pytestmark = pytest.mark.slow
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+LENGTH = 60
+Folder = Callable[[str], Path]
+SPECIAL = {"pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [1.0, 2.0, 3.0],
+}
+BY_TYPE = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+YARN_IN_GLOBAL_LAYERS = {
+    "full_attention": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "rope_theta": 5e5,
+        "original_max_position_embeddings": 24,
+    },
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+}
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.3,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 1.5,
+}
+MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
+GEMMA = {"sliding_window": 12, "head_dim": 16, "query_pre_attn_scalar": 20}
+FOUR_LAYERS = {"num_hidden_layers": 4}
+CAPS = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 2.0}
+
+# Class, config, and the spec of the encoding.
+FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "llama, head_dim": ("Llama", {"head_dim": 16}, "rope"),
+    "mistral": ("Mistral", {"sliding_window": 12}, "hybrid:window=12,pattern=l"),
+    "ministral": (
+        "Ministral",
+        {
+            "sliding_window": 12,
+            "layer_types": ["full_attention", *["sliding_attention"] * 2],
+            "head_dim": 8,
+        },
+        "hybrid:global=rope,window=12,pattern=gll",
+    ),
+    "qwen 2": (
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2},
+        "hybrid:global=rope,window=12,pattern=ggl",
+    ),
+    "qwen 3": ("Qwen3", {"head_dim": 16}, "rope"),
+    "qwen 3, proportional": (
+        "Qwen3",
+        {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.5}},
+        "rope:proportional=0.5",
+    ),
+    "smollm 3": ("SmolLM3", FOUR_LAYERS, "hybrid:local=rope:base=2000000,pattern=lllg"),
+    "smollm 3, listed": (
+        "SmolLM3",
+        {"no_rope_layers": [0, 1, 1]},
+        "hybrid:local=rope:base=2000000,pattern=gll",
+    ),
+    "phi 3": (
+        "Phi3",
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75}},
+        "rope:rotary=0.75",
+    ),
+    "phi 3, longrope": (
+        "Phi3",
+        {
+            "rope_parameters": LONGROPE,
+            "original_max_position_embeddings": 24,
+            "max_position_embeddings": 96,
+            "sliding_window": 50,
+        },
+        "hybrid:local=rope:scaling=longrope:factor=4:original_length=24:factors=1.0;2.0;3.0"
+        ":short_factors=1.0;1.5;2.0:rotary=0.75,window=50,pattern=l",
+    ),
+    "olmo 2": ("Olmo2", {}, "rope"),
+    "olmo 3": (
+        "Olmo3",
+        {"sliding_window": 12, **FOUR_LAYERS},
+        "hybrid:local=rope:base=500000,global=rope:base=500000,window=12,pattern=lllg",
+    ),
+    "olmo 3, yarn": (
+        "Olmo3",
+        {
+            "sliding_window": 12,
+            "rope_parameters": YARN_IN_GLOBAL_LAYERS,
+            "max_position_embeddings": 96,
+            **FOUR_LAYERS,
+        },
+        "hybrid:local=rope:base=500000,global=rope:base=500000:scaling=yarn:factor=4"
+        ":original_length=24:beta_fast=32,window=12,pattern=lllg",
+    ),
+    "exaone 4": (
+        "Exaone4",
+        {"sliding_window": 12, **FOUR_LAYERS},
+        "hybrid:window=12,pattern=lllg",
+    ),
+    "exaone 4, no windows": (
+        "Exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 3},
+        "rope",
+    ),
+    "granite": ("Granite", GRANITE, "rope"),
+    "gemma 2": ("Gemma2", {**GEMMA, **CAPS}, "hybrid:global=rope,window=12,pattern=lg"),
+    "gemma 3": (
+        "Gemma3Text",
+        {**GEMMA, "rope_parameters": BY_TYPE, "num_hidden_layers": 7},
+        "hybrid:global=rope:base=1000000:scaling=pi:factor=8,window=12,pattern=lllllg",
+    ),
+}
+CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
+
+
+def reference(name: str) -> Any:
+    """Return a tiny model of transformers, no weight of which is special."""
+    family, changes, _ = FAMILIES[name]
+    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    names = {"Gemma3Text": "Gemma3"}
+    model = getattr(transformers, f"{names.get(family, family)}ForCausalLM")(config)
+    offset = 0.0 if "Gemma" in family else 1.0
+    with torch.no_grad():
+        for what, parameter in model.named_parameters():
+            parameter.normal_(offset if "norm" in what else 0.0, 0.15)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Return a function for the folder of a tiny model of a family, which is made once."""
+    root = tmp_path_factory.mktemp("families")
+
+    def make(name: str) -> Path:
+        if not (root / name).exists():
+            reference(name).save_pretrained(root / name)
+        return root / name
+
+    return make
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_logits_are_those_of_transformers(name: str, folder: Folder) -> None:
+    model = open_checkpoint(folder(name)).load()
+    for length in (20, LENGTH):
+        expected = reference(name)(tokens(length=length)).logits
+        found = model(tokens(length=length))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        assert expected.std() > 0.02
+
+
+@pytest.mark.parametrize("name", CACHED)
+@torch.no_grad()
+def test_cached_decoding_is_that_of_transformers(name: str, folder: Folder) -> None:
+    model, other = open_checkpoint(folder(name)).load(), reference(name)
+    cache = Cache(2, LENGTH)
+    past = transformers.DynamicCache(config=other.config)
+    for piece in tokens().split([20, 1, 1, 30, 1, 7], dim=1):
+        expected = other(piece, past_key_values=past, use_cache=True).logits
+        found = model(piece, cache)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
+    expected = FAMILIES[name][2]
+    checkpoint = open_checkpoint(folder(name))
+    assert checkpoint.encoding == expected
+    assert checkpoint.spec(expected.partition(":")[0]) == expected
+
+
+@torch.no_grad()
+def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
+    checkpoint = open_checkpoint(folder("gemma 3"))
+    longer = checkpoint.spec("hybrid:global=rope:scaling=none")
+    assert longer == checkpoint.encoding.replace(":scaling=pi:factor=8", "")
+    assert "window=5" in checkpoint.spec("hybrid:window=5")
+    logits = checkpoint.load(longer)(tokens())
+    assert not torch.allclose(logits, checkpoint.load()(tokens()), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_configs_of_transformers_4(name: str, folder: Folder) -> None:
+    """`rope_theta`, `rope_scaling`, `rope_local_base_freq`, and no layer types."""
+    new = json.loads((folder(name) / "config.json").read_text())
+    old = {**new}
+    full = old.pop("rope_parameters")
+    if "full_attention" in full:
+        local, full = full["sliding_attention"], full["full_attention"]
+        if name.startswith("gemma"):
+            old["rope_local_base_freq"] = local["rope_theta"]
+    scaling = {**full}
+    old["rope_theta"] = scaling.pop("rope_theta")
+    if "proportional" not in name:
+        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor", None)
+    old["rope_scaling"] = scaling if scaling["rope_type"] != "default" else None
+    if not name.startswith("ministral"):
+        old.pop("layer_types", None)
+    assert parse_config(old) == parse_config(new)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "phi" not in name])
+@torch.no_grad()
+def test_encodings_inside_transformers(name: str) -> None:
+    model = reference(name)
+    expected = model(tokens()).logits
+    inside = put_encoding(model, FAMILIES[name][2].partition(":")[0])
+    found = inside(tokens()).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    theirs = {id(parameter) for parameter in model.parameters()}
+    assert {id(parameter) for parameter in inside.parameters()} == theirs
+
+
+def test_fused_weights_cannot_be_shared() -> None:
+    with pytest.raises(InputError, match=r"qkv_proj.weight has rows for several weights"):
+        put_encoding(reference("phi 3"), "rope")
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen 3", {"model_type": "cohere2"}, "model_type is 'cohere2', and only llama, mistral"),
+    ("qwen 3", {"model_type": "qwen3_moe"}, "model_type is 'qwen3_moe'"),
+    ("qwen 3", {"attention_bias": True}, "attention_bias is True"),
+    ("qwen 3", {"layer_types": ["linear_attention"] * 3}, "layer_types has 3 layers of the types"),
+    ("qwen 3", {"layer_types": ["full_attention"]}, "layer_types has 1 layers"),
+    ("qwen 3", {"layer_types": ["sliding_attention"] * 3}, "layer_types has 3 layers"),
+    ("qwen 3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ("qwen 3", {"rope_parameters": BY_TYPE}, "rope_parameters differ between layers"),
+    ("qwen 3", {"rope_parameters": {"chunked_attention": {}}}, "rope_parameters are for chunked"),
+    ("smollm 3", {"mlp_bias": True}, "mlp_bias is True"),
+    ("smollm 3", {"no_rope_layers": [1]}, "no_rope_layers has 1 entries"),
+    ("smollm 3", {"use_sliding_window": True, "sliding_window": 9, "layer_types": MIXED}, "kinds"),
+    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, and the decoder's MLP has silu or"),
+    ("phi 3, longrope", {"rope_parameters": {"rope_type": "su"}}, "rope_type 'su' is not one of"),
+    ("olmo 2", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+    ("granite", {"attention_bias": True}, "attention_bias is True"),
+    ("exaone 4", {"layer_types": None, "sliding_window_pattern": "LLLG"}, "sliding_window_pattern"),
+    ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation is gelu"),
+    ("gemma 3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    ("gemma 3", {"model_type": "gemma3"}, "model_type is 'gemma3'"),
+    ("gemma 3", {"quantization_config": {"bits": 4}}, "quantization_config is"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "sentence"), REFUSED)
+def test_fields_that_are_refused(
+    name: str, changes: dict[str, Any], sentence: str, folder: Folder, tmp_path: Path
+) -> None:
+    config = json.loads((folder(name) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(InputError, match=sentence):
+        Checkpoint.load(open_checkpoint(tmp_path))

@@ -1,0 +1,138 @@
+"""What is in a results folder: `status`, `show` and `prune`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from made_runs import SCORE, put
+
+from pe_bench.cli import main
+from pe_bench.commands.inventory import find_runs
+from pe_bench.registry import plugins
+from pe_bench.train import training_result
+
+
+def settings(**versions: Any) -> Mapping[str, Any]:
+    """Return settings of a run of `mqar`, with other versions than the present ones."""
+    present = {
+        "task": plugins.load("task", "mqar").version,
+        "decoder": 2,
+        "training": training_result.VERSION,
+    }
+    return {"task": "mqar", "versions": present | versions, "start": None}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a results folder with a run in each state, each of another encoding."""
+    version = plugins.load("encoding", "rope").version
+    put(tmp_path, "rope", [SCORE], encoding_version=version, settings=settings())
+    put(tmp_path, "alibi", [SCORE], encoding_version="0", settings=settings())
+    put(tmp_path, "t5", [SCORE], encoding_version="1", settings=settings(task="0"))
+    put(tmp_path, "fire", [SCORE], encoding_version="1", settings=settings(training=0))
+    put(
+        tmp_path,
+        "nope",
+        [],
+        status="failed",
+        reason="OSError: no disk",
+        finished="2026-01-02T03:04",
+    )
+    put(tmp_path, "xpos", [], status="skipped", reason="it has no digits")
+    for order, edit in enumerate(("1-aa", "1-bb")):  # of a file of one's own
+        put(
+            tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
+            finished=f"2026-01-0{order + 1}", order=order, sources={"encoding": "hostile.py"},
+        )  # fmt: skip
+    adapted = {"encoding": "tape", "from": "rope", "config": {}}
+    for order in range(2):
+        put(tmp_path, "tape", [SCORE], adaptation=adapted, encoding_version=f"{order}", order=order)
+    damaged = put(tmp_path, "cope", [SCORE])
+    (damaged / "rows.csv").write_text("else")
+    (tmp_path / "runs/lm/fox/seed0-12345678/journal").mkdir(parents=True)
+    return tmp_path
+
+
+def states(folder: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for run in find_runs(folder):
+        found.setdefault(run.folder.parent.name, []).append(run.state)
+    return found
+
+
+STATES = {
+    "rope": ["finished"],
+    "alibi": ["stale"],
+    "t5": ["stale"],
+    "fire": ["stale"],
+    "nope": ["failed"],
+    "xpos": ["skipped"],
+    "mine.py": ["stale", "finished"],
+    "tape": ["replaced", "finished"],
+    "cope": ["damaged"],
+    "fox": ["unfinished"],
+}
+
+
+def test_every_run_has_a_state(folder: Path) -> None:
+    assert states(folder) == STATES
+    with FileLock(folder / "runs/lm/fox/seed0-12345678/lock"):
+        assert states(folder)["fox"] == ["running"]
+
+
+def test_an_edit_that_is_taken_back_makes_the_other_run_stale(tmp_path: Path) -> None:
+    for edit, order, day in (("1-aa", 3, 1), ("1-bb", 2, 2)):  # order: of the last request
+        put(
+            tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
+            finished=f"2026-01-0{day}", order=order,
+        )  # fmt: skip
+    assert states(tmp_path) == {"mine.py": ["finished", "stale"]}
+
+
+def test_status_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--results", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0] == (
+        f"{folder}: 3 finished, 1 skipped, 1 unfinished, 1 failed, 1 damaged, 4 stale, 1 replaced"
+    )
+    now = plugins.load("encoding", "alibi").version
+    assert f"measured with version 0 of alibi, now {now}" in text
+    assert f"measured with version 0 of mqar, now {settings()['versions']['task']}" in text
+    assert f"version 0 of the training, now {training_result.VERSION}" in text
+    assert "version 1-aa of mine.py, now 1-bb" in text
+    assert "failed      nope/lm/seed0-5e770  2026-01-02 03:04\n            OSError: no disk" in text
+    assert "rope/lm" not in text
+    main(["status", "--all", "--results", str(folder)])
+    assert "finished    rope/lm" in capsys.readouterr().out
+    assert main(["status", "--results", str(folder / "nowhere")]) == 2
+
+
+def test_prune_removes_what_it_lists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ["--results", str(folder)]
+    assert main(["prune", "stale", "failed", "--dry-run", *place]) == 0
+    listed = capsys.readouterr().out.replace("5 runs would be removed\n", "")
+    assert listed.count("stale  ") == 4 and listed.count("failed  ") == 1
+    assert states(folder) == STATES
+    with FileLock(folder / "runs/lm/alibi/seed0-5e770/lock"):
+        assert main(["prune", "stale", "failed", *place]) == 1
+    assert capsys.readouterr().out == f"{listed}4 runs removed from {folder}\n"
+    kept = {
+        name: list(found) for name, found in STATES.items() if name not in ("t5", "fire", "nope")
+    }
+    assert states(folder) == {**kept, "mine.py": ["finished"]}
+    assert not (folder / "runs/lm/nope").exists()
+    assert main(["prune", "finished", *place]) == 2
+
+
+def test_show_says_all_about_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "rope/lm/0", "--results", str(folder)]) == 0
+    text = capsys.readouterr().out
+    for part in ("rope · lm · seed 0", "cccccccccc with changes", "all bits_per_byte  1", "1,234"):
+        assert part in text
+    assert "versions.training" in text and str(folder / "runs/lm/rope") in text
+    assert main(["show", "nope/lm/0", "--results", str(folder)]) == 0
+    assert "OSError: no disk" in capsys.readouterr().out
+    assert main(["show", "mine.py/lm/0", "--results", str(folder)]) == 2  # two of them
+    assert "seed0-5e771-bb of 2026-01-02" in capsys.readouterr().err

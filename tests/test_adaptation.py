@@ -23,6 +23,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
 from pe_bench.runs.adaptation import take_over
 from pe_bench.runs.initial_weights import Adapted
+from pe_bench.runs.run_record import _find_adaptation
 from pe_bench.system.files import cache_folder
 from pe_bench.train import adaptation_methods
 
@@ -148,12 +149,23 @@ def test_a_finished_adaptation_is_not_repeated(run: Any, tmp_path: Path) -> None
     assert trained(tmp_path) == []
 
 
-def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
-    def adapted(spec: str, origin: str) -> Adapted:
-        one = plugins.load("encoding", spec)
-        other = plugins.load("encoding", origin)
-        return Adapted(**vars(one), encoding=one, origin=other, config=AdaptConfig())
+def adapted(spec: str, origin: str, steps: int = 0) -> Adapted:
+    one = plugins.load("encoding", spec)
+    other = plugins.load("encoding", origin)
+    return Adapted(**vars(one), encoding=one, origin=other, config=AdaptConfig(steps=steps))
 
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "unchanged"),
+    [("rope", 0, True), ("rope", 2, False), ("rope:base=500", 0, False), ("nope", 0, False)],
+)
+def test_a_record_marks_the_model_as_it_was(spec: str, steps: int, unchanged: bool) -> None:
+    found = _find_adaptation(adapted(spec, "rope", steps))
+    assert found and (found["unchanged"], found["from"]) == (unchanged, "rope")
+    assert (found["encoding"], found["config"]["steps"]) == (spec, steps)
+
+
+def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
     old, new = decoder("t5", 0), decoder("t5", 1)
     with torch.no_grad():
         old.encoding.table.fill_(3.0)  # type: ignore[operator]
@@ -197,6 +209,22 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
             "longlora": encoding | projections | rest,
         }[method]
     )
+
+
+def test_low_rank_changes_are_scaled_by_two() -> None:
+    """As the help of `--adapt.rank` says: alpha is twice the rank, whatever the rank."""
+    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    model: Any = decoder("rope")
+    attention = model.layers[0].self_attn
+    before = attention.q_proj.weight.detach().clone()
+    config = AdaptConfig(steps=1, method="lora", rank=3)
+    adaptation_methods.prepare(model, config, seed=0)
+    down = attention.q_proj.lora_A["default"].weight
+    up = attention.q_proj.lora_B["default"].weight
+    torch.nn.init.normal_(up)
+    product = (up @ down).detach()
+    adaptation_methods.finish(model, config)
+    torch.testing.assert_close(attention.q_proj.weight, before + 2 * product)
 
 
 @pytest.mark.slow
@@ -367,3 +395,4 @@ def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
     assert tokens.shape[1] > task.task.batch(None, 0, 0).tokens.shape[1]
     assert int(tokens.max()) < task.model.vocab_size
     assert longer.task is task.task
+    assert longer.first_step == task.train.steps  # the batches before it are known

@@ -17,7 +17,7 @@ from pe_bench.decoder.attention import BACKENDS, Backend, attend, record_backend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms, reversed_toeplitz
 from pe_bench.decoder.model import Decoder
-from pe_bench.encoding import StatefulEncoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
@@ -303,6 +303,21 @@ def test_a_bias_of_a_state_is_not_divided_into_blocks() -> None:
     model = Decoder(shape(16), Stated)
     tokens = torch.zeros(1, attention.LONG, dtype=torch.long)
     torch.testing.assert_close(model(tokens), model(tokens, backend="eager"))
+
+
+class Soft(Encoding):
+    """Logits whose backward pass needs the logits themselves, as tanh does."""
+
+    def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        return 3 * (scores / 3).tanh() if self.layer else scores.tanh()
+
+
+def test_a_mask_does_not_change_what_a_backward_pass_needs() -> None:
+    model = Decoder(shape(16), Soft).double()
+    tokens = torch.arange(30)[None]
+    expected = results(model, tokens, "eager")
+    found = results(model, tokens, "blocked")
+    assert max(errors(found, expected).values()) < 1e-9
 
 
 def test_what_flex_refuses_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,9 @@ RUN = ["run", "--task", "perplexity"]
 NOPE = [*RUN, "--encoding", "nope"]
 SCROLLS = ["run", "--encoding", "nope", "--task", "scrolls"]
 SMALL_SCROLLS = [*SCROLLS, "--preset", "small"]
+PROPERTIES = ["run", "--encoding", "nope", "--task", "properties"]
+FLIPFLOP = ["run", "--encoding", "nope", "--task", "flipflop"]
+SEED = "99999999999999999999999"
 
 BAD_INPUT = [
     # arguments                                  what the sentence must contain
@@ -28,7 +31,6 @@ BAD_INPUT = [
     (["run", "--encoding", "nope"], "required: --task"),
     (RUN, "required: --encoding"),
     ([*RUN, "--encoding"], "--encoding: expected at least one argument"),
-    ([*NOPE, "--encodin", "rope"], "'--encodin' (did you mean '--encoding'?)"),
     ([*NOPE, "--enc", "rope"], "no option '--enc'"),
     ([*NOPE, "--train.lrr=1"], "'--train.lrr' (did you mean '--train.lr'?)"),
     ([*NOPE, "--train.vocab_size", "9"], "no option '--train.vocab_size'"),
@@ -42,7 +44,6 @@ BAD_INPUT = [
     ([*NOPE, "--model.heads", "3"], "model.width must be a multiple of model.heads"),
     ([*NOPE, "--model.kv_heads", "3"], "model.kv_heads must divide model.heads"),
     ([*NOPE, "--model.layers", "0"], "model.layers must be at least 1, not 0"),
-    ([*NOPE, "--seeds", "a"], "--seeds: "),
     ([*NOPE, "--train.lr", "inf"], "train.lr must be a finite number, not inf"),
     ([*NOPE, "--model.init_std", "-1"], "model.init_std must not be negative, not -1.0"),
     ([*RUN, "--encoding", LONG], "is too long for a name or a path"),
@@ -86,16 +87,9 @@ BAD_INPUT = [
     (["report", "--results", "torn"], "run.json is not a JSON object"),
     (["check"], "required: SPEC"),
     (["check", "ropee"], "no encoding or task 'ropee' (did you mean 'rope'?)"),
-    (["check", "broken.py"], "broken.py does not import"),
     (["check", "rope", "--device", "cuda"], "there is no CUDA device here"),
     (["check", "rope", "--kv-heads", "3"], "kv_heads must divide model.heads"),
     (["check", "flipflop", "--kv-heads", "2"], "--kv-heads has no effect"),
-]
-PROPERTIES = ["run", "--encoding", "nope", "--task", "properties"]
-FLIPFLOP = ["run", "--encoding", "nope", "--task", "flipflop"]
-SEED = "99999999999999999999999"
-# What was accepted, ignored, refused late, or refused with a traceback or without help.
-FOUND_WANTING = [
     ([*RUN, "--encodin", "nope"], "'--encodin' (did you mean '--encoding'?)"),
     (["list", "--seeds", "1"], "no option '--seeds'"),
     ([*NOPE, "--seeds", "a"], "must be a whole number, not 'a'"),
@@ -194,22 +188,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def exit_code(args: list[str]) -> int | str | None:
-    """Of a command, whether it returns or argparse exits."""
-    try:
-        return main(args)
-    except SystemExit as stop:
-        return stop.code
-
-
 @pytest.mark.parametrize(
     ("args", "says"),
-    [pytest.param(*case, id=" ".join(case[0])) for case in [*BAD_INPUT, *FOUND_WANTING]],
+    [pytest.param(*case, id=" ".join(case[0])) for case in BAD_INPUT],
 )
 def test_bad_input(
     folder: Path, capsys: pytest.CaptureFixture[str], args: list[str], says: str
 ) -> None:
-    code = exit_code(args)
+    code: int | str | None
+    try:
+        code = main(args)
+    except SystemExit as stop:  # of argparse
+        code = stop.code
     err = capsys.readouterr().err
     assert code == 2, err
     (line,) = err.splitlines()

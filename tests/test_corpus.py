@@ -243,6 +243,7 @@ def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
         ({f"{part}/a.txt": PAGE for part in ("train", "test", "valid", "val")}, "valid and val"),
         ({"train/a.txt": PAGE, "test/b.txt": PAGE, "test.jsonl": PAGE}, r"test and test\.jsonl"),
         ({"train.jsonl": PAGE}, r"has train\.jsonl but no test part"),
+        ({"train/a.txt": "é" * 500, "test/b.txt": PAGE}, "the train part .* has 1000 bytes"),
     ],
 )
 def test_folder_errors(

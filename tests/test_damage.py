@@ -167,14 +167,11 @@ def test_an_edit_taken_back_shows_the_first_numbers_again(toy: Toy, tmp_path: Pa
         mine.write_text(text)
         toy("--seeds", "0", "1", encodings=("./mine.py",))
     names = read_results(tmp_path / "results")["run"].unique()
-    first = min((tmp_path / "results/runs/toy.py/mine.py").glob("seed0-*"), key=_started)
+    measured = (tmp_path / "results/runs/toy.py/mine.py").glob("seed0-*/subsets/a.csv")
+    first = min(measured, key=lambda path: path.stat().st_mtime).parents[1]
     assert {str(name) for name in names} >= {first.name}
     versions = {r.encoding_version for r in read_records(tmp_path / "results") if r.name in names}
     assert len(names) == 2 and len(versions) == 1
-
-
-def _started(folder: Path) -> float:
-    return (folder / "subsets" / "a.csv").stat().st_mtime
 
 
 @pytest.mark.slow

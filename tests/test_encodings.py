@@ -5,12 +5,13 @@ import re
 from dataclasses import MISSING, fields
 
 import pytest
-from helpers import KINDS
+from helpers import KINDS, some_slow
 
 from pe_bench.checks.encodings import CHECKS
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.options import option_of
 
@@ -45,6 +46,20 @@ def test_shipped_encodings(spec: str, check: str) -> None:
         assert CHECKS[check](subject) is None
     except NotApplicable as claim:
         assert str(claim)
+
+
+@pytest.mark.parametrize("name", some_slow(NAMES, [*KINDS, "fox", "path", "repo", "wall"]))
+@pytest.mark.usefixtures("four_layers")
+def test_grouped_queries(name: str) -> None:
+    """Two key heads serve four query heads; a cache holds the keys of two."""
+    plugin = plugins.load("encoding", name)
+    try:
+        subject = Subject(plugin.make, kv_heads=2)
+        subject.model(layers=1)
+    except InputError as refusal:
+        assert "kv_heads" in str(refusal)
+    else:
+        assert CHECKS["cache"](subject) is None
 
 
 @pytest.mark.slow

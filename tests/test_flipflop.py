@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Oracle, lengths_by_mean, make_task, measure
+from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
@@ -69,22 +69,6 @@ def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) ->
     assert float(ignored) == pytest.approx(0.8, abs=0.03)
 
 
-def forgetful(span: int) -> Oracle:
-    """Knows the bit last written for `span` pairs, then takes it for the other one."""
-
-    def answer(ids: list[int]) -> list[int]:
-        written, since = ZERO, 0
-        bits = []
-        for place, token in enumerate(ids):
-            if token == WRITE:
-                written, since = ids[place + 1], place
-            known = place - since <= 2 * span
-            bits.append(written if known else ZERO + ONE - written)
-        return bits
-
-    return Oracle(answer)
-
-
 def test_means_of_lengths_and_frequencies(tmp_path: Path) -> None:
     task = make(tmp_path, pairs=8, times=4)
     assert (task.train_length, task.max_train_axis, task.max_eval_tokens) == (16, 16, 64)
@@ -94,22 +78,6 @@ def test_means_of_lengths_and_frequencies(tmp_path: Path) -> None:
     for name in (sparse, dense):
         expected = {name: [16], f"longer-{name}": [32, 64], OOD: [16, 32, 64]}
         assert lengths_by_mean(task, name) == expected
-
-
-@pytest.mark.slow
-def test_standard_errors_are_over_texts(tmp_path: Path) -> None:
-    task = make(tmp_path, pairs=16, times=2, samples=200, gate=0.0)
-    rows = measure(task, forgetful(3), tmp_path)
-    row = next(r for r in rows if (r.subset, r.length, r.metric) == (ID, 32, "accuracy"))
-    reads_, right = [], []
-    for text in texts(task.items(ID, EvalPoint(32))):
-        places = reads(text)
-        reads_.append(len(places))
-        right.append(sum(place - 1 - text.rindex("w", 0, place) <= 6 for place in places))
-    random = np.random.default_rng(0)
-    draws = random.integers(0, 200, (2000, 200))
-    spread = (np.array(right)[draws].sum(1) / np.array(reads_)[draws].sum(1)).std()
-    assert row.stderr == pytest.approx(100 * spread, rel=0.1)  # the bootstrap's
 
 
 @pytest.mark.slow

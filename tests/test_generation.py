@@ -36,6 +36,15 @@ class CountingUncached(Counting):
     prefix_consistent = False
 
 
+class Stretched(Counting):
+    """Its outputs depend on the length of the sequence."""
+
+    prefix_consistent = False
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return super().embed(x, positions) * (1 + 1 / positions.query.shape[-1])
+
+
 def decoder(encoding: type[Counting] = Counting) -> tuple[Decoder, list[tuple[int, int]]]:
     """A model, its weights so large that likeliest tokens are far from ties, and its calls."""
     torch.manual_seed(0)
@@ -150,14 +159,15 @@ def test_an_empty_prompt_is_refused() -> None:
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)
 
 
+@pytest.mark.parametrize("encoding", [Counting, Stretched])
 @torch.no_grad()
-def test_log_likelihoods_are_those_of_each_continuation_alone() -> None:
-    model, _ = decoder()
+def test_log_likelihoods_are_those_of_each_continuation_alone(encoding: type[Counting]) -> None:
+    model, _ = decoder(encoding)
     prompt, continuations = [3, 1, 4], [[7], [8, 2, 6, 6], [9, 9]]
     for found, continuation in zip(
         log_likelihoods(model, prompt, continuations), continuations, strict=True
     ):
-        logits = model(torch.tensor([[*prompt, *continuation]])).log_softmax(-1)[0]
+        logits = model(torch.tensor([[*prompt, *continuation[:-1]]])).log_softmax(-1)[0]
         places = range(len(prompt) - 1, len(prompt) + len(continuation) - 1)
         alone = sum(float(logits[p, t]) for p, t in zip(places, continuation, strict=True))
         assert found == pytest.approx(alone, abs=1e-9)

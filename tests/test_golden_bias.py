@@ -442,16 +442,6 @@ def test_learned_rows_that_training_does_not_reach() -> None:
 SPECS = ["alibi", "t5", "kerple", "fire", "sandwich", "dape", "learned"]
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_parameters(name: str) -> None:
-    cls = plugins.load("encoding", name).cls
-    sizes, once = cls.parameters_per_layer.removesuffix(" once"), "once" in cls.parameters_per_layer
-    expected = eval(sizes, {"C": 96, "D": 8, "H": 12, "L": 256})
-    encoding = cls(TWELVE)
-    assert sum(p.numel() for p in encoding.parameters()) == expected
-    assert once == (encoding.shared and expected > 0)
-
-
 @pytest.mark.parametrize(
     ("spec", "instances"),
     [

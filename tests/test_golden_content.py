@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import attend
-from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.logits import LogitTerms, attention_logits
-from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings import path
 from pe_bench.encodings.cable import CABLE
@@ -412,41 +410,3 @@ def test_what_follows_a_query_has_no_influence(spec: str) -> None:
     )
     expected = full.transpose(1, 2)[rows, index].transpose(1, 2)
     torch.testing.assert_close(some, expected, rtol=0, atol=1e-11)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "cope",
-        "path:gate=fla",
-        "fox",
-        "cable:scaled=false",
-        "wall",
-        "grape-a",
-        "grape-ap",
-        "inkling",
-    ],
-)
-def test_grouped_queries(spec: str) -> None:
-    """Two key heads serve four query heads, each of which has an encoding of its own."""
-    plugin = plugins.load("encoding", spec)
-    config = ModelConfig(layers=1, heads=4, kv_heads=2, width=32, mlp_width=8, init_std=0.3)
-    model = Decoder(config, lambda c, i: plugin.cls(c, i, **plugin.options)).double().eval()
-    for parameter in model.encodings.parameters():
-        parameter.normal_()
-    tokens = torch.arange(24).reshape(2, 12)
-    cache = Cache(2, 12)
-    steps = torch.cat([model(step, cache) for step in tokens.split([7, 1, 4], dim=1)], dim=1)
-    torch.testing.assert_close(steps, model(tokens), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["cope", "cable", "fox", "path"])
-def test_declared(name: str) -> None:
-    cls = plugins.load("encoding", name).cls
-    config = ModelConfig(heads=3, width=24, train_length=50)
-    assert not cls.shared and cls.shift_invariant and cls.prefix_consistent
-    assert cls.max_position is None
-    count = sum(p.numel() for p in cls(config).parameters())
-    sizes = {"C": 24, "H": 3, "D": 8, "L": 50}
-    assert eval(cls.parameters_per_layer, sizes) == count

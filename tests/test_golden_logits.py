@@ -334,15 +334,3 @@ def test_far_positions_keep_their_distances(spec: str) -> None:
         for first in (0, FAR)
     )
     torch.testing.assert_close(near, far, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    "name", ["bam", "stick-breaking", "grape-a", "grape-ap", "wall", "inkling", "dapev2"]
-)
-def test_parameters(name: str) -> None:
-    cls = plugins.load("encoding", name).cls
-    sizes, once = cls.parameters_per_layer.removesuffix(" once"), "once" in cls.parameters_per_layer
-    expected = eval(sizes, {"C": 24, "D": 8, "H": 3, "L": 32})
-    encoding = cls(THREE)
-    assert sum(p.numel() for p in encoding.parameters()) == expected
-    assert once == (encoding.shared and expected > 0)

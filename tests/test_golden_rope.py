@@ -501,10 +501,3 @@ def test_decoding_far_beyond_training(spec: str) -> None:
     cache = Cache(1, 120)
     steps = torch.cat([model(part, cache) for part in tokens.split([100, 19, 1], dim=1)], dim=1)
     torch.testing.assert_close(steps, model(tokens), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["rope", "xpos"])
-def test_rotation_with_grouped_queries(name: str) -> None:
-    grouped = ModelConfig(width=64, heads=4, kv_heads=2)
-    model = Decoder(grouped, plugins.load("encoding", name).make)
-    assert model(torch.zeros(1, 9).long()).isfinite().all()

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
-from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import attention_logits
-from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.rope import geometric, rotate
 from pe_bench.positions import Positions, in_order
 from pe_bench.registry import plugins
@@ -284,17 +282,3 @@ def test_carope_starts_as_rope(base: int) -> None:
 
 
 # All
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("spec", ["pope:start=uniform", "fope", "repo", "carope"])
-def test_grouped_queries(spec: str) -> None:
-    """Two key heads serve four query heads; a cache changes nothing."""
-    config = ModelConfig(layers=2, heads=4, kv_heads=2, width=32, mlp_width=8, init_std=0.3)
-    model = Decoder(config, plugins.load("encoding", spec).make).double().eval()
-    for parameter in model.encodings.parameters():
-        parameter.add_(0.3 * torch.randn_like(parameter))
-    tokens = torch.arange(24).reshape(2, 12)
-    cache = Cache(2, 12)
-    steps = torch.cat([model(step, cache) for step in tokens.split([7, 1, 4], dim=1)], dim=1)
-    torch.testing.assert_close(steps, model(tokens), rtol=0, atol=1e-12)

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +23,9 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import InputError
 from pe_bench.grid import grid
+from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.estimate import Estimates
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
@@ -33,8 +35,12 @@ from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
+from pe_bench.registry.plugins import Plugin, load
+from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run
@@ -83,51 +89,77 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert "(3 seeds)" in out
 
 
-@pytest.mark.slow
-def test_the_time_is_that_of_earlier_runs(toy: Toy, tmp_path: Path) -> None:
-    (tmp_path / "second.py").write_text(TASK)
-    toy(encodings=("nope", "rope"))
-    toy("./second.py", encodings=("nope",))
-    seconds = {
-        ("toy.py", "nope"): (4, 6),
-        ("toy.py", "rope"): (16, 24),
-        ("second.py", "nope"): (2, 1),
+def earlier(encoding: str, task: str, training: float, evaluation: float, **more: Any) -> RunRecord:
+    """Return the record of a run that has trained 100 rows."""
+    settings = {
+        "task": task, "preset": "quick", "protocol": "strict", "start": None, "model": {},
+        "train": {"steps": 10, "batch_size": 10},
+    }  # fmt: skip
+    values: dict[str, Any] = {
+        "settings": settings,
+        "data": {"label": "builtin"},
+        "seconds": training + evaluation,
+        "costs": {"all": {"training": {"seconds": training}}},
+        "environment": {"device": name_of("cpu")},
     }
-    for (task, encoding), (training, evaluation) in seconds.items():
-        (path,) = (tmp_path / "results/runs" / task / encoding).glob("*/run.json")
-        content = json.loads(path.read_text())
-        for cost in content["costs"].values():
-            cost["training"]["seconds"] = training
-        content["seconds"] = training + evaluation
-        path.write_text(json.dumps(content))
+    record = RunRecord(status="done", task=task, encoding=encoding, seed=0, settings_digest="0")
+    return replace(record, **(values | more))
 
-    def estimate(steps: int = 2, device: str = "") -> dict[str, float | None]:
-        options = RunOptions(train={"steps": steps}, cache=tmp_path / "cache")
-        plan = make_plan(
-            GridSpec(
-                options=options,
-                encodings=["nope", "rope", "alibi"],
-                tasks=["./toy.py", "./second.py"],
-                seeds=[1],
-                results=tmp_path / "results",
-            )
-        )
-        records = find_records(tmp_path / "results")
-        for one in records:
-            assert one.environment["device"] == name_of("cpu")
-            if device:
-                one.environment["device"] = device  # type: ignore[index]
-        estimates = Estimates(records, "cpu")
-        return {cell.run.title: estimates.seconds(cell.run) for cell in plan.runs}
 
-    found = estimate()
-    assert found["nope · toy.py · seed 1"] == pytest.approx(10)
-    assert found["rope · toy.py · seed 1"] == pytest.approx(40)
-    assert found["nope · second.py · seed 1"] == pytest.approx(3)
-    unknown = found["rope · second.py · seed 1"]
-    assert unknown is not None and unknown > 3  # rope is slower than nope
-    assert estimate(steps=20)["nope · toy.py · seed 1"] == pytest.approx(46)
-    assert set(estimate(device="another").values()) == {None}
+def planned(record: RunRecord, encoding: str, steps: int = 10, parts: int = 0) -> Any:
+    """Return a run with the settings of a record, trained for each of some parts if there are."""
+    settings = {**record.settings, "train": {"steps": steps, "batch_size": 10}}
+    task = SimpleNamespace(
+        provenance=lambda: record.data, trains_each_subset=parts > 0, subsets=["a"] * parts
+    )
+    resolved = SimpleNamespace(settings=settings, task=task, start=None, tuning=None)
+    return SimpleNamespace(resolved=resolved, encoding=SimpleNamespace(label=encoding))
+
+
+def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
+    first = [earlier("nope", "one", 4, 1), earlier("rope", "one", 16, 4)]
+    second = earlier("nope", "two", 2, 1)
+    elsewhere = earlier("nope", "one", 400, 1, environment={"device": "another"})
+    failed = earlier("nope", "one", 400, 1, status="failed")
+    estimates = Estimates([*first, second, elsewhere, failed], "cpu")
+    assert estimates.used == 3
+    assert estimates.seconds(planned(first[0], "nope")) == pytest.approx(5)
+    assert estimates.seconds(planned(first[0], "nope", steps=20)) == pytest.approx(9)
+    assert estimates.seconds(planned(first[0], "nope", parts=3)) == pytest.approx(13)
+    ratio = estimates.slowness["rope"] / estimates.slowness["nope"]
+    assert ratio > 1.5
+    assert estimates.seconds(planned(second, "rope")) == pytest.approx(3 * ratio)
+    assert estimates.seconds(planned(earlier("nope", "three", 1, 1), "nope")) is None
+
+
+def test_a_plan_has_every_run_once(tmp_path: Path) -> None:
+    options = RunOptions(cache=tmp_path)
+    encodings = ["nope", "rope", "rope:base=10000"]
+    spec = GridSpec(
+        options=options, encodings=encodings, tasks=["mqar"], seeds=[0, 1, 0], results=tmp_path
+    )
+    plan = make_plan(spec)
+    found = [(cell.run.encoding.label, cell.run.seed) for cell in plan.runs]
+    assert found == [("nope", 0), ("rope", 0), ("nope", 1), ("rope", 1)]
+    assert all(cell.named and cell.skip is None for cell in plan.runs)
+
+
+def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def cost(self: Costs, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
+        seen.append([phase.times for phase in phases])
+        return RunCost(1, 1, 1e15, 2e9)
+
+    monkeypatch.setattr(Costs, "of_run", cost)
+    task = resolve(RunOptions(cache=tmp_path), "copying")
+    runs = []
+    for seed in range(3):
+        runs.append(Run(task, load("encoding", "nope"), seed, tmp_path, "cpu", "fp32"))
+    assert "about 3 PFLOP, up to 2 GB" in describe_training(runs)
+    assert seen == [[2]]  # a model for each of two subsets; one run is counted
 
 
 def test_durations_are_words() -> None:

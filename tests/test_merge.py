@@ -22,8 +22,6 @@ from pe_bench.results.store import EXPORTED, PACKED_ROWS, baselines_path, read_r
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "results" / "quick"
 
@@ -38,6 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {f"{path.relative_to(folder)}": path.read_bytes() for path in files if path.suffix}
 
 
+@pytest.mark.slow
 def test_two_folders_become_one(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +55,7 @@ def test_two_folders_become_one(
     assert contents(Path("both")) == before
 
 
+@pytest.mark.slow
 def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     assert main(["export", "sent"]) == 0
@@ -105,16 +105,13 @@ def test_items_count_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "scores of items differ" in capsys.readouterr().err
 
 
-def damage_rows(folder: Path) -> None:
-    path = next(folder.glob("runs/*/*/*/rows.csv"))
-    path.write_text(path.read_text()[:-5])
-
-
+@pytest.mark.slow
 def test_what_is_damaged_is_left_out(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy(encodings=["nope", "rope"])
-    damage_rows(Path("results"))
+    rows = next(Path("results").glob("runs/*/*/*/rows.csv"))
+    rows.write_text(rows.read_text()[:-5])
     capsys.readouterr()
     assert merge(Path("results"), to=Path("there")) == 1
     found = capsys.readouterr()
@@ -122,6 +119,7 @@ def test_what_is_damaged_is_left_out(
     assert len(read_records(Path("there"))) == 1
 
 
+@pytest.mark.slow
 def test_what_has_failed_comes_along_until_it_is_done(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +136,7 @@ def test_what_has_failed_comes_along_until_it_is_done(
     assert [run.status for run in read_records(Path("there"))] == ["done"]
 
 
+@pytest.mark.slow
 def test_a_run_that_a_process_works_on_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +212,7 @@ def test_of_two_versions_of_references_the_later_one_stays(
     assert "other baselines" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0
     exported = {run.name: run for run in read_records(COMMITTED)}
@@ -231,6 +231,7 @@ def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -267,6 +268,7 @@ READ: dict[str, Callable[[str], pd.DataFrame]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_a_tidy_table_has_all_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -288,6 +290,7 @@ def test_a_tidy_table_has_all_rows(
     assert rows["seconds"].notna().sum() == 4
 
 
+@pytest.mark.slow
 def test_the_columns_are_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     put(Path("results"), "rope", [SCORE])
@@ -300,6 +303,7 @@ def test_the_columns_are_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert columns[: len(CSV_COLUMNS)] == list(CSV_COLUMNS)
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_of_another_process_keeps_its_files(toy: Toy, tmp_path: Path) -> None:
     """Records, journals and subsets come along; what a process needs alone does not."""
     toy()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from helpers import make_task
-from made_runs import SCORE, cells, put, report
+from made_runs import SCORE, cells, put, read_table, report
 
 from pe_bench.registry import plugins
 from pe_bench.reporting.leaderboard import summarize
@@ -70,6 +70,18 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
     runs = [*(tmp_path / "runs").glob("lm/*/*")]
     shown_there = " ".join(summarize(runs).split())
     assert expected[0] in shown_there and "worse a row is than the model itself" in shown_there
+
+
+@pytest.mark.parametrize(("views", "damage"), [(OLD_LENGTH, 0.25), (FOUND_AT_OLD_LENGTH, 12.0)])
+def test_worse_is_above_zero(views: tuple[View, ...], damage: float, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        put_extended(tmp_path, "rope -> rope", seed, 1.0, 90.0, views=views)
+        put_extended(tmp_path, "rope -> alibi", seed, 1.2 + seed / 10, 80.0 - 4 * seed, views=views)
+    partial = Measurement("old", "bits_per_byte", 9.0, 9, status="partial")
+    adaptation = {"encoding": "nope", "from": "rope", "config": {"steps": 0}}
+    put(tmp_path, "rope -> nope", [SCORE, partial], views=views, adaptation=adaptation)
+    scores = read_table(tmp_path).scores
+    assert scores["mean"][scores["metric"] == "damage"].tolist() == [pytest.approx(damage)]
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("perplexity:train_files=0", {}, "train_files must be at least 1, not 0"),
     ("perplexity:windows=-1", {}, "windows must not be negative .*, not -1"),
     ("probes:max_train_symbols=15", {}, "max_train_symbols must be from 16 to 4096, not 15"),
-    ("scrolls", {"data": {"": Path("/nowhere")}}, "/nowhere is not a folder"),
+    ("scrolls", {"data": {"": Path("nowhere")}}, "nowhere is not a folder"),
     ("scrolls", {"preset": "paper", "tokenizer": "bytes"}, "tokens of words' size"),
     ("scrolls:start=perplexity", {}, "start=perplexity has no effect: the preset quick trains"),
     ("scrolls:start=addition", {"preset": "small"}, "addition is no language model to start from"),
@@ -253,8 +253,14 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("spec", "options", "sentence"), TASKS)
 def test_options_of_tasks(
-    spec: str, options: dict[str, Any], sentence: str, cache_folder: Path
+    spec: str,
+    options: dict[str, Any],
+    sentence: str,
+    cache_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # nothing is there
     with pytest.raises(InputError, match=sentence) as caught:
         resolve(RunOptions(cache=cache_folder, **options), spec)
     assert "\n" not in str(caught.value)

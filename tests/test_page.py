@@ -15,7 +15,7 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
-from pe_bench.reporting.charts import list_charts
+from pe_bench.reporting.charts import list_charts, make_curves
 from pe_bench.reporting.page import commands, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
@@ -233,7 +233,8 @@ def test_charts_have_the_numbers(tmp_path: Path) -> None:
     )
     costs = {"all": {"training": {"seconds": 5}}, "test": {"training": {"seconds": 5}}}
     put(tmp_path, "rope", [SCORE, *CURVE, *grid[:-1]], views=views, costs=costs)
-    put(tmp_path, "nope", [replace(SCORE, value=2.0), *CURVE, *grid], views=views, costs=costs)
+    missed = replace(SCORE, value=2.0, status="not_learned")
+    put(tmp_path, "nope", [missed, *CURVE, *grid], views=views, costs=costs)
     (table,) = read_tables(tmp_path)
     charts = list_charts(table, [table])
     assert list(charts) == ["curves", "maps", "galleries", "costs"]
@@ -241,9 +242,46 @@ def test_charts_have_the_numbers(tmp_path: Path) -> None:
     assert curve["series"]["rope"][0] == [8, 2.125, 1.635, 2.615, 1]
     assert curve["trained"] == [[16, "trained to 16", "left"]] and curve["y"] == "bits per byte ↓"
     (heat,) = charts["maps"]
+    assert heat["border"] == [[2, 0], [2, 1], [0, 1]]  # trained up to 2 and 1
     assert heat["series"]["rope"] == [[11, 12, 14], [21, 22, None]] and heat["limits"] == [0, 100]
     assert charts["galleries"][0]["series"]["nope"][1] == [2, [[1, 21], [2, 22], [4, 24]]]
-    assert charts["costs"][0]["series"] == {"rope": [5, 1], "nope": [5, 2]}
+    (cost,) = charts["costs"]
+    assert cost["series"] == {"rope": [5, 1], "nope": [5, 2]} and cost["hollow"] == ["nope"]
+
+
+def test_the_cost_of_an_encoding_is_the_median_over_seeds(tmp_path: Path) -> None:
+    for encoding in ("rope", "nope"):
+        for seed, seconds in enumerate((2.0, 3.0, 40.0)):
+            training = {"seconds": seconds}
+            costs = {"all": {"training": training}}
+            put(tmp_path, encoding, [SCORE], seed, costs=costs)
+    (table,) = read_tables(tmp_path)
+    (chart,) = list_charts(table, [table])["costs"]
+    assert chart["series"] == {"rope": [3, 1], "nope": [3, 1]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("bits_per_byte", "best mean is that of rope (1.000), the last that of nope (2.500)"),
+        ("f1", "best mean is that of nope (2.5 %), the last that of rope (1.0 %)"),
+    ],
+)
+def test_curves_say_which_is_best_and_bars_are_one_deviation(
+    tmp_path: Path, metric: str, says: str
+) -> None:
+    view = Curve("test", metric)
+    for encoding, values in (("rope", (0.5, 1.5)), ("nope", (2.0, 3.0))):
+        for seed, value in enumerate(values):
+            point = replace(CURVE[0], metric=metric, value=value)
+            headline = Headline(metric, "test")
+            put(tmp_path, encoding, [point], seed, views=(view,), headline=headline)
+    (table,) = read_tables(tmp_path)
+    (curve,) = make_curves(table)
+    assert curve.says == f"At 8 the {says}"
+    deviation = 0.5**0.5  # of 2 and 3
+    (point_of_nope,) = curve.series["nope"]
+    assert point_of_nope[1:4] == pytest.approx((2.5, 2.5 - deviation, 2.5 + deviation))
 
 
 @pytest.mark.parametrize(

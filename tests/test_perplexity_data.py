@@ -19,11 +19,12 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
-from pe_bench.results.measurement import Measurement
+from pe_bench.results.measurement import Measurement, Status
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import source
+from pe_bench.tasks.perplexity.rows import mean_rows
 from pe_bench.tasks.perplexity.task import Perplexity
 from pe_bench.text.corpus import folder_corpus
 
@@ -163,6 +164,24 @@ def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_p
     assert mean.status in ("partial", "not_learned")
     tests = task.provenance()["tests"]
     assert [tests[name]["documents"] for name in task.subsets] == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (["ranked", "ranked"], "ranked"),
+        (["ranked", "not_learned"], "not_learned"),
+        (["not_learned", "not_learned"], "not_learned"),
+        (["ranked"], "partial"),
+    ],
+)
+def test_a_mean_is_ranked_where_every_corpus_is(statuses: list[Status], expected: Status) -> None:
+    names = ["pg19", "code"]
+    rows = []
+    for name, status in zip(names, statuses, strict=False):
+        rows.append(Measurement(f"{name}-4x-context", "bits_per_byte", 1.0, 9, status=status))
+    (mean,) = mean_rows(rows, names)
+    assert (mean.subset, mean.status) == ("4x-context", expected)
 
 
 def test_a_test_part_of_ids(context: TaskContext, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from torch import Tensor
 
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
-from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
-from pe_bench.pretrained.llama_config import parse_config
+from pe_bench.pretrained.checkpoint import open_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -86,39 +84,6 @@ def test_scalings_act(folder: Folder) -> None:
         checkpoint = open_checkpoint(folder(kind))
         plain = checkpoint.load(f"rope:base={checkpoint.config.rotation['rope_theta']}")
         assert (plain(given) - checkpoint.load()(given)).abs().max() > 0.01, kind
-
-
-@pytest.mark.parametrize("kind", ["llama 3.1", "linear", "dynamic", "yarn", "longrope"])
-def test_the_old_form_of_rope_parameters(kind: str, folder: Folder) -> None:
-    """`rope_theta` and `rope_scaling`, its kind as "type" or "rope_type"."""
-    new = json.loads((folder(kind) / "config.json").read_text())
-    old = deepcopy(new)
-    scaling = old.pop("rope_parameters")
-    old["rope_theta"] = scaling.pop("rope_theta")
-    old["rope_scaling"] = scaling
-    assert parse_config(old) == parse_config(new)
-    scaling["type"] = scaling.pop("rope_type")
-    assert parse_config(old) == parse_config(new)
-    old["rope_scaling"] = None
-    assert Checkpoint(Path(), parse_config(old)).encoding in ("rope", "rope:base=500000")
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec", "expected"),
-    [
-        ("llama 2", "tape", "tape"),
-        ("llama 3", "tape", "tape:base=500000"),
-        ("llama 3", "alibi", "alibi"),
-        ("llama 3", "rope:scaling=pi,factor=4", "rope:base=500000,scaling=pi,factor=4"),
-        ("linear", "tape:position_size=8", "tape:position_size=8,scaling=pi,factor=4"),
-        ("linear", "rope:base=500000", "rope:base=500000,scaling=pi,factor=4"),
-        ("linear", "rope:scaling=none", "rope"),
-    ],
-)
-def test_another_encoding_has_the_rotation_of_the_checkpoint(
-    kind: str, spec: str, expected: str, folder: Folder
-) -> None:
-    assert open_checkpoint(folder(kind)).spec(spec) == expected
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_CACHE])
@@ -207,42 +172,6 @@ def change(path: Path, **values: Any) -> None:
     config = json.loads((path / "config.json").read_text()) | values
     config = {name: value for name, value in config.items() if value is not None}
     (path / "config.json").write_text(json.dumps(config))
-
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "gpt2"}, "model_type is 'gpt2', and only llama, mistral, ministral, qwen2"),
-    ({"model_type": None}, "model_type is 'None'"),
-    ({"hidden_size": None}, "hidden_size is missing"),
-    ({"max_position_embeddings": None}, "max_position_embeddings is missing"),
-    ({"hidden_act": "gelu"}, "hidden_act is gelu, and the decoder's MLP has silu"),
-    ({"attention_bias": True}, "attention_bias is True"),
-    ({"mlp_bias": True}, "mlp_bias is True"),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 2 layers of"),
-    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
-    ({"quantization_config": {"bits": 4}}, "quantization_config is"),
-    ({"model_type": "qwen2", "num_key_value_heads": None}, "num_key_value_heads is None"),
-    ({"num_key_value_heads": 4}, "model.kv_heads must divide model.heads"),
-    ({"hidden_size": "wide"}, "hidden_size is 'wide', and it should be a number"),
-    ({"num_key_value_heads": "few"}, "has a value of the wrong type"),
-    ({"hidden_size": 48.5}, "hidden_size is '48.5', and it should be a number"),
-    ({"rope_parameters": "default"}, "has a value of the wrong type"),
-    ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
-    ({"rope_parameters": {"rope_type": "linear", "turns": 3}}, "rope_parameters has 'turns'"),
-    ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ between layers"),
-    ({"rope_parameters": {"rope_type": "llama3", "factor": 2}}, "has no 'low_freq_factor'"),
-    ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor must be at least 1"),
-]
-
-
-@pytest.mark.parametrize(("changes", "sentence"), REFUSED)
-def test_configs_that_are_refused(
-    changes: dict[str, Any], sentence: str, folder: Folder, tmp_path: Path
-) -> None:
-    shutil.copy(folder("llama 2") / "config.json", tmp_path)
-    change(tmp_path, **changes)
-    with pytest.raises(InputError, match="(?s)" + sentence) as error:
-        Checkpoint.load(open_checkpoint(tmp_path))
-    assert str(tmp_path / "config.json") in str(error.value)
 
 
 def cut_short(path: Path) -> None:
@@ -346,23 +275,6 @@ def test_a_head_beside_tied_embeddings(same: bool, folder: Folder, tmp_path: Pat
     model = checkpoint.load()
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(model(tokens()), theirs(tokens()).logits, rtol=0, atol=1e-5)
-
-
-def test_two_forms_of_the_rotation_that_differ_are_refused(folder: Folder) -> None:
-    config = json.loads((folder("llama 3.1") / "config.json").read_text())
-    both = {**config, "rope_scaling": config["rope_parameters"]}
-    assert parse_config(both) == parse_config(config)
-    for scaling in ({"rope_type": "default"}, {"type": "linear", "factor": 2.0}):
-        with pytest.raises(InputError, match="rope_parameters and rope_scaling are both there"):
-            parse_config({**config, "rope_scaling": scaling})
-
-
-@pytest.mark.parametrize("kind", ["llama 3", "linear", "dynamic"])
-def test_fields_without_an_effect_are_left_out(kind: str, folder: Folder) -> None:
-    config = json.loads((folder(kind) / "config.json").read_text())
-    rotation = {**config["rope_parameters"], "partial_rotary_factor": 1.0}
-    changed = {**config, "original_max_position_embeddings": 8, "rope_parameters": rotation}
-    assert parse_config(changed) == parse_config(config)
 
 
 def test_a_folder_without_tokenizer(folder: Folder, tmp_path: Path) -> None:

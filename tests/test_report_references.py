@@ -12,10 +12,11 @@ from test_pictures import legend_of
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables
+from pe_bench.reporting.task_summary import find_limits
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.store import baselines_path, write_rows
-from pe_bench.results.views import Column
+from pe_bench.results.views import Column, Headline
 
 
 def put_baselines(root: Path, rows: dict[str, list[Measurement]]) -> None:
@@ -31,7 +32,6 @@ def scaled(rows: list[Measurement], factor: float) -> list[Measurement]:
     return [replace(row, value=factor * row.value) for row in rows]
 
 
-@pytest.mark.slow
 def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_path: Path) -> None:
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     put(tmp_path, "alibi", [SCORE, *CURVE])
@@ -46,7 +46,39 @@ def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_p
     assert set(csv["encoding"]) == {"rope", "alibi"}
 
 
-@pytest.mark.slow
+OPEN = Metric("open", "", higher_is_better=True)
+ERRORS = Metric("errors", "%", higher_is_better=False)
+
+
+@pytest.mark.parametrize(
+    ("metric", "baseline", "limits"),
+    [
+        ("f1", 20.0, (20.0, 100.0)),
+        ("f1", 99.0, (99.0, 100.0)),
+        ("f1", None, (50.0, 100.0)),
+        ("errors", 90.0, (90.0, 0.0)),
+        ("errors", 10.0, (10.0, 0.0)),
+        ("bits_per_byte", 90.0, (90.0, 50.0)),  # the best encoding is the ceiling
+        ("bits_per_byte", 10.0, (60.0, 50.0)),  # no encoding beats the baseline
+        ("open", 20.0, (20.0, 60.0)),
+        ("open", 90.0, (50.0, 60.0)),
+    ],
+)
+def test_normalised_scores_grow_with_quality(
+    tmp_path: Path, metric: str, baseline: float | None, limits: tuple[float, float]
+) -> None:
+    metrics = {"open": OPEN, "errors": ERRORS}
+    for encoding, value in (("rope", 50.0), ("nope", 60.0)):
+        score = replace(SCORE, metric=metric, value=value)
+        headline = Headline(metric, "all")
+        put(tmp_path, encoding, [score], headline=headline, metrics=metrics)
+    if baseline is not None:
+        rows = [replace(SCORE, metric=metric, value=baseline)]
+        put_baselines(tmp_path, {"guessing": rows})
+    (table,) = read_tables(tmp_path)
+    assert find_limits(table) == limits
+
+
 def test_without_them_nothing_is_said(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *CURVE])
     put_baselines(tmp_path, {"guessing": scaled([SCORE], 20)})

@@ -11,14 +11,15 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.reporting import known_problems
+from pe_bench.results.record import Status
 from pe_bench.results.store import place_of, read_record, read_records
 from pe_bench.runs import rerun
 from pe_bench.runs.options import Places
+from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
+from pe_bench.runs.rerun import Number, Repetition
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
-
-pytestmark = pytest.mark.slow
 
 TOY = ["--task", "./toy.py"]
 OWN = ["--encoding", "./mine.py"]
@@ -32,16 +33,17 @@ class Mine(Encoding):
 """
 
 
-def change_rows(folder: Path, old: str, new: str) -> None:
-    """Write other rows into a finished run, as if they had been measured."""
+def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
+    """Write other rows into a finished run, as if they had been measured, and another record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
-    content = read_sealed(folder / "run.json", of=place_of(folder))
+    content = read_sealed(folder / "run.json", of=place_of(folder)) | changed
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
     write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
 
 
+@pytest.mark.slow
 def test_the_same_numbers(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     toy("--seeds", "3", "--train.steps", "4", "--model.layers", "1")
     folder = record(tmp_path, seed=3)[1]
@@ -60,6 +62,27 @@ def test_the_same_numbers(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert kept.settings_digest == read_record(folder).settings_digest
 
 
+DIFFERS = Number("a right 8", "1.0", "2.0")
+
+
+@pytest.mark.parametrize(
+    ("status", "numbers", "code"),
+    [("done", [], 0), ("done", [DIFFERS], 1), ("failed", [], 1)],
+)
+def test_the_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: Status,
+    numbers: list[Number],
+    code: int,
+) -> None:
+    found = Repetition(Outcome("rope", status), 3, numbers, [], "")
+    monkeypatch.setattr(rerun, "repeat", lambda *_, **__: found)
+    put(tmp_path, "rope", [SCORE])
+    assert main(["rerun", "rope/lm/0", "--results", str(tmp_path)]) == code
+
+
+@pytest.mark.slow
 def test_a_number_that_differs(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,13 +98,7 @@ def test_a_number_that_differs(
     assert recorded - now == pytest.approx(difference, rel=0.1) and difference > 9
 
 
-def change_record(folder: Path, **changed: object) -> None:
-    """Write another record beside the files of a finished run."""
-    content = read_sealed(folder / "run.json", of=place_of(folder))
-    files = [folder / "rows.csv", folder / "items.parquet"]
-    write_sealed(folder / "run.json", content | changed, of=place_of(folder), files=files)
-
-
+@pytest.mark.slow
 def test_both_commits_are_named_beside_the_numbers(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,8 +106,7 @@ def test_both_commits_are_named_beside_the_numbers(
     toy(encodings=["./mine.py"])
     content, folder = record(tmp_path, "mine.py")
     older = content["environment"] | {"git": {"commit": "0" * 40, "dirty": False}}
-    change_rows(folder, ",a,8,,right,", ",a,8,,right,1")
-    change_record(folder, environment=older)
+    change_rows(folder, ",a,8,,right,", ",a,8,,right,1", environment=older)
     assert main(["rerun", *TOY, *OWN, "mine.py/toy.py/0"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "1 of 3 numbers are not the same" in out
@@ -104,6 +120,7 @@ def test_both_commits_are_named_beside_the_numbers(
     assert "encoding_version: " in out and "up to rounding" not in out
 
 
+@pytest.mark.slow
 def test_a_row_that_is_missing(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +131,7 @@ def test_a_row_that_is_missing(
     assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
 
 
+@pytest.mark.slow
 def test_an_edited_encoding_is_named(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +152,7 @@ def test_an_edited_encoding_is_named(
     assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1
 
 
+@pytest.mark.slow
 def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     toy(encodings=["nope", "rope:base=500"])
     assert main(["export", "sent"]) == 0
@@ -146,6 +165,7 @@ def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_tuned_run_keeps_its_learning_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +179,7 @@ def test_a_tuned_run_keeps_its_learning_rate(
     assert "tune: lr" not in out and "are the same, digit by digit" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--adapt.steps", "2", "--adapt.lr", "0.01"]])
 def test_a_run_that_went_on_from_another(
     toy: Toy, capsys: pytest.CaptureFixture[str], more: list[str]
@@ -169,6 +190,7 @@ def test_a_run_that_went_on_from_another(
     assert "all 3 numbers are the same" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_data_and_a_phase_before(
     real_documents: Path,
     tmp_path: Path,
@@ -192,6 +214,7 @@ def test_data_and_a_phase_before(
     assert "the data are others here" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
     """Those of an earlier version of their task, or of other data by default, are refused."""
     tables = {run.settings_digest: run for run in read_records(COMMITTED)}
@@ -248,6 +271,7 @@ def test_what_cannot_be_repeated(
     assert says in line
 
 
+@pytest.mark.slow
 def test_a_setting_of_another_version(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,6 +285,7 @@ def test_a_setting_of_another_version(
     assert "dropout was 0.5, and would be absent" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_repetition_that_fails(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

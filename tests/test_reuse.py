@@ -1,7 +1,9 @@
 """Measuring goes on from what is exported: nothing is trained or searched again."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_tuning import EACH, Toy, kept, records
@@ -10,7 +12,13 @@ from test_tuning import toy as toy  # a fixture
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import show_rate
+from pe_bench.registry import plugins
+from pe_bench.results.record import RunRecord
 from pe_bench.results.store import place_of
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.phases import Phases
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.reuse import find_same, identify_models
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 TUNED = ("--tune", "--tune.seeds", "7")
@@ -102,3 +110,40 @@ def test_another_rate_or_another_length_is_trained(toy: Toy, tmp_path: Path) -> 
     assert toy("--train.lr", best)[1] == [f"{best} 0"]
     assert toy(*search) == (0, [])  # the rate is chosen, and its model was there
     assert [run["reused"] is not None for run in records(tmp_path)].count(True) == 1
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"seed": 1},
+    {"status": "failed"},
+    {"encoding_version": "edited"},
+    {"subsets": ("copy",)},
+    {"data": {"label": "another"}},
+    {"settings": "other"},
+    {"models": {"copy": "0", "reverse": "0"}},
+]
+
+
+@pytest.mark.parametrize("changed", CHANGES, ids=lambda changed: next(iter(changed)))
+def test_what_differs_in_anything_but_the_search_is_not_the_same(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    task = resolve(RunOptions(cache=tmp_path), "copying")
+    phases = Phases(plugins.load("encoding", "nope"), tmp_path, "cpu", "fp32")
+    same = RunRecord(
+        status="done",
+        task=task.label,
+        encoding="nope",
+        encoding_version=phases.encoding.version,
+        seed=0,
+        settings_digest="of another search",
+        settings=task.settings,
+        data=task.task.provenance(),
+        subsets=(*task.task.subsets, "one more"),
+        models=identify_models(task, phases, 0),
+    )
+    assert find_same([same], task, phases, 0) == same
+    if "settings" in changed:
+        changed = {"settings": {**task.settings, "preset": "another"}}
+    other = replace(same, **changed)
+    assert find_same([other], task, phases, 0) is None
+    assert find_same([other, same], task, phases, 0) == same

@@ -140,26 +140,15 @@ class Drawing(Encoding):
 '''
 
 
-@pytest.mark.slow
-def test_evaluation_is_averaged_over_the_draws_of_an_encoding(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_draw_of_an_encoding_is_measured_under_the_seed_of_the_run(
+    toy: Toy, tmp_path: Path
 ) -> None:
     (tmp_path / "drawing.py").write_text(DRAWING)
-    code, log = toy(encodings=("./drawing.py",))
-    assert (code, log) == (0, ["batch", "batch", *"aaabbb"])
-    _, folder = record(tmp_path, "drawing.py")
-    averaged = read_measurements(folder / "rows.csv")[0]
-    values = []
-    for draw in range(3):
-        source = DRAWING.replace("samples = 3", "samples = 1")
-        source = source.replace("self.eval_sample", str(draw))
-        (tmp_path / f"one{draw}.py").write_text(source)
-        toy(encodings=(f"./one{draw}.py",))
-        _, folder = record(tmp_path, f"one{draw}.py")
-        values.append(read_measurements(folder / "rows.csv")[0].value)
-    assert len(set(values)) == 3
-    assert averaged.value == pytest.approx(sum(values) / 3)
-    assert averaged.n == 5 and averaged.stderr == pytest.approx(0.1)
+    value = "float(model(torch.arange(8)[None]).square().mean())"
+    (tmp_path / "toy.py").write_text(TASK.replace(value, "model.encoding.eval_sample + 10 * seed"))
+    assert toy("--seeds", "5", encodings=("./drawing.py",))[1] == ["batch", "batch", *"aaabbb"]
+    rows = read_measurements(record(tmp_path, "drawing.py", 5)[1] / "rows.csv")
+    assert [row.value for row in rows] == [51, 51, 102]  # draws 0, 1 and 2
 
 
 @pytest.mark.slow

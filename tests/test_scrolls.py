@@ -24,13 +24,13 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.sources import find_sources
+from pe_bench.runs.tuning import Tuning
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.task import Batch
-from pe_bench.tasks.scrolls import answers, miniature, splits
+from pe_bench.tasks.scrolls import answers, miniature, multiple_choice, splits
 from pe_bench.tasks.scrolls.baselines import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
 from pe_bench.tasks.scrolls.documents import Record, write_split
-from pe_bench.tasks.scrolls.fine_tuning import shuffle
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -147,27 +147,25 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
         assert torch.equal(tokens[first + 1 : last + 1], targets[first:last])  # next tokens
 
 
-@pytest.mark.slow
-def test_batches_are_a_pure_function_and_go_through_all_examples(stage: Stage, given: Path) -> None:
-    task = stage(data={"": given}).task
-    again = task.batch("qasper", 0, 7)
-    assert torch.equal(task.batch("qasper", 0, 7).tokens, again.tokens)
-    assert not torch.equal(task.batch("qasper", 1, 7).tokens[:, :80], again.tokens[:, :80])
-    total = len(task.data["qasper"]["train"])
-    order = np.concatenate([shuffle(total, 0, 0), shuffle(total, 0, 1)])
-    assert sorted(order) == sorted([*range(total)] * 2)
-
-
-@pytest.mark.slow
-def test_references_take_turns(stage: Stage, given: Path) -> None:
-    task = stage(data={"": given}).task
-    record = task.data["narrative_qa"]["train"][4]
-    assert len(set(record.outputs)) == 2
-    seen = {
-        TOKENS.decode(task.fine_tuning.encode("narrative_qa", 4, 4 + epoch)[1])
-        for epoch in range(2)
-    }
-    assert seen == set(record.outputs)
+def test_epochs_go_through_all_examples_and_references_take_turns(
+    stage: Stage, given: Path
+) -> None:
+    """Every epoch has another reference answer, in training and in held-out batches."""
+    task = stage(data={"": given}, subsets=("narrative_qa",), tune=Tuning()).task
+    steps = range(2 * len(task.data["narrative_qa"]["train"]) // task.train.batch_size)
+    trained = [task.batch("narrative_qa", 0, step) for step in steps]
+    assert not torch.equal(task.batch("narrative_qa", 1, 0).targets, trained[0].targets)
+    prompts = 0
+    for batches in (trained, [task.held_out_batch("narrative_qa", step) for step in range(2)]):
+        answers_of: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        for batch in batches:
+            for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+                first = next(i for i, target in enumerate(targets) if target != IGNORE)
+                found = answers_of.setdefault(tuple(tokens[: first + 1]), set())
+                found.add(tuple(target for target in targets if target != IGNORE))
+        prompts += len(answers_of)
+        assert all(len(found) == 2 for found in answers_of.values())
+    assert prompts == len(task.data["narrative_qa"]["train"])  # each is in one of the two
 
 
 def test_evaluation_is_scored_and_resumed_item_by_item(
@@ -213,22 +211,10 @@ def test_errors_are_over_documents(stage: Stage, given: Path, tmp_path: Path) ->
         assert items.clusters is not None and len(np.unique(items.clusters)) == len(documents)
 
 
-@pytest.mark.slow
-@torch.no_grad()
-def test_the_likeliest_option_is_found(stage: Stage, given: Path) -> None:
-    made = stage("scrolls:items=8", data={"": given})
-    task, model = made.task, untrained(made)
-    prompt, options = [BOS, 5, 6, SEP], ["red", "blue and long", "b", "green"]
-    outputs = [task.format.output(option, 32) for option in options]
-    chosen = likeliest(model, prompt, options, outputs)
-    nats = []
-    for option in options:
-        ids = torch.tensor([[*prompt, *option.encode(), EOS]])
-        logits = model(ids[:, :-1]).log_softmax(-1)[0, len(prompt) - 1 :]
-        nats.append(-float(logits.gather(1, ids[0, len(prompt) :, None]).sum()))
-    assert chosen["accuracy"] == int(np.argmin(nats))
-    lengths = [len(option) for option in options]
-    assert chosen["accuracy_per_byte"] == int(np.argmin(np.array(nats) / lengths))
+def test_likelihoods_are_divided_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiple_choice, "log_likelihoods", lambda *_: [-8.0, -9.0])
+    chosen = likeliest(Any, [BOS], ["abc", "äöü"], [[1], [2]])  # type: ignore[arg-type]
+    assert chosen == {"accuracy": 0, "accuracy_per_byte": 1}
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,11 +27,14 @@ from pe_bench.runs.candidates import (
     propose,
     tolerance,
 )
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import EXTENSIONS, Search
-from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
+from pe_bench.train.training_result import TrainingResult
 
 GRID = (1e-3, 3e-3, 1e-2)
 SEEDS = (1000, 1001, 1002)
@@ -173,10 +176,6 @@ def test_a_value_of_the_encoding_is_chosen(tmp_path: Path) -> None:
     assert search(tmp_path).chosen(None) == best
 
 
-def exhaustive(trials: Mapping[Candidate, list[float]]) -> Candidate:
-    return prefer({c: max(losses) for c, losses in trials.items()})
-
-
 def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
     """The choice is the one that all seeds of all candidates lead to, if three are enough."""
     rng = np.random.default_rng(0)
@@ -189,7 +188,7 @@ def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
             return Trial(table[candidate][seed - 1000])
 
         found = search(tmp_path / str(case))._decide(trials, run)
-        assert found == exhaustive(table)
+        assert found == prefer({c: max(losses) for c, losses in table.items()})
         assert len(table) == FINALISTS
 
 
@@ -301,6 +300,41 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
             nats -= float(log[row, column, batch.targets[row, column]])
     loss = held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
+
+
+def test_every_choice_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    task = resolve(RunOptions(cache=tmp_path, tune=Tuning()), "copying")
+    phases = Phases(plugins.load("encoding", "rope"), tmp_path, "cpu", "fp32")
+    found = set()
+    for lr, value in itertools.product((1e-3, 3e-3), (None, "100", "1000")):
+        for subset, seed in itertools.product(("copy", "reverse"), (1000, 1001)):
+            found.add(phases.checkpoint(task, subset, seed, Candidate(lr, value)))
+    assert len(found) == 2 * 3 * 2 * 2
+
+
+def test_training_goes_on_after_a_look_at_held_out_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Decoder(ModelConfig(layers=1, heads=1, width=4, mlp_width=4, vocab_size=5), Encoding)
+    looks = []
+
+    def trained(*_: Any, watch: Watch, **__: Any) -> tuple[Decoder, TrainingResult]:
+        watch.model = model.train()
+        assert not watch(5, SOLVED / 3)  # solved in training, not on held-out batches
+        looks.append(model.training)
+        return model, TrainingResult(10, 0, 1.5, 0.25)
+
+    def held_out(*_: Any) -> float:
+        model.eval()
+        return 0.75
+
+    monkeypatch.setattr(Phases, "trained", trained)
+    monkeypatch.setattr(Phases, "_held_out_loss", held_out)
+    task = cast(ResolvedTask, SimpleNamespace(train=SimpleNamespace(steps=10)))
+    phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
+    trial = phases._try(task, None, LOW, 1000, None)
+    assert looks == [True]
+    assert trial == Trial(0.75, 0.25, 1.5, 10, SOLVED / 3, "")
 
 
 @pytest.mark.parametrize("length", [14, 33, 128, 4096])

@@ -21,6 +21,7 @@ def test_one_item_in_each_cluster_gives_the_usual_error() -> None:
     assert row.value == pytest.approx(100 * values.mean() / 4) and row.n == 30
     assert row.stderr == pytest.approx(100 * np.std(values / 4, ddof=1) / math.sqrt(30))
     assert row.ci_high - row.value == pytest.approx(1.959964 * row.stderr)
+    assert row.value - row.ci_low == pytest.approx(1.959964 * row.stderr)
     assert astuple(of(values, np.full(30, 4), scale=100)) == astuple(row)
 
 
@@ -65,13 +66,17 @@ def test_an_interval_is_about_two_errors_wide() -> None:
     names = np.arange(300) // 3
     usual = of(above, below, names)
     row = of(above, below, names, resamples=1000)
-    assert (row.ci_low, row.ci_high) == pytest.approx((usual.ci_low, usual.ci_high), rel=0.01)
+    halves = [usual.value - row.ci_low, row.ci_high - usual.value]
+    assert halves == pytest.approx([1.96 * usual.stderr] * 2, rel=0.1)
     assert row == of(above, below, names, resamples=1000)
 
 
-def test_percentages_end_at_100() -> None:
+def test_intervals_end_where_values_do() -> None:
     row = ratio("a", "accuracy", np.array([9, 10, 10]), np.full(3, 10), scale=100)
     assert row.value < row.ci_high == 100
+    losses = np.array([0.0, 0.1, 3.0])
+    assert of(losses, np.ones(3)).ci_low == 0
+    assert of(losses - 0.2, np.ones(3)).ci_low < -0.5  # differences may be negative
 
 
 @pytest.mark.parametrize("above", [math.inf, math.nan, 1.0])

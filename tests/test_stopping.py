@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,9 @@ with stopping_cleanly():
 
 def test_a_second_signal_ends_at_once_without_a_traceback() -> None:
     command = [sys.executable, "-c", SLEEP]
+    foreground = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_foreground
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=foreground
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -108,10 +110,6 @@ def test_a_second_signal_ends_at_once_without_a_traceback() -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     assert (process.returncode, errors) == (130, "")
-
-
-def _foreground() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def closed_pipe() -> int:

@@ -150,7 +150,9 @@ def test_held_out_batches_are_fresh_draws(name: str, tmp_path: Path) -> None:
         assert first.tokens.shape[1] <= task.train_length
         held_out = rows_of(first.tokens)
         assert held_out != rows_of(task.held_out_batch(subset, 1).tokens)
-        trained = rows_of(task.batch(subset, 0, max(task.train.steps - 1, 0)).tokens)
+        last = max(task.train.steps - 1, 0)
+        trained = rows_of(task.batch(subset, 0, last).tokens)
+        assert rows_of(task.held_out_batch(subset, last).tokens) != trained
         assert len(held_out & trained) <= len(held_out) / 2  # some short rows recur by chance
 
 

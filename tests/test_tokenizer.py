@@ -65,6 +65,7 @@ def gpt_like(file: Json) -> Json:
     size = len(file["model"]["vocab"])
     extra = [added(size, "<|endoftext|>"), added(size + 2, "  ", special=False)]
     extra += [added(size + 3, "<mask>", special=False) | {"lstrip": True, "rstrip": True}]
+    extra += [added(size + 4, "한국어", special=False)]
     fixed = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     pad = {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
     cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import some_slow, train_model, weights
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
@@ -137,6 +137,30 @@ def test_slices_of_a_batch_weigh_every_target_alike(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(sliced), weights(whole), rtol=1e-6, atol=1e-9)
 
 
+class Penalised(Encoding):
+    """Has a loss of its own, whose gradient adds to that of the tokens."""
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.gain = nn.Parameter(torch.full((), 3.0))
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return self.gain * x
+
+    def extra_loss(self) -> Tensor:
+        return self.gain.square()
+
+
+def test_a_loss_of_an_encoding_counts_once_in_all_slices(tmp_path: Path) -> None:
+    norms: list[float] = []
+    for rows in (None, 1, 3):
+        torch.manual_seed(3)
+        model = Decoder(SHAPE, Penalised).double()
+        config = replace(CONFIG, steps=1, micro_batch=rows)
+        norms += run(model, tmp_path / str(rows), config).curve.grad_norm
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-6)
+
+
 def test_it_learns(tmp_path: Path) -> None:
     def cycle(step: int) -> Batch:
         tokens = (torch.arange(8) + torch.arange(4)[:, None] + step) % 12
@@ -168,9 +192,11 @@ def test_the_loop_resumes_from_any_state() -> None:
     for state in (states[0], states[6]):
         resumed = make_model()
         resumed.load_state_dict(state.weights)
-        found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=state)
+        later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)  # of the earlier call
+        found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=later)
         assert torch.equal(weights(resumed), weights(whole))
         assert (found.tokens, found.loss) == (expected.tokens, expected.loss)
+        assert found.seconds > 1000 and found.peak_memory_bytes == 10**15
 
 
 @pytest.mark.parametrize(("stops", "steps"), [(lambda steps, loss: steps >= 5, 5), (None, 12)])
@@ -192,6 +218,21 @@ def test_a_training_that_is_stopped_leaves_no_file(
     )
     assert result.steps == len(result.curve) == steps
     assert store.final.exists() == (stops is None) and not store.resume.exists()
+
+
+def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def stop(steps: int, loss: float) -> bool:
+        asked.append((steps, loss))
+        return False
+
+    config = replace(CONFIG, steps=40)
+    result = train(make_model(), batch, config, seed=5, device="cpu", precision="fp32", stop=stop)
+    losses = result.curve.loss
+    assert [steps for steps, _ in asked] == [*range(2, 40, 2)]
+    means = [sum(losses[steps - 2 : steps]) / 2 for steps, _ in asked]
+    assert [loss for _, loss in asked] == pytest.approx(means)
 
 
 def test_autocast_keeps_no_cache(tmp_path: Path) -> None:
@@ -307,6 +348,17 @@ def test_recomputed_activations_need_less_memory(tmp_path: Path) -> None:
     whole, again = found
     assert batch_bytes(again, "cpu", "fp32") < batch_bytes(whole, "cpu", "fp32") / 2
     assert whole.digest() == again.digest()  # no number changes
+
+
+def test_a_gpu_holds_the_ids_of_a_batch_and_the_activations_of_a_row(tmp_path: Path) -> None:
+    found = []
+    for rows in (64, 128):
+        options = RunOptions(train={"batch_size": rows, "micro_batch": 16}, cache=tmp_path)
+        task = resolve(options, "flipflop")
+        found.append([batch_bytes(task, device, "fp32") for device in ("cuda", "cpu")])
+    ids = 64 * task.model.train_length * 2 * 8  # an id and a target of each token more
+    (on_gpu, on_cpu), more = found
+    assert more == [on_gpu + ids, on_cpu + ids] and on_cpu > 8 * on_gpu
 
 
 @pytest.mark.slow

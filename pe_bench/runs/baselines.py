@@ -39,8 +39,8 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = hold(path.with_suffix(".lock"), timeout=0)
-        with contextlib.suppress(Timeout), lock, as_exception():
+        held = hold(path.with_suffix(".lock"), timeout=0)
+        with contextlib.suppress(Timeout), held, as_exception():
             _write(resolved, path, record)
     except CRASHES as error:
         warn(f"no baselines of {resolved.label}: {describe_error(error)}")

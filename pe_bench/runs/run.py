@@ -140,8 +140,8 @@ class Run:
         """Record that the process which worked on the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        lock = hold(self.folder / "lock", timeout=5)
-        with contextlib.suppress(Timeout), lock, self.files.executing():  # which removes its mark
+        held = hold(self.folder / "lock", timeout=5)
+        with contextlib.suppress(Timeout), held, self.files.executing():  # which removes its mark
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 

@@ -196,6 +196,16 @@ def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
     assert checkpoint.spec(expected.partition(":")[0]) == expected
 
 
+def test_a_warning_names_layers_that_are_replaced(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = open_checkpoint(folder("mistral"))
+    assert checkpoint.spec("hybrid") == checkpoint.encoding
+    assert capsys.readouterr().err == ""
+    assert checkpoint.spec("rope") == "rope"
+    assert "rope replaces all layers of the model, which are hybrid:" in capsys.readouterr().err
+
+
 @torch.no_grad()
 def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
     checkpoint = open_checkpoint(folder("gemma 3"))

@@ -93,7 +93,7 @@ class AttentionLayer(nn.Module):
             features = hooks.scan_features(self.encoding, features)
             positions = replace(positions, features=features)
         terms = hooks.logit_terms(self.encoding, positions, len(x))
-        q = self.attention.split_heads(x)  # (B, H, T, D)
+        q = self.attention.split_heads(self.attention.q_proj(x))  # (B, H, T, D)
         return [b for b in BACKENDS if reason_against(b, q, q, terms, device=device) is None]
 
     def prepare(self, x: Tensor, *, tokens: Tensor | None = None) -> State:

@@ -20,7 +20,6 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
-from pe_bench.registry.options import split_spec
 from pe_bench.system.console import warn
 from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 
@@ -51,7 +50,7 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(split_spec(self.config.layers or OF_LLAMA)[0])
+            return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
         if not is_shipped(spec):
             raise InputError(
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
@@ -72,9 +71,12 @@ class Checkpoint:
         If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
         the scaling with all of its options. The same holds for an encoding inside another one.
         If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set. A
-        warning names an encoding that keeps another rotation.
+        warning names an encoding that keeps another rotation, or replaces layers that differ.
         """
-        full, notes = with_rotation(with_layers(spec, self.config.layers), self.config)
+        layers = self.config.layers
+        full, notes = with_rotation(with_layers(spec, layers), self.config)
+        if layers.partition(":")[0] not in ("", spec.partition(":")[0]):
+            notes.append(f"{spec} replaces all layers of the model, which are {layers}")
         for note in notes:
             warn(note)
         return full

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +17,7 @@ from pe_bench.errors import InputError, SavingError
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.store import read_measurements
-from pe_bench.system.files import slug, write_atomic
+from pe_bench.system.files import LONGEST, cache_folder, slug, write_atomic
 
 
 def test_journal_survives_and_drops_a_torn_line(tmp_path: Path) -> None:
@@ -80,6 +81,27 @@ def test_measurements_come_back_and_labels_name_folders(tmp_path: Path) -> None:
     assert "nan" not in (tmp_path / "rows.csv").read_text(encoding="utf-8")  # but empty
     assert slug("rope:base=5e+05,x=-1.5") == "rope_base=5e+05,x=-1.5"
     assert slug("a/b\\c d|e") == "a_b_c_d_e"
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "漢"])
+def test_no_name_is_too_long_for_a_file_system(tmp_path: Path, letter: str) -> None:
+    label = letter * 300
+    assert slug(label) != slug(f"{label}x") and len(slug(label).encode()) <= LONGEST
+    assert slug(letter * 60) == letter * 60
+    for name in (slug(label), "x" * 255):
+        write_atomic(tmp_path / slug(label) / name, "content")
+        assert (tmp_path / slug(label) / name).read_text() == "content"
+
+
+def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> NoReturn:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PE_BENCH_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(InputError, match="PE_BENCH_CACHE"):
+        cache_folder()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A grid as a file: the same options, and errors that name the file and the key."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,32 @@ def test_a_file_is_run(toy: Toy, tmp_path: Path) -> None:
     assert main(["run", write(tmp_path, grid)]) == 0
     runs = list((tmp_path / "results/runs/toy.py/nope").glob("*/run.json"))
     assert len(runs) == 2  # the first is that of the command line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('task = "a\\u0000b"', "task must be a text without the character NUL"),
+        (f"a = {'[' * 5000}{']' * 5000}", "its values are nested too deeply"),
+    ],
+)
+def test_what_no_option_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["run", write(tmp_path, text)])
+    assert error.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text('encoding = "nope"\ntask = "mqar"\n', encoding="utf-8-sig")
+    assert given(str(path)) == given("--encoding", "nope", "--task", "mqar")
+
+
+def test_a_pipe_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "grid.toml")
+    with pytest.raises(SystemExit):
+        main(["run", str(tmp_path / "grid.toml")])
+    assert "it is no regular file" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def main(values: Values) -> int:
         raise InputError(f"there is no state '{wrong[0]}' to remove; there are {', '.join(STATES)}")
     runs = [run for run in find_runs(options.results) if run.state in options.states]
     for line in list_runs(runs):
-        print(line)
+        info(line)
     if options.dry_run:
         info(f"{len(runs)} runs would be removed")
         return 0

@@ -9,6 +9,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
 from pe_bench.system.commit import show_commit
+from pe_bench.system.console import info
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord
@@ -29,16 +30,16 @@ def main(values: Values) -> int:
 
     options = values.make(ShowOptions)
     record = find_run(options.run, options.results)
-    print(f"{record.encoding} · {record.task} · seed {record.seed}")
+    info(f"{record.encoding} · {record.task} · seed {record.seed}")
     _print("", _facts(record))
     _print("numbers, with their intervals over items", _numbers(record))
     if record.status == "done":
-        print(f"  chance, ceiling and other seeds: pe-bench report --results {results_of(record)}")
+        info(f"  chance, ceiling and other seeds: pe-bench report --results {results_of(record)}")
     settings = flatten_settings(record.settings)
     _print("settings", {name: str(value) for name, value in settings.items()})
     _print("sources", {name: str(place) for name, place in record.sources.items()})
     if record.reason:
-        print(f"\nreason\n  {record.reason}")
+        info(f"\nreason\n  {record.reason}")
     return 0
 
 
@@ -85,10 +86,10 @@ def _short(number: str) -> str:
 def _print(heading: str, lines: Mapping[str, str]) -> None:
     """Print a table of names and values below a heading."""
     if heading and lines:
-        print(f"\n{heading}")
+        info(f"\n{heading}")
     widest = max(map(len, lines), default=0)
     for name, value in lines.items():
-        print(f"  {name:{widest}}  {value}")
+        info(f"  {name:{widest}}  {value}")
 
 
 COMMAND = Command(

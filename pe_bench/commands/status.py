@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.option_table import option
+from pe_bench.system.console import info
 
 if TYPE_CHECKING:
     from pe_bench.commands.inventory import FoundRun
@@ -34,9 +35,9 @@ def main(values: Values) -> int:
     exported = sum(record.exported for record in read_records(options.results))
     if exported:
         parts.append(f"{exported} in exports")
-    print(f"{options.results}: {', '.join(parts) or 'no runs'}")
+    info(f"{options.results}: {', '.join(parts) or 'no runs'}")
     for line in list_runs([run for run in runs if options.all or run.state != "finished"]):
-        print(line)
+        info(line)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pe_bench.decoder.layer import AttentionLayer
-from pe_bench.errors import CRASHES
+from pe_bench.errors import CRASHES, as_exception
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
@@ -33,7 +33,7 @@ def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any
     found["style"] = {name: str(own[name]) for name in STYLE if name in own}
     model = resolved.model
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with as_exception(), torch.random.fork_rng(devices=[]), torch.no_grad():
             layer = AttentionLayer(model, encoding.make)
             found["facts"] = {name: getattr(layer.encoding, name) for name in FACTS}
             length = min(LENGTH, layer.encoding.max_position or LENGTH)

@@ -7,7 +7,7 @@ import torch
 from pe_bench.checks.depth import Depths
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, FaultyPlugin, InputError
+from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.runs.memory import check_encoding_fits
 from pe_bench.runs.resolve import ResolvedTask
@@ -63,8 +63,9 @@ def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list
         if is_shipped(encoding.cls):
             continue
         try:
-            found = find_oversights(_instance(encoding, task, fits=False))
-            found += find_unused_parameters(encoding)
+            with as_exception():
+                found = find_oversights(_instance(encoding, task, fits=False))
+                found += find_unused_parameters(encoding)
         except CRASHES:  # a crash: the run itself records it
             continue
         notes += [f"{encoding.label}: {sentence}" for sentence in found]

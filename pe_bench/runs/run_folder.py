@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
+from pe_bench.errors import SavingError
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.learning_curves import (
@@ -29,6 +30,7 @@ from pe_bench.results.store import (
     write_rows,
 )
 from pe_bench.system.files import saving, slug, write_atomic
+from pe_bench.system.locks import hold
 from pe_bench.system.sealed import (
     DamagedError,
     read_if_intact,
@@ -143,7 +145,7 @@ class RunFolder:
     def has_died(self) -> bool:
         """Return whether the process that last executed the run was killed, or killed itself."""
         if self._mark.exists():
-            with contextlib.suppress(Timeout, OSError), FileLock(self.path / "lock", timeout=0):
+            with contextlib.suppress(Timeout, OSError, SavingError), hold(self.path / "lock", 0):
                 return True  # nobody executes it
         return False
 

@@ -22,6 +22,9 @@ from pe_bench.pretrained.weights import make_empty, share
 from pe_bench.registry import plugins
 from pe_bench.system.files import write_atomic
 
+NOT_SUPPORTED = ("inputs_embeds", "output_attentions", "output_hidden_states")
+"""Arguments of a Llama that are refused."""
+
 SPARE = 256
 """Additional capacity of a new cache, in tokens."""
 
@@ -61,8 +64,8 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
 class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
     """A decoder with an encoding, as a model of transformers.
 
-    The encoding computes positions itself and ignores `position_ids`. Padding is allowed on either
-    side.
+    Padding is allowed on either side. `position_ids` may divide a row into documents, which do not
+    attend to each other, as in transformers. Arguments without an implementation are refused.
 
     Args:
         config: shape of the decoder and spec of its encoding.
@@ -71,6 +74,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
 
     config_class = PeBenchConfig
     base_model_prefix = "model"
+    supports_gradient_checkpointing = True
     _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
     _keep_in_fp32_modules_strict = ["encodings"]
 
@@ -96,13 +100,35 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
     def register_for_auto_class(cls, auto_class: str = "") -> None:
         """Do nothing: transformers would copy this file into folders that it saves."""
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to change the vocabulary.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("the vocabulary cannot be resized here: resize the Llama before")
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
+        """Compute each block again in the backward pass; the arguments make no difference."""
+        self.model.recompute = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep all activations for the backward pass."""
+        self.model.recompute = False
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """Whether the backward pass computes each block again."""
+        return self.model.recompute
+
     def _init_weights(self, module: Any) -> None:
         """Do nothing: the decoder has initialised its weights."""
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: "DecoderCache | None" = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -114,24 +140,43 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         Args:
             input_ids: (B, T); with a cache only new tokens.
             attention_mask: (B, tokens so far), 0 at padding.
+            position_ids: (B or 1, T). Without a mask and a cache, a new document begins where they
+                do not grow by one.
             past_key_values: cache from an earlier call.
             labels: (B, T), -100 at tokens without a loss.
             use_cache: whether to return a cache.
             logits_to_keep: number of last tokens to return logits for, or their indices; 0: all.
+
+        Raises:
+            InputError: an argument that is not supported.
         """
+        for name in NOT_SUPPORTED:
+            value = kwargs.get(name, getattr(self.config, name, None))
+            if value is not None and value is not False:
+                raise InputError(f"a decoder with an encoding has no {name}: leave it out")
+        if input_ids is None:
+            raise InputError("input_ids are missing: the encoding may need them")
         if use_cache and past_key_values is None:
             past_key_values = DecoderCache()
         if past_key_values is not None and past_key_values.seen:
+            past_key_values.check_positions(position_ids)
             hidden = past_key_values.go_on(self.model, input_ids)  # (B, T, C)
         else:
             padding = _left_padding(input_ids, attention_mask)  # (B,)
-            tokens = _shift(input_ids, padding)  # (B, T)
-            if past_key_values is not None:
-                hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
+            given = _other_positions(position_ids, input_ids, attention_mask, padding)
+            if given is not None and past_key_values is not None:
+                raise InputError("position_ids with a cache are 0, 1, 2, ... behind the padding")
+            if given is not None and attention_mask is None:
+                hidden = _hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
             else:
-                lengths = (tokens.shape[1] - padding).cpu()  # (B,)
-                hidden = self.model.hidden(tokens, final_lengths=lengths)  # (B, T, C)
-            hidden = _shift(hidden, -padding)  # (B, T, C)
+                tokens = _shift(input_ids, padding)  # (B, T)
+                if past_key_values is not None:
+                    hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
+                else:
+                    lengths = (tokens.shape[1] - padding).cpu()  # (B,)
+                    ids = None if given is None else _shift(given, padding)
+                    hidden = self.model.hidden(tokens, None, ids, final_lengths=lengths)
+                hidden = _shift(hidden, -padding)  # (B, T, C)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.model.logits(hidden[:, keep])  # (B, kept, vocab_size)
         loss = None
@@ -206,6 +251,19 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         self.cache.truncate(length - padding)
         return hidden
 
+    def check_positions(self, position_ids: Tensor | None) -> None:
+        """Refuse position ids that do not continue those of the tokens in the cache.
+
+        Raises:
+            InputError: they do not.
+        """
+        if position_ids is None:
+            return
+        length = position_ids.shape[1]
+        next_ids = self.seen + torch.arange(length, device=position_ids.device)  # (T,)
+        if not bool((position_ids == next_ids - self.padding[:, None]).all()):
+            raise InputError("position_ids have to continue those of the tokens in the cache")
+
     def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
         """Return hidden states, (B, T, C), of further tokens (B, T)."""
         self.seen += tokens.shape[1]
@@ -242,16 +300,56 @@ def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the number of padding tokens before each row, (B,).
 
     Raises:
-        InputError: there is padding between tokens.
+        InputError: the mask is not (B, T), or there is padding between tokens.
     """
     if mask is None:
         return tokens.new_zeros(len(tokens))
+    if mask.shape != tokens.shape:
+        raise InputError(
+            f"attention_mask is {tuple(mask.shape)}, and it should be {tuple(tokens.shape)}: the "
+            "encoding says which keys a query may attend to"
+        )
     kept = mask.bool().int()  # (B, T)
     starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
     if bool((starts > 1).any()):
         raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
     before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
     return before
+
+
+def _other_positions(
+    position_ids: Tensor | None, tokens: Tensor, mask: Tensor | None, padding: Tensor
+) -> Tensor | None:
+    """Return position ids as (B, T), or None if they are 0, 1, 2, ... behind the padding (B,)."""
+    if position_ids is None:
+        return None
+    given = position_ids.expand(tokens.shape)  # (B, T)
+    usual = torch.arange(tokens.shape[1], device=tokens.device) - padding[:, None]  # (B, T)
+    same = given == usual
+    if mask is not None:
+        same = same | ~mask.bool()
+    return None if bool(same.all()) else given
+
+
+def _hidden_of_documents(model: Decoder, tokens: Tensor, ids: Tensor) -> Tensor:
+    """Return hidden states (B, T, C) of rows (B, T) that consist of several documents.
+
+    Each document becomes a row. A document begins where its ids (B, T) do not grow by one.
+    """
+    breaks = ids.diff(dim=1, prepend=ids[:, :1] - 1).ne(1)  # (B, T)
+    breaks[:, 0] = True
+    document = breaks.flatten().cumsum(0) - 1  # (B T,)
+    lengths = document.bincount()  # (documents,)
+    starts = lengths.cumsum(0) - lengths  # (documents,)
+    place = torch.arange(len(document), device=tokens.device) - starts[document]  # (B T,)
+    shape = (len(lengths), int(lengths.max()))
+    rows = tokens.new_zeros(shape)
+    rows[document, place] = tokens.flatten()
+    first = ids.flatten()[starts]  # (documents,)
+    places = torch.arange(shape[1], device=tokens.device)
+    own = first[:, None] + places if bool(first.any()) else None  # (documents, t)
+    hidden = model.hidden(rows, None, own, final_lengths=lengths.cpu())  # (documents, t, C)
+    return hidden[document, place].unflatten(0, tokens.shape)
 
 
 def _shift(x: Tensor, by: Tensor) -> Tensor:

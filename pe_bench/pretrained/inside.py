@@ -1,6 +1,6 @@
 """The decoder as a model of transformers, and encodings inside models of transformers.
 
-This module requires `transformers`, as `gguf.py` does.
+This module and `inside_cache` require `transformers`, as `gguf.py` does.
 """
 
 from dataclasses import replace
@@ -12,11 +12,12 @@ import transformers
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint
+from pe_bench.pretrained.inside_cache import DecoderCache
 from pe_bench.pretrained.llama_config import OWN, make_config, parse_config
+from pe_bench.pretrained.rows import hidden_of_documents, left_padding, other_positions, shift
 from pe_bench.pretrained.saving import CODE, MODELING
 from pe_bench.pretrained.weights import make_empty, share
 from pe_bench.registry import plugins
@@ -24,9 +25,6 @@ from pe_bench.system.files import write_atomic
 
 NOT_SUPPORTED = ("inputs_embeds", "output_attentions", "output_hidden_states")
 """Arguments of a Llama that are refused."""
-
-SPARE = 256
-"""Additional capacity of a new cache, in tokens."""
 
 
 def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
@@ -129,7 +127,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: "DecoderCache | None" = None,
+        past_key_values: DecoderCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
@@ -162,21 +160,21 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
             past_key_values.check_positions(position_ids)
             hidden = past_key_values.go_on(self.model, input_ids)  # (B, T, C)
         else:
-            padding = _left_padding(input_ids, attention_mask)  # (B,)
-            given = _other_positions(position_ids, input_ids, attention_mask, padding)
+            padding = left_padding(input_ids, attention_mask)  # (B,)
+            given = other_positions(position_ids, input_ids, attention_mask, padding)
             if given is not None and past_key_values is not None:
                 raise InputError("position_ids with a cache are 0, 1, 2, ... behind the padding")
             if given is not None and attention_mask is None:
-                hidden = _hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
+                hidden = hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
             else:
-                tokens = _shift(input_ids, padding)  # (B, T)
+                tokens = shift(input_ids, padding)  # (B, T)
                 if past_key_values is not None:
                     hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
                 else:
                     lengths = (tokens.shape[1] - padding).cpu()  # (B,)
-                    ids = None if given is None else _shift(given, padding)
+                    ids = None if given is None else shift(given, padding)
                     hidden = self.model.hidden(tokens, None, ids, final_lengths=lengths)
-                hidden = _shift(hidden, -padding)  # (B, T, C)
+                hidden = shift(hidden, -padding)  # (B, T, C)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.model.logits(hidden[:, keep])  # (B, kept, vocab_size)
         loss = None
@@ -217,145 +215,3 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
     ) -> None:
         if generation_config.use_cache is not False:
             model_kwargs.setdefault("past_key_values", DecoderCache(max_cache_length + 1))
-
-
-class DecoderCache(transformers.Cache):  # type: ignore[misc]
-    """The cache of the decoder, as a cache of transformers.
-
-    If outputs of the encoding depend on later tokens, it stores only the tokens.
-
-    Args:
-        longest: tokens of a finished sequence including padding; 0: unknown.
-    """
-
-    def __init__(self, longest: int = 0) -> None:
-        super().__init__(layers=[])
-        self.longest = longest
-        self.seen = 0
-        self.padding = torch.zeros(0, dtype=torch.long)
-        self.tokens = torch.zeros(0, 0, dtype=torch.long)
-        self.cache: Cache | None = None
-
-    def start(self, model: Decoder, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Return hidden states, (B, T, C), of the first tokens (B, T), padded on the right."""
-        rows, length = tokens.shape
-        self.tokens, self.padding, self.seen = tokens, padding, length
-        if not model.encoding.prefix_consistent:
-            return self._all(model)
-        final = (max(self.longest, length) - padding).cpu()
-        if model.encoding.needs_final_length and not self.longest:
-            raise InputError("the encoding needs to know how long the text will be: use generate")
-        capacity = max(self.longest, length + SPARE)
-        self.cache = Cache(rows, capacity, tokens.device, final_lengths=final)
-        hidden = model.hidden(tokens, self.cache)  # (B, T, C)
-        self.cache.truncate(length - padding)
-        return hidden
-
-    def check_positions(self, position_ids: Tensor | None) -> None:
-        """Refuse position ids that do not continue those of the tokens in the cache.
-
-        Raises:
-            InputError: they do not.
-        """
-        if position_ids is None:
-            return
-        length = position_ids.shape[1]
-        next_ids = self.seen + torch.arange(length, device=position_ids.device)  # (T,)
-        if not bool((position_ids == next_ids - self.padding[:, None]).all()):
-            raise InputError("position_ids have to continue those of the tokens in the cache")
-
-    def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
-        """Return hidden states, (B, T, C), of further tokens (B, T)."""
-        self.seen += tokens.shape[1]
-        if self.cache is None:
-            together = torch.cat([_shift(self.tokens, -self.padding), tokens], dim=1)
-            self.tokens = _shift(together, self.padding)  # (B, S)
-            return _shift(self._all(model), -self.padding)[:, -tokens.shape[1] :]
-        if self.seen > self.cache.capacity:
-            self.cache.grow(2 * self.seen)
-        return model.hidden(tokens, self.cache)
-
-    def _all(self, model: Decoder) -> Tensor:
-        """Return hidden states of all tokens, row by row, because they depend on the length."""
-        width = self.tokens.shape[1]
-        rows = []
-        for row, pads in zip(self.tokens, self.padding.tolist(), strict=True):
-            hidden = model.hidden(row[None, : width - pads])  # (1, t, C)
-            rows.append(torch.nn.functional.pad(hidden[0], (0, 0, 0, pads)))
-        return torch.stack(rows)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of tokens, padding included."""
-        return self.seen
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows, in this order."""
-        self.padding = self.padding[beam_idx]
-        self.tokens = self.tokens[beam_idx]
-        if self.cache is not None:
-            self.cache.select(beam_idx)
-
-
-def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the number of padding tokens before each row, (B,).
-
-    Raises:
-        InputError: the mask is not (B, T), or there is padding between tokens.
-    """
-    if mask is None:
-        return tokens.new_zeros(len(tokens))
-    if mask.shape != tokens.shape:
-        raise InputError(
-            f"attention_mask is {tuple(mask.shape)}, and it should be {tuple(tokens.shape)}: the "
-            "encoding says which keys a query may attend to"
-        )
-    kept = mask.bool().int()  # (B, T)
-    starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
-    if bool((starts > 1).any()):
-        raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
-    before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
-    return before
-
-
-def _other_positions(
-    position_ids: Tensor | None, tokens: Tensor, mask: Tensor | None, padding: Tensor
-) -> Tensor | None:
-    """Return position ids as (B, T), or None if they are 0, 1, 2, ... behind the padding (B,)."""
-    if position_ids is None:
-        return None
-    given = position_ids.expand(tokens.shape)  # (B, T)
-    usual = torch.arange(tokens.shape[1], device=tokens.device) - padding[:, None]  # (B, T)
-    same = given == usual
-    if mask is not None:
-        same = same | ~mask.bool()
-    return None if bool(same.all()) else given
-
-
-def _hidden_of_documents(model: Decoder, tokens: Tensor, ids: Tensor) -> Tensor:
-    """Return hidden states (B, T, C) of rows (B, T) that consist of several documents.
-
-    Each document becomes a row. A document begins where its ids (B, T) do not grow by one.
-    """
-    breaks = ids.diff(dim=1, prepend=ids[:, :1] - 1).ne(1)  # (B, T)
-    breaks[:, 0] = True
-    document = breaks.flatten().cumsum(0) - 1  # (B T,)
-    lengths = document.bincount()  # (documents,)
-    starts = lengths.cumsum(0) - lengths  # (documents,)
-    place = torch.arange(len(document), device=tokens.device) - starts[document]  # (B T,)
-    shape = (len(lengths), int(lengths.max()))
-    rows = tokens.new_zeros(shape)
-    rows[document, place] = tokens.flatten()
-    first = ids.flatten()[starts]  # (documents,)
-    places = torch.arange(shape[1], device=tokens.device)
-    own = first[:, None] + places if bool(first.any()) else None  # (documents, t)
-    hidden = model.hidden(rows, None, own, final_lengths=lengths.cpu())  # (documents, t, C)
-    return hidden[document, place].unflatten(0, tokens.shape)
-
-
-def _shift(x: Tensor, by: Tensor) -> Tensor:
-    """Roll each row to the left by a number of places: (B, T, ...) -> (B, T, ...)."""
-    if not bool(by.any()):
-        return x
-    places = torch.arange(x.shape[1], device=x.device) + by[:, None]  # (B, T)
-    rows = torch.arange(len(x), device=x.device)[:, None]
-    return x[rows, places % x.shape[1]]

@@ -183,7 +183,7 @@ class Idle(Encoding):
         super().__init__(model, layer)
         self.unused = nn.Parameter(torch.ones(3))
 """,
-        {"gradients"},
+        {"gradients", "interface"},
     ),
     "has too long a table declared": (
         TABLE.replace("max_position = 100", "max_position = 200"),

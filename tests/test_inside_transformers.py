@@ -174,6 +174,88 @@ def test_the_loss_and_its_gradient_are_those_of_transformers() -> None:
     assert gradients[0].abs().max() > 1e-4
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("spec", ["rope", "tape"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [*range(20), *range(15), *range(25)],  # three documents in a row
+        [*range(7, 27), *range(40)],  # the first does not begin at 0
+        list(range(5, 65)),  # one, somewhere
+    ],
+)
+def test_position_ids_are_those_of_transformers(spec: str, ids: list[int]) -> None:
+    llama = reference("llama 2")
+    model = put(llama, spec)
+    given = {"position_ids": torch.tensor([ids]), "use_cache": False}
+    expected = llama(tokens(2, 60), **given).logits
+    torch.testing.assert_close(model(tokens(2, 60), **given).logits, expected, rtol=0, atol=1e-5)
+    plain = model(tokens(2, 60)).logits
+    assert (plain - expected).abs().max() > 1e-3 or ids[-1] - ids[0] == 59
+    masked = given | {"attention_mask": torch.ones(2, 60, dtype=torch.long)}
+    expected = llama(tokens(2, 60), **masked).logits
+    torch.testing.assert_close(model(tokens(2, 60), **masked).logits, expected, rtol=0, atol=1e-5)
+
+
+def test_packed_documents_have_the_loss_and_gradient_of_transformers() -> None:
+    llama = reference("llama 2").train()
+    ids = torch.tensor([[*range(20), *range(40)]])
+    gradients = []
+    for model in (llama, put(llama, "rope")):
+        llama.zero_grad()
+        given = {"position_ids": ids, "labels": tokens(2, 60), "use_cache": False}
+        model(tokens(2, 60), **given).loss.backward()
+        gradients.append(llama.model.layers[0].mlp.up_proj.weight.grad.clone())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-6)
+    assert gradients[0].abs().max() > 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("spec", ["alibi", "t5", "learned", "gemma:window=8"])
+def test_packed_documents_do_not_meet(spec: str) -> None:
+    model = moved(put(reference("llama 2"), spec))
+    first, second = tokens(1, 12), tokens(1, 16)[:, 5:]
+    together = torch.cat([first, second], dim=1)
+    ids = torch.tensor([[*range(12), *range(11)]])
+    packed = model(together, position_ids=ids).logits
+    alone = [model(first).logits, model(second).logits]
+    torch.testing.assert_close(packed, torch.cat(alone, dim=1), rtol=0, atol=1e-5)
+
+
+def test_gradient_checkpointing() -> None:
+    model = put(reference("smollm"), "tape").train()
+    found = []
+    for on in (False, True):
+        if on:
+            model.gradient_checkpointing_enable()
+        assert model.is_gradient_checkpointing is on
+        model.zero_grad()
+        model(tokens(), labels=tokens()).loss.backward()
+        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(found[1], found[0])
+    model.gradient_checkpointing_disable()
+    assert not model.model.recompute
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"inputs_embeds": torch.zeros(1, 4, 48)}, "inputs_embeds"),
+        ({"output_attentions": True}, "output_attentions"),
+        ({"output_hidden_states": True}, "output_hidden_states"),
+        ({"attention_mask": torch.ones(1, 1, 4, 4)}, "attention_mask"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(given: dict[str, Any], name: str) -> None:
+    model = put(reference("smollm"), "rope")
+    with pytest.raises(InputError, match=name):
+        model(tokens(1, 4), **given)
+    with pytest.raises(InputError, match="input_ids"):
+        model()
+    with pytest.raises(InputError, match="vocabulary"):
+        model.resize_token_embeddings(300)
+
+
 def test_padding_between_tokens_is_refused() -> None:
     model = put(reference("llama 2"), "rope")
     mask = torch.ones_like(tokens())

@@ -94,7 +94,21 @@ def test_positions_that_are_found_in_tokens_want_the_tokens() -> None:
     config = pe_bench.ModelConfig(**vars(CONFIG) | {"separator_ids": (3,)})
     layer = pe_bench.AttentionLayer(config, pe_bench.load_encoding("bipe"))
     with pytest.raises(pe_bench.InputError, match="tokens=ids"):
-        layer(torch.zeros(1, 4, 16))
+        layer.attend(torch.zeros(1, 4, 16))
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_plain_call_is_refused_where_it_would_drop_something(name: str) -> None:
+    config = pe_bench.ModelConfig(**vars(CONFIG) | {"digit_ids": (1, 2), "separator_ids": (3,)})
+    layer = pe_bench.AttentionLayer(config, pe_bench.load_encoding(name)).eval()
+    x = torch.randn(1, 12, config.width)
+    tokens = torch.zeros(1, 12, dtype=torch.long)
+    state = layer.prepare(x, tokens=tokens)
+    if state is not None or not torch.equal(layer.embed(x, tokens=tokens), x):
+        with pytest.raises(pe_bench.InputError, match=r"call (attend|x = embed)\(x"):
+            layer(x, tokens=tokens)
+    elif not layer.encoding.overrides("embed"):
+        assert torch.equal(layer(x, tokens=tokens), layer.attend(x, tokens=tokens)[0])
 
 
 def llama_weights(model: pe_bench.Decoder) -> dict[str, torch.Tensor]:

@@ -253,7 +253,6 @@ def max_position(subject: Subject) -> str | None:
 
 
 CHECKS: dict[str, Callable[[Subject], str | None]] = {
-    "interface": interface,
     "repeatable": repeatable,  # first: a random encoding would fail most of the others
     "causal": causal,
     "prefix_consistent": prefix_consistent,
@@ -272,6 +271,7 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "normalise": normalise,
     "permutation": permutation,
     "rotation": rotation,
+    "interface": interface,
 }
 
 # The fact that a check verifies, and what to do where it does not hold.

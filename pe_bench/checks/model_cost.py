@@ -4,13 +4,12 @@ Fake tensors have shapes only. One layer of each kind is counted, in rows of two
 products of a layer are linear in the number of keys that a token attends to.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -18,8 +17,8 @@ from torch._subclasses.fake_tensor import (
 )
 
 from pe_bench.checks.counting import CountElementwise, CountProducts
+from pe_bench.checks.ledger import count_step
 from pe_bench.config import ModelConfig
-from pe_bench.decoder import blocked
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder, MakeEncoding
@@ -181,7 +180,7 @@ def measure(
 
 
 def find_kinds(make_encoding: MakeEncoding, shape: ModelConfig) -> list[list[int]]:
-    """Return lists of layers that are alike: they have the same operations in a narrow model."""
+    """Group the layers: those of a group have the same operations in a narrow model."""
     heads = 2
     narrow = replace(
         shape,
@@ -252,7 +251,7 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
     counts = {}
     for rows in (1, 2):
         for length in (short, long):
-            counts[rows, length] = _count_step(model, rows, length, narrow)
+            counts[rows, length] = count_step(model, rows, length, narrow)
     parts = []
     for part in range(len(chosen) + 1):
         of = {key: found[part] for key, found in counts.items()}
@@ -301,106 +300,3 @@ def _count_cache(
         model.hidden(torch.zeros(1, 2, dtype=torch.long), cache)
     found = cache.bytes_by_layer()
     return [found.get(cast(Block, block).self_attn.layer, []) for block in model.layers]
-
-
-@dataclass
-class Count:
-    """Operations and kept bytes of one part of the model in one step."""
-
-    forward: int = 0
-    products: int = 0
-    kept: int = 0
-
-
-class _Ledger:
-    """Assigns operations and kept bytes to the part of the model that is at work."""
-
-    def __init__(self, parts: int, counter: CountProducts) -> None:
-        self.counts = [Count() for _ in range(parts)]
-        self.counter = counter
-        self.seen = 0
-        self.part = parts - 1
-        self.backward = False
-
-    def switch(self, part: int) -> None:
-        """Note that another part is at work from now on."""
-        total = int(self.counter.get_total_flops())
-        count = self.counts[self.part]
-        count.products += total - self.seen
-        if not self.backward:
-            count.forward += total - self.seen
-        self.seen = total
-        self.part = part
-
-    def keep(self, tensor: Tensor, known: set[int]) -> Tensor:
-        """Note that the backward pass needs a tensor."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known:
-            known.add(storage._cdata)
-            self.counts[self.part].kept += storage.nbytes()
-        return tensor
-
-
-def _count_step(model: Decoder, rows: int, length: int, narrow: bool) -> list[Count]:
-    """Count a training step by the parts of the model: its layers, then embeddings and head."""
-    counter = CountProducts()
-    rest = len(model.layers)
-    ledger = _Ledger(rest + 1, counter)
-    known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-    handles = []
-    for layer, block in enumerate(model.layers):
-        handles.append(block.register_forward_pre_hook(_before(ledger, layer)))
-        handles.append(block.register_forward_hook(_after(ledger, layer, rest)))
-    tokens = torch.zeros(rows, length, dtype=torch.long)
-    saved = torch.autograd.graph.saved_tensors_hooks(lambda t: ledger.keep(t, known), _same)
-    with _one_block(), counter:
-        with saved, torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-            loss = model.token_losses(tokens, tokens, backend="blocked").sum()
-        ledger.switch(rest)
-        ledger.backward = True
-        loss.backward()
-        ledger.switch(rest)
-    for handle in handles:
-        handle.remove()
-    model.zero_grad()
-    return ledger.counts
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def _before(ledger: _Ledger, layer: int) -> Callable[..., None]:
-    """Return a hook that is called before a layer."""
-
-    def hook(block: nn.Module, args: Any) -> None:
-        if ledger.backward:  # it is computed again
-            return
-        ledger.switch(layer)
-        if layer == 0:
-            rest = len(ledger.counts) - 1
-            args[0].register_hook(lambda gradient: ledger.switch(rest))
-
-    return hook
-
-
-def _after(ledger: _Ledger, layer: int, rest: int) -> Callable[..., None]:
-    """Return a hook that is called after a layer."""
-
-    def hook(block: nn.Module, args: Any, output: Any) -> None:
-        if not ledger.backward:
-            ledger.switch(rest)
-            output[0].register_hook(lambda gradient: ledger.switch(layer))
-
-    return hook
-
-
-@contextmanager
-def _one_block() -> Iterator[None]:
-    """Let attention treat all queries of a row as one block, so that each meets all keys."""
-    kept = blocked.MIN_QUERIES, blocked.MAX_QUERIES
-    blocked.MIN_QUERIES = blocked.MAX_QUERIES = LONGEST
-    try:
-        yield
-    finally:
-        blocked.MIN_QUERIES, blocked.MAX_QUERIES = kept

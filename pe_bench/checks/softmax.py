@@ -28,8 +28,9 @@ def out_of_sight(subject: Subject) -> str | None:
             continue
         checked = True
         seen = visible.mask(columns[:, -1:], columns)[:, 0, 0, :, None]  # (1, T, 1)
-        before = layer(x, tokens=tokens)[:, -1]  # (B, C)
-        after = layer(torch.where(seen, x, other), tokens=tokens)[:, -1]  # (B, C)
+        before = layer.attend(x, tokens=tokens)[0][:, -1]  # (B, C)
+        changed = torch.where(seen, x, other)  # (B, T, C)
+        after = layer.attend(changed, tokens=tokens)[0][:, -1]  # (B, C)
         what = f"tokens out of sight change the output of layer {index}"
         if wrong := difference(after, before, what):
             return wrong

@@ -21,9 +21,9 @@ class AttentionLayer(nn.Module):
         layer = AttentionLayer(ModelConfig(width=256, heads=4), load_encoding("alibi"))
         y = layer(x)
 
-    An encoding that changes the token embeddings, such as `sinusoidal`, needs a call of `embed`
-    before the first layer. An encoding that passes a state from layer to layer, such as `tape`,
-    needs `attend` and `update_state` instead of a plain call.
+    A plain call is refused for an encoding that does more. One that changes the token embeddings,
+    such as `sinusoidal`, needs a call of `embed` before the first layer, and `attend`. One that
+    passes a state from layer to layer, such as `tape`, needs `attend` and `update_state`.
 
     Args:
         config: shape of the model: width, heads, train_length and so on.
@@ -52,7 +52,22 @@ class AttentionLayer(nn.Module):
         Args:
             x: normalised input of the attention.
             tokens: (B, T) ids; needed if the positions depend on the tokens.
+
+        Raises:
+            InputError: the encoding changes embeddings or passes on a state, which a plain call
+                would drop.
         """
+        name = type(self.encoding).__name__
+        if any(map(self.encoding.overrides, ("prepare", "extra_values", "update_state"))):
+            raise InputError(
+                f"{name} passes a state from layer to layer: call attend(x, state=...) and then "
+                "update_state, instead of the layer itself"
+            )
+        if self.encoding.overrides("embed"):
+            raise InputError(
+                f"{name} changes the token embeddings: call x = embed(x) before the first layer, "
+                "and attend(x) instead of the layer itself"
+            )
         attended, _ = self.attend(x, tokens=tokens)
         return attended
 

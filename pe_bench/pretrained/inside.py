@@ -1,6 +1,6 @@
 """The decoder as a model of transformers, and encodings inside models of transformers.
 
-This module requires `transformers`, as `gguf.py` does.
+This module and `inside_cache` require `transformers`, as `gguf.py` does.
 """
 
 from dataclasses import replace
@@ -12,18 +12,19 @@ import transformers
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint
+from pe_bench.pretrained.inside_cache import DecoderCache
 from pe_bench.pretrained.llama_config import OWN, make_config, parse_config
+from pe_bench.pretrained.rows import hidden_of_documents, left_padding, other_positions, shift
 from pe_bench.pretrained.saving import CODE, MODELING
 from pe_bench.pretrained.weights import make_empty, share
 from pe_bench.registry import plugins
 from pe_bench.system.files import write_atomic
 
-SPARE = 256
-"""Additional capacity of a new cache, in tokens."""
+NOT_SUPPORTED = ("inputs_embeds", "output_attentions", "output_hidden_states")
+"""Arguments of a Llama that are refused."""
 
 
 def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
@@ -61,8 +62,8 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
 class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
     """A decoder with an encoding, as a model of transformers.
 
-    The encoding computes positions itself and ignores `position_ids`. Padding is allowed on either
-    side.
+    Padding is allowed on either side. `position_ids` may divide a row into documents, which do not
+    attend to each other, as in transformers. Arguments without an implementation are refused.
 
     Args:
         config: shape of the decoder and spec of its encoding.
@@ -71,6 +72,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
 
     config_class = PeBenchConfig
     base_model_prefix = "model"
+    supports_gradient_checkpointing = True
     _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
     _keep_in_fp32_modules_strict = ["encodings"]
 
@@ -96,14 +98,36 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
     def register_for_auto_class(cls, auto_class: str = "") -> None:
         """Do nothing: transformers would copy this file into folders that it saves."""
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to change the vocabulary.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("the vocabulary cannot be resized here: resize the Llama before")
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
+        """Compute each block again in the backward pass; the arguments make no difference."""
+        self.model.recompute = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep all activations for the backward pass."""
+        self.model.recompute = False
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """Whether the backward pass computes each block again."""
+        return self.model.recompute
+
     def _init_weights(self, module: Any) -> None:
         """Do nothing: the decoder has initialised its weights."""
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: "DecoderCache | None" = None,
+        position_ids: Tensor | None = None,
+        past_key_values: DecoderCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
@@ -114,24 +138,43 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         Args:
             input_ids: (B, T); with a cache only new tokens.
             attention_mask: (B, tokens so far), 0 at padding.
+            position_ids: (B or 1, T). Without a mask and a cache, a new document begins where they
+                do not grow by one.
             past_key_values: cache from an earlier call.
             labels: (B, T), -100 at tokens without a loss.
             use_cache: whether to return a cache.
             logits_to_keep: number of last tokens to return logits for, or their indices; 0: all.
+
+        Raises:
+            InputError: an argument that is not supported.
         """
+        for name in NOT_SUPPORTED:
+            value = kwargs.get(name, getattr(self.config, name, None))
+            if value is not None and value is not False:
+                raise InputError(f"a decoder with an encoding has no {name}: leave it out")
+        if input_ids is None:
+            raise InputError("input_ids are missing: the encoding may need them")
         if use_cache and past_key_values is None:
             past_key_values = DecoderCache()
         if past_key_values is not None and past_key_values.seen:
+            past_key_values.check_positions(position_ids)
             hidden = past_key_values.go_on(self.model, input_ids)  # (B, T, C)
         else:
-            padding = _left_padding(input_ids, attention_mask)  # (B,)
-            tokens = _shift(input_ids, padding)  # (B, T)
-            if past_key_values is not None:
-                hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
+            padding = left_padding(input_ids, attention_mask)  # (B,)
+            given = other_positions(position_ids, input_ids, attention_mask, padding)
+            if given is not None and past_key_values is not None:
+                raise InputError("position_ids with a cache are 0, 1, 2, ... behind the padding")
+            if given is not None and attention_mask is None:
+                hidden = hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
             else:
-                lengths = (tokens.shape[1] - padding).cpu()  # (B,)
-                hidden = self.model.hidden(tokens, final_lengths=lengths)  # (B, T, C)
-            hidden = _shift(hidden, -padding)  # (B, T, C)
+                tokens = shift(input_ids, padding)  # (B, T)
+                if past_key_values is not None:
+                    hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
+                else:
+                    lengths = (tokens.shape[1] - padding).cpu()  # (B,)
+                    ids = None if given is None else shift(given, padding)
+                    hidden = self.model.hidden(tokens, None, ids, final_lengths=lengths)
+                hidden = shift(hidden, -padding)  # (B, T, C)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.model.logits(hidden[:, keep])  # (B, kept, vocab_size)
         loss = None
@@ -172,92 +215,3 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
     ) -> None:
         if generation_config.use_cache is not False:
             model_kwargs.setdefault("past_key_values", DecoderCache(max_cache_length + 1))
-
-
-class DecoderCache(transformers.Cache):  # type: ignore[misc]
-    """The cache of the decoder, as a cache of transformers.
-
-    If outputs of the encoding depend on later tokens, it stores only the tokens.
-
-    Args:
-        longest: tokens of a finished sequence including padding; 0: unknown.
-    """
-
-    def __init__(self, longest: int = 0) -> None:
-        super().__init__(layers=[])
-        self.longest = longest
-        self.seen = 0
-        self.padding = torch.zeros(0, dtype=torch.long)
-        self.tokens = torch.zeros(0, 0, dtype=torch.long)
-        self.cache: Cache | None = None
-
-    def start(self, model: Decoder, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Return hidden states, (B, T, C), of the first tokens (B, T), padded on the right."""
-        rows, length = tokens.shape
-        self.tokens, self.padding, self.seen = tokens, padding, length
-        if not model.encoding.prefix_consistent:
-            return self._all(model)
-        final = (max(self.longest, length) - padding).cpu()
-        if model.encoding.needs_final_length and not self.longest:
-            raise InputError("the encoding needs to know how long the text will be: use generate")
-        capacity = max(self.longest, length + SPARE)
-        self.cache = Cache(rows, capacity, tokens.device, final_lengths=final)
-        hidden = model.hidden(tokens, self.cache)  # (B, T, C)
-        self.cache.truncate(length - padding)
-        return hidden
-
-    def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
-        """Return hidden states, (B, T, C), of further tokens (B, T)."""
-        self.seen += tokens.shape[1]
-        if self.cache is None:
-            together = torch.cat([_shift(self.tokens, -self.padding), tokens], dim=1)
-            self.tokens = _shift(together, self.padding)  # (B, S)
-            return _shift(self._all(model), -self.padding)[:, -tokens.shape[1] :]
-        if self.seen > self.cache.capacity:
-            self.cache.grow(2 * self.seen)
-        return model.hidden(tokens, self.cache)
-
-    def _all(self, model: Decoder) -> Tensor:
-        """Return hidden states of all tokens, row by row, because they depend on the length."""
-        width = self.tokens.shape[1]
-        rows = []
-        for row, pads in zip(self.tokens, self.padding.tolist(), strict=True):
-            hidden = model.hidden(row[None, : width - pads])  # (1, t, C)
-            rows.append(torch.nn.functional.pad(hidden[0], (0, 0, 0, pads)))
-        return torch.stack(rows)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of tokens, padding included."""
-        return self.seen
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows, in this order."""
-        self.padding = self.padding[beam_idx]
-        self.tokens = self.tokens[beam_idx]
-        if self.cache is not None:
-            self.cache.select(beam_idx)
-
-
-def _left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the number of padding tokens before each row, (B,).
-
-    Raises:
-        InputError: there is padding between tokens.
-    """
-    if mask is None:
-        return tokens.new_zeros(len(tokens))
-    kept = mask.bool().int()  # (B, T)
-    starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
-    if bool((starts > 1).any()):
-        raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
-    before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
-    return before
-
-
-def _shift(x: Tensor, by: Tensor) -> Tensor:
-    """Roll each row to the left by a number of places: (B, T, ...) -> (B, T, ...)."""
-    if not bool(by.any()):
-        return x
-    places = torch.arange(x.shape[1], device=x.device) + by[:, None]  # (B, T)
-    rows = torch.arange(len(x), device=x.device)[:, None]
-    return x[rows, places % x.shape[1]]

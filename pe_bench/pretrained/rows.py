@@ -1,0 +1,73 @@
+"""Rows of tokens as transformers gives them: with padding on either side, or several documents."""
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
+
+
+def left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the number of padding tokens before each row, (B,).
+
+    Raises:
+        InputError: the mask is not (B, T), or there is padding between tokens.
+    """
+    if mask is None:
+        return tokens.new_zeros(len(tokens))
+    if mask.shape != tokens.shape:
+        raise InputError(
+            f"attention_mask is {tuple(mask.shape)}, and it should be {tuple(tokens.shape)}: the "
+            "encoding says which keys a query may attend to"
+        )
+    kept = mask.bool().int()  # (B, T)
+    starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
+    if bool((starts > 1).any()):
+        raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
+    before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
+    return before
+
+
+def other_positions(
+    position_ids: Tensor | None, tokens: Tensor, mask: Tensor | None, padding: Tensor
+) -> Tensor | None:
+    """Return position ids as (B, T), or None if they are 0, 1, 2, ... behind the padding (B,)."""
+    if position_ids is None:
+        return None
+    given = position_ids.expand(tokens.shape)  # (B, T)
+    usual = torch.arange(tokens.shape[1], device=tokens.device) - padding[:, None]  # (B, T)
+    same = given == usual
+    if mask is not None:
+        same = same | ~mask.bool()
+    return None if bool(same.all()) else given
+
+
+def hidden_of_documents(model: Decoder, tokens: Tensor, ids: Tensor) -> Tensor:
+    """Return hidden states (B, T, C) of rows (B, T) that consist of several documents.
+
+    Each document becomes a row. A document begins where its ids (B, T) do not grow by one.
+    """
+    breaks = ids.diff(dim=1, prepend=ids[:, :1] - 1).ne(1)  # (B, T)
+    breaks[:, 0] = True
+    document = breaks.flatten().cumsum(0) - 1  # (B T,)
+    lengths = document.bincount()  # (documents,)
+    starts = lengths.cumsum(0) - lengths  # (documents,)
+    place = torch.arange(len(document), device=tokens.device) - starts[document]  # (B T,)
+    shape = (len(lengths), int(lengths.max()))
+    rows = tokens.new_zeros(shape)
+    rows[document, place] = tokens.flatten()
+    first = ids.flatten()[starts]  # (documents,)
+    places = torch.arange(shape[1], device=tokens.device)
+    own = first[:, None] + places if bool(first.any()) else None  # (documents, t)
+    hidden = model.hidden(rows, None, own, final_lengths=lengths.cpu())  # (documents, t, C)
+    found: Tensor = hidden[document, place].unflatten(0, tokens.shape)
+    return found
+
+
+def shift(x: Tensor, by: Tensor) -> Tensor:
+    """Roll each row to the left by a number of places: (B, T, ...) -> (B, T, ...)."""
+    if not bool(by.any()):
+        return x
+    places = torch.arange(x.shape[1], device=x.device) + by[:, None]  # (B, T)
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return x[rows, places % x.shape[1]]

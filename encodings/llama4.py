@@ -23,6 +23,8 @@ class Llama4(IRoPE):
         factor: s of the scaling in local layers; 1: no scaling.
     """
 
+    family = "hybrid"
+    colour = "#44AA99"
     marker = "h"
 
     variants = ("every=2,chunk=8,start=8,base=500", "factor=1,scale=0.2")

@@ -168,13 +168,18 @@ def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
     values = np.full((len(encodings), len(seeds)), np.nan)
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []
-    rows_of = dict(iter(rows.groupby(["encoding", "seed"], sort=False)))
+    # A mean counts before the points of a curve; of several numbers the first.
+    columns = (rows["encoding"], rows["seed"], rows["length"].isna(), rows["value"])
+    numbers: dict[tuple[str, int], float] = {}
+    means: dict[tuple[str, int], float] = {}
+    for encoding, seed, is_mean, value in zip(*columns, strict=True):
+        (means if is_mean else numbers).setdefault((encoding, seed), value)
+    numbers |= means
     for record, items in zip(table.records, table.items, strict=True):
-        own = rows_of.get((record.encoding, record.seed))
-        if record.encoding in encodings and own is not None:
+        number = numbers.get((record.encoding, record.seed))
+        if record.encoding in encodings and number is not None:
             place = (encodings.index(record.encoding), seeds.index(record.seed))
-            means = own[own["length"].isna()]  # where there are points of a curve too
-            values[place] = (own if means.empty else means)["value"].iloc[0]
+            values[place] = number
             places.append(place)
             runs.append(_headline_cells(table, items))
     found = comparison.resample_items(runs)

@@ -230,7 +230,7 @@ def _lay_out(figure: Figure) -> Bbox:
     """Fix the layout of a figure and return what it fills of its area, inches."""
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" would draw once more for each file
     filled = figure.get_tightbbox().padded(PADDING)
     return Bbox.intersection(filled, figure.bbox_inches) or figure.bbox_inches
 

@@ -19,7 +19,16 @@ from pe_bench.cli import main
 from pe_bench.registry import plugins
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
+SOURCE = (
+    ".gitignore",
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "pe_bench",
+    "encodings",
+    "tasks",
+)
 DATA = {
     "pe_bench/py.typed",
     "pe_bench/reporting/page/charts.js",
@@ -33,11 +42,13 @@ DATA = {
     "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/main_set.csv",
     "pe_bench/reporting/published.csv",
+    "pe_bench/system/built_from.json",
     "pe_bench/text/python-v1/LICENSE.txt",
     "pe_bench/text/python-v1/README.md",
     "pe_bench/text/python-v1/test.jsonl.gz",
     "pe_bench/text/python-v1/train.jsonl.gz",
 }
+AUTHOR = "-c user.name=somebody -c user.email=somebody@example.org"
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -75,6 +86,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             pytest.skip(f"{needed} is not installed")
     folder = tmp_path_factory.mktemp("packaging")
     source = copy_source(folder / "source")
+    for command in ("init --quiet", "add --all", f"{AUTHOR} commit --quiet --message=all"):
+        subprocess.run(["git", "-C", source, *command.split()], check=True)
     python("-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
     (sdist,) = (folder / "dist").glob("*.tar.gz")
     (wheel,) = (folder / "dist").glob("*.whl")
@@ -129,6 +142,11 @@ def test_the_installed_wheel_runs_from_another_folder(
     names = {line.split()[0] for line in listed if line.startswith("  ")}
     assert names == {*plugins.names("encoding"), *plugins.names("task")}
     assert (site / "bin" / "pe-bench").exists()
+    program = "from pe_bench.system.commit import find_commit; print(find_commit())"
+    source = built[0].parents[1] / "source"
+    head = subprocess.check_output(["git", "-C", source, "rev-parse", "HEAD"], text=True).strip()
+    found = python("-c", program, path=site, cwd=elsewhere).strip()
+    assert found == f"{{'commit': '{head}', 'dirty': False}}"
     program = (
         "from pe_bench.registry import plugins; "
         "print(plugins.load('encoding', 'tape').cls.__module__)"

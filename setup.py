@@ -22,7 +22,9 @@ def record_commit(folder: str) -> None:
     if not (ROOT / ".git").exists():  # such as a source distribution, which has the file
         return
     try:
-        found = {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        # The build itself makes files that git does not track.
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        found = {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.SubprocessError):
         return
     path = Path(folder) / PLACE

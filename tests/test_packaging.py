@@ -29,6 +29,7 @@ SOURCE = (
     "encodings",
     "tasks",
 )
+RESULTS = ("records.json", "rows.csv.gz", "items.parquet", "curves.parquet", "grid.toml")
 DATA = {
     "pe_bench/py.typed",
     "pe_bench/reporting/page/charts.js",
@@ -67,6 +68,8 @@ def python(*args: str | Path, path: Path | None = None, cwd: Path | None = None)
 def copy_source(target: Path) -> Path:
     """Copies what is built from, links as links."""
     target.mkdir()
+    for path in (ROOT / "results").glob("*/records.json"):
+        shutil.copytree(path.parent, target / "results" / path.parent.name)
     skip = shutil.ignore_patterns("__pycache__")
     for name in SOURCE:
         if (ROOT / name).is_dir():
@@ -103,12 +106,22 @@ def modules() -> set[str]:
     return {str(file) for file in engine} | {f"pe_bench/{file}" for file in outside}
 
 
+def committed() -> set[str]:
+    """The files of the committed results that `merge` and `compare` read, in the package."""
+    place = ROOT / "results"
+    files = [path for name in RESULTS for path in place.glob(f"*/{name}")]
+    files += place.glob("*/references/*")
+    exports = {path.parent for path in place.glob("*/records.json")}
+    kept = [path for path in files if exports & {*path.parents}]
+    return {f"pe_bench/committed/{path.relative_to(place)}" for path in kept}
+
+
 @pytest.mark.slow
 def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
         code = {name for name in names if ".dist-info/" not in name}
-        assert code == modules() | DATA
+        assert code == modules() | DATA | committed()
         nope = (ROOT / "encodings/nope.py").read_bytes()
         assert wheel.read("pe_bench/encodings/nope.py") == nope
         (licence,) = (name for name in names if name.endswith("LICENSE"))
@@ -142,6 +155,9 @@ def test_the_installed_wheel_runs_from_another_folder(
     names = {line.split()[0] for line in listed if line.startswith("  ")}
     assert names == {*plugins.names("encoding"), *plugins.names("task")}
     assert (site / "bin" / "pe-bench").exists()
+    quick = python("-m", "pe_bench", "results", "quick", path=site, cwd=elsewhere).strip()
+    records = (ROOT / "results/quick/records.json").read_bytes()
+    assert (Path(quick) / "records.json").read_bytes() == records
     program = "from pe_bench.system.commit import find_commit; print(find_commit())"
     source = built[0].parents[1] / "source"
     head = subprocess.check_output(["git", "-C", source, "rev-parse", "HEAD"], text=True).strip()

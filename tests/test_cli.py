@@ -159,6 +159,7 @@ LIGHT: dict[str, list[str]] = {
     "checkpoint --help": ["encoding/task/seed", "--subset"],
     "import --help": ["GGUF", "DIR"],
     "status --help": ["--all"],
+    "results quick": ["results/quick"],
     "show --help": ["encoding/task/seed"],
     "prune --help": ["stale, replaced", "--dry-run"],
     "compare --help": ["--all", "--task"],

@@ -9,6 +9,7 @@ import pytest
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import trusting_only
 from pe_bench.runs.options import read_data
 
 unique = itertools.count()
@@ -97,6 +98,17 @@ def test_the_version_covers_what_the_module_imports(
         assert plugins.load("encoding", spec).version == before
         shared.write_text("RATE = 0.6")
         assert plugins.load("encoding", spec).version != before
+
+
+def test_a_record_imports_no_package_that_the_user_does_not_name(package: Make) -> None:
+    declared = "[pe_bench.encodings]\nlab-installed = PACKAGE.mine"
+    name = package(mine=ENCODING, both=SEVERAL, declared=declared)
+    with trusting_only(f"{name}.both:Decay"):
+        plugins.load("encoding", f"{name}.both.Decay")
+        plugins.load("encoding", "lab-installed")
+        for spec in (f"{name}.mine", f"hybrid:local={name}.mine"):
+            with pytest.raises(InputError, match="which is run only if you give it"):
+                plugins.load("encoding", spec)
 
 
 WRONG = {

@@ -19,7 +19,17 @@ from pe_bench.cli import main
 from pe_bench.registry import plugins
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ("pyproject.toml", "README.md", "LICENSE", "pe_bench", "encodings", "tasks")
+SOURCE = (
+    ".gitignore",
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "pe_bench",
+    "encodings",
+    "tasks",
+)
+RESULTS = ("records.json", "rows.csv.gz", "items.parquet", "curves.parquet", "grid.toml")
 DATA = {
     "pe_bench/py.typed",
     "pe_bench/reporting/page/charts.js",
@@ -33,11 +43,13 @@ DATA = {
     "pe_bench/reporting/known_problems.csv",
     "pe_bench/reporting/main_set.csv",
     "pe_bench/reporting/published.csv",
+    "pe_bench/system/built_from.json",
     "pe_bench/text/python-v1/LICENSE.txt",
     "pe_bench/text/python-v1/README.md",
     "pe_bench/text/python-v1/test.jsonl.gz",
     "pe_bench/text/python-v1/train.jsonl.gz",
 }
+AUTHOR = "-c user.name=somebody -c user.email=somebody@example.org"
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -56,6 +68,8 @@ def python(*args: str | Path, path: Path | None = None, cwd: Path | None = None)
 def copy_source(target: Path) -> Path:
     """Copies what is built from, links as links."""
     target.mkdir()
+    for path in (ROOT / "results").glob("*/records.json"):
+        shutil.copytree(path.parent, target / "results" / path.parent.name)
     skip = shutil.ignore_patterns("__pycache__")
     for name in SOURCE:
         if (ROOT / name).is_dir():
@@ -75,6 +89,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             pytest.skip(f"{needed} is not installed")
     folder = tmp_path_factory.mktemp("packaging")
     source = copy_source(folder / "source")
+    for command in ("init --quiet", "add --all", f"{AUTHOR} commit --quiet --message=all"):
+        subprocess.run(["git", "-C", source, *command.split()], check=True)
     python("-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
     (sdist,) = (folder / "dist").glob("*.tar.gz")
     (wheel,) = (folder / "dist").glob("*.whl")
@@ -90,12 +106,22 @@ def modules() -> set[str]:
     return {str(file) for file in engine} | {f"pe_bench/{file}" for file in outside}
 
 
+def committed() -> set[str]:
+    """The files of the committed results that `merge` and `compare` read, in the package."""
+    place = ROOT / "results"
+    files = [path for name in RESULTS for path in place.glob(f"*/{name}")]
+    files += place.glob("*/references/*")
+    exports = {path.parent for path in place.glob("*/records.json")}
+    kept = [path for path in files if exports & {*path.parents}]
+    return {f"pe_bench/committed/{path.relative_to(place)}" for path in kept}
+
+
 @pytest.mark.slow
 def test_every_module_is_in_the_wheel_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
         code = {name for name in names if ".dist-info/" not in name}
-        assert code == modules() | DATA
+        assert code == modules() | DATA | committed()
         nope = (ROOT / "encodings/nope.py").read_bytes()
         assert wheel.read("pe_bench/encodings/nope.py") == nope
         (licence,) = (name for name in names if name.endswith("LICENSE"))
@@ -129,6 +155,14 @@ def test_the_installed_wheel_runs_from_another_folder(
     names = {line.split()[0] for line in listed if line.startswith("  ")}
     assert names == {*plugins.names("encoding"), *plugins.names("task")}
     assert (site / "bin" / "pe-bench").exists()
+    quick = python("-m", "pe_bench", "results", "quick", path=site, cwd=elsewhere).strip()
+    records = (ROOT / "results/quick/records.json").read_bytes()
+    assert (Path(quick) / "records.json").read_bytes() == records
+    program = "from pe_bench.system.commit import find_commit; print(find_commit())"
+    source = built[0].parents[1] / "source"
+    head = subprocess.check_output(["git", "-C", source, "rev-parse", "HEAD"], text=True).strip()
+    found = python("-c", program, path=site, cwd=elsewhere).strip()
+    assert found == f"{{'commit': '{head}', 'dirty': False}}"
     program = (
         "from pe_bench.registry import plugins; "
         "print(plugins.load('encoding', 'tape').cls.__module__)"

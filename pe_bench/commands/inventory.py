@@ -1,6 +1,5 @@
 """What is in a results folder: every run with its state, and the reason where it does not count."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from filelock import FileLock, Timeout
 from pe_bench import decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.registry.importing import Kind
+from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
@@ -22,9 +21,6 @@ State = Literal[
 ]
 """A stale run was measured with other code. A replaced one is left out of reports, because a later
 run has the same encoding, settings and seed."""
-
-FOREIGN = re.compile(r"/|[^\W\d]\w*\.")
-"""A path or a dotted path in a label: code or data of somebody's own, which is left alone."""
 
 ENGINE = {"decoder": decoder.VERSION, "training": training_result.VERSION}
 
@@ -133,11 +129,12 @@ class Versions:
 
     def _now(self, kind: Kind, label: str) -> str | None:
         """Return the present version of a plugin; None: it is not known."""
-        if label.partition(":")[0] not in plugins.names(kind) or FOREIGN.search(label):
+        if label.partition(":")[0] not in plugins.names(kind):
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:
-                self.shipped[kind, label] = plugins.load(kind, label).version
+                with trusting_only():  # an option may name code of somebody's own
+                    self.shipped[kind, label] = plugins.load(kind, label).version
             except InputError:  # an option that no longer exists
                 self.shipped[kind, label] = None
         return self.shipped[kind, label]

@@ -43,9 +43,12 @@ _trusted: ContextVar[frozenset[Path] | None] = ContextVar("_trusted", default=No
 
 @contextmanager
 def trusting_only(*places: str | None) -> Iterator[None]:
-    """Import no files or folders of others within the context, only these and shipped ones."""
-    paths = frozenset(Path(place).resolve() for place in places if place is not None)
-    before = _trusted.set(paths)
+    """Import nothing of others within the context, only what these specs name and shipped files."""
+    paths: set[Path] = set()
+    for place in places:
+        if place is not None:
+            paths |= {Path(place).resolve(), Path(place.replace(":", ".")).resolve()}
+    before = _trusted.set(frozenset(paths))
     try:
         yield
     finally:
@@ -107,16 +110,20 @@ def entry_points(kind: Kind) -> dict[str, str]:
     return {entry.name: entry.value.replace(":", ".") for entry in found}
 
 
-def import_dotted(dotted: str, kind: Kind) -> tuple[types.ModuleType, str | None]:
+def import_dotted(where: str, kind: Kind) -> tuple[types.ModuleType, str | None]:
     """Return the module of a dotted path, and the name of the class at its end, if there is one.
 
     Args:
-        dotted: "package.module" or "package.module.Class".
-        kind: of plugin, for messages.
+        where: "package.module", "package.module.Class", or the name of an entry point.
+        kind: kind of the plugin.
 
     Raises:
         InputError: there is no such module or class, or the module does not import.
     """
+    dotted = entry_points(kind).get(where, "")
+    if not dotted:
+        dotted = where
+        _check_trusted(Path(where))
     place = Path(*dotted.split("."))
     above, _, last = dotted.rpartition(".")
     module = _importing(place, lambda: _find_module(dotted))

@@ -238,10 +238,9 @@ def _class_of(kind: Kind, where: str) -> type[Any]:
     """
     if where in names(kind) or _is_path(where):
         return importing.plugin_class(kind, _import(kind, where), where)
-    dotted = importing.entry_points(kind).get(where, where)
-    if not DOTTED.fullmatch(dotted):
+    if where not in importing.entry_points(kind) and not DOTTED.fullmatch(where):
         _refuse_unknown(kind, where)
-    module, name = importing.import_dotted(dotted, kind)
+    module, name = importing.import_dotted(where, kind)
     return importing.plugin_class(kind, module, where, name)
 
 

@@ -1,5 +1,6 @@
-"""The git commit of the code, if it runs from a checkout."""
+"""The git commit of the code: of its checkout, or of the one that its package was built from."""
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,12 @@ ROUNDING = "equal up to rounding, which training amplifies"
 """How results of two commits compare if their versions of code are equal."""
 
 
+BUILT_FROM = Path(__file__).with_name("built_from.json")
+"""Written by setup.py into wheels and source distributions."""
+
+
 def find_commit() -> dict[str, Any] | None:
-    """Return "commit" and "dirty", whether files have changed since; None outside a checkout."""
+    """Return "commit" and "dirty", whether files had changed since; None: it is not known."""
     here = Path(__file__).resolve()
 
     def git(*args: str) -> str:
@@ -23,6 +28,15 @@ def find_commit() -> dict[str, Any] | None:
         git("ls-files", "--error-unmatch", here.name)
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):
+        return _recorded()
+
+
+def _recorded() -> dict[str, Any] | None:
+    """Return what the build has recorded; None: nothing."""
+    try:
+        found = json.loads(BUILT_FROM.read_text(encoding="utf-8"))
+        return {"commit": str(found["commit"]), "dirty": bool(found["dirty"])}
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -1,0 +1,58 @@
+"""`pe-bench results`: where the committed results are, also in an installed package."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.values import Values
+from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import argument
+from pe_bench.system.console import info
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class ResultsOptions:
+    """The options of `pe-bench results`."""
+
+    name: str | None = argument("one of the folders", "NAME", default=None)
+
+
+def main(values: Values) -> int:
+    """Print the path of one folder of committed results, or those of all."""
+    options = values.make(ResultsOptions)
+    folders = committed_folders()
+    if options.name is None:
+        for folder in folders.values():
+            print(folder)
+        info("next: pe-bench merge DIR, or pe-bench compare tape rope --results DIR")
+        return 0
+    if options.name not in folders:
+        hint = suggest(options.name, list(folders))
+        known = ", ".join(folders) or "none"
+        raise InputError(
+            f"there are no committed results '{options.name}'{hint}; there are {known}"
+        )
+    print(folders[options.name])
+    return 0
+
+
+def committed_folders() -> dict[str, Path]:
+    """Return the folders of committed results by name; a wheel has them in `committed`."""
+    inside = PACKAGE / "committed"
+    place = inside if inside.is_dir() else PACKAGE.parent / "results"
+    return {path.parent.name: path.parent for path in sorted(place.glob("*/records.json"))}
+
+
+COMMAND = Command(
+    name="results",
+    main=main,
+    help="where the committed results are, to merge or compare with",
+    usage="pe-bench results [NAME]",
+    description="""\
+Print the folders of the results that come with pe-bench: exports, which merge, compare and report
+read. With a name, print the path of that folder only, as in
+pe-bench merge $(pe-bench results quick).""",
+    groups=[OptionGroup(ResultsOptions)],
+)

@@ -237,14 +237,14 @@ EACH = settings(
 )
 
 
-@settings(EACH, max_examples=12)
+@settings(EACH, max_examples=8)
 @given(data=st.data())
 def test_a_mutated_export(export: Path, data: st.DataObject) -> None:
     try_all(data, export, with_report=False)
 
 
 @pytest.mark.slow
-@settings(EACH, max_examples=60)
+@settings(EACH, max_examples=25)
 @given(data=st.data())
 def test_a_mutated_export_through_every_command(export: Path, data: st.DataObject) -> None:
     try_all(data, export, with_report=True)

@@ -1,4 +1,4 @@
-"""`pe-bench cache`: what is in the cache, and removing what is not needed."""
+"""`pe-bench cache`: list the entries of the cache, and remove those that are not needed."""
 
 import time
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class CacheOptions:
     """The options of `pe-bench cache`."""
 
     action: Literal["clean"] | None = argument(
-        "clean: remove entries; default: print what is there", "clean", None
+        "clean: remove entries; default: print all entries", "clean", None
     )
     only: tuple[str, ...] = option((), f"kinds of entries: {', '.join(ALL_KINDS)}; default: all")
     older_than: float | None = option(
@@ -107,7 +107,7 @@ def _bytes(size: float) -> str:
 COMMAND = Command(
     name="cache",
     main=main,
-    help="print or remove what is in the cache folder",
+    help="print or remove the entries of the cache folder",
     description=f"""\
 Print what the cache folder has ($PE_BENCH_CACHE, default ~/.cache/pe-bench): weights of trainings,
 texts, their tokens, vocabularies, documents and downloads. `clean` removes them; what a running

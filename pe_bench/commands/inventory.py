@@ -1,4 +1,4 @@
-"""What is in a results folder: every run with its state, and the reason where it does not count."""
+"""The runs of a results folder with their states, and the reason if a run does not count."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class Versions:
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:
-                with trusting_only():  # an option may name code of somebody's own
+                with trusting_only():  # an option may name code from elsewhere
                     self.shipped[kind, label] = plugins.load(kind, label).version
             except InputError:  # an option that no longer exists
                 self.shipped[kind, label] = None

@@ -20,7 +20,7 @@ def evaluate(
         task: the task.
         subset: name of the subset.
         seed: seed of the run.
-        files: the run's files, whose journals keep what is measured.
+        files: the run's files, whose journals keep the measurements.
         precision: "fp32" or "bf16".
 
     Returns:

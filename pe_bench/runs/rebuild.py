@@ -61,7 +61,7 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
 
 
 def _check_complete(settings: Mapping[str, Any] | None) -> None:
-    """Check that settings, and those of the task that they start from, have what is needed.
+    """Check that settings, and those of the task that they start from, are complete.
 
     Raises:
         InputError: they do not.

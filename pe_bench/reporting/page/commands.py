@@ -105,7 +105,7 @@ def _find(record: RunRecord, word: str) -> str:
 def _spell_out(record: RunRecord) -> list[str]:
     """Return every value of the settings that an option could have changed.
 
-    This is for records of earlier versions, which do not say what was changed.
+    This is for records of earlier versions, which do not name the changed options.
     """
     settings = record.settings
     model, train = settings.get("model") or {}, settings.get("train") or {}

@@ -64,8 +64,11 @@ def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list
             continue
         try:
             with as_exception():
-                found = find_oversights(_instance(encoding, task, fits=False))
-                found += find_unused_parameters(encoding)
+                instance = _instance(encoding, task, fits=False)
+                found = find_oversights(instance)
+                # A forward pass of code that may end the process is only for those that need it.
+                if any(True for _ in instance.parameters()):
+                    found += find_unused_parameters(encoding)
         except CRASHES:  # a crash: the run itself records it
             continue
         notes += [f"{encoding.label}: {sentence}" for sentence in found]

@@ -168,9 +168,9 @@ def write(text: str, stream: TextIO) -> None:
         except UnicodeEncodeError as error:
             stream.write(text.encode(error.encoding, "replace").decode(error.encoding))
         stream.flush()
-    except BrokenPipeError:  # such as that of `pe-bench run ... | head`
+    except BrokenPipeError:  # for example, `pe-bench run ... | head`
         silence(stream)
-    except OSError as error:  # such as that of a file on a full disk
+    except OSError as error:  # for example, a full disk
         silence(stream)
         if stream is sys.stdout:
             warn(f"cannot write to standard output ({error.strerror}): its lines are lost")

@@ -16,8 +16,8 @@ LOST = 70  # exit code of a process that cannot continue; its last line says why
 def stopping_cleanly() -> Iterator[list[signal.Signals]]:
     """Turn the first stop signal into a KeyboardInterrupt, and the second into an exit.
 
-    Ignored signals, as under nohup, stay ignored. The handlers stay after a signal, so that another
-    one during the exit of the interpreter prints no traceback.
+    Ignored signals, for example under nohup, stay ignored. The handlers stay after a signal, so
+    that another signal during the exit of the interpreter prints no traceback.
 
     Yields:
         The list of received signals.

@@ -35,7 +35,7 @@ Read = Callable[..., Any]
 
 
 class WrongError(ValueError):
-    """A value does not have its declared type.
+    """Error for a value that does not have its declared type.
 
     Args:
         says: the problem, as the end of a sentence.

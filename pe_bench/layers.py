@@ -11,7 +11,7 @@ from pe_bench.visibility import Visibility
 
 
 class Layers(Encoding):
-    """Combines several encodings, one for each layer.
+    """Combination of several encodings, one for each layer.
 
     Each encoding has separate positions, embeddings and state; layers with other encodings do not
     change them. A guarantee, such as shift invariance, holds if all encodings give it. A subclass

@@ -52,7 +52,7 @@ def join_ids(base: Tensor, added: Tensor) -> Tensor:
 
 
 class Wrapper(StatefulEncoding):
-    """Forwards every hook to `base`, with the ids of the base, see `split_ids`.
+    """Base class that forwards every hook to `base`, with the ids of the base, see `split_ids`.
 
     A subclass overrides some hooks, usually `positions` and `embed`, and calls `super()`. It
     inherits the facts of `base`, except shift invariance, which the subclass must declare.

@@ -110,7 +110,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Store(argparse.Action):
-    """Stores the value of an option; giving it twice is an error, not a silent replacement."""
+    """Action that stores the value of an option; giving the option twice is an error."""
 
     def __init__(self, *, option: Option, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""`pe-bench results`: where the committed results are, also in an installed package."""
+"""`pe-bench results`: the paths of committed results, also in an installed package."""
 
 from dataclasses import dataclass
 from pathlib import Path

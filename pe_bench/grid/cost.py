@@ -139,7 +139,7 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
 
 
 class Costs:
-    """Counts the costs of models; a model of several tasks is counted once.
+    """Counter of the costs of models; a model of several tasks is counted once.
 
     Args:
         precision: "fp32" or "bf16".

@@ -10,7 +10,7 @@ from pe_bench.system.console import View, info, show_clock
 
 
 class Display:
-    """Prints which runs begin and end, and the estimated time of the remaining runs.
+    """Printed lines about runs that begin and end, with the estimated time of the remaining runs.
 
     Args:
         estimates: estimated seconds of each run, by its title; None: unknown.

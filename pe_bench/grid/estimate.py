@@ -39,7 +39,7 @@ class Cost:
 
 
 class Estimates:
-    """Estimates the seconds of runs on this device.
+    """Estimates of the seconds of runs on this device.
 
     The estimate of a run is based on earlier runs with the same task, preset, protocol, data, model
     and device; the length of training may differ. If the task has no earlier run of an encoding,

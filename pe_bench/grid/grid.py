@@ -169,7 +169,7 @@ def _check_shards(runs: Sequence[PlannedRun]) -> None:
 
 @dataclass(frozen=True)
 class _Execution:
-    """Executes the runs of a grid.
+    """Execution of the runs of a grid.
 
     Attributes:
         grid: the grid.

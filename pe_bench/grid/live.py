@@ -22,7 +22,7 @@ REFRESHES = 4  # per second
 
 
 class LiveDisplay(Display):
-    """Shows progress, running runs and failed runs at the bottom of a terminal.
+    """Display of progress, running runs and failed runs at the bottom of a terminal.
 
     Args:
         estimates: estimated seconds of each run, by its title; None: unknown.
@@ -133,7 +133,7 @@ class LiveDisplay(Display):
 
 
 class _Above(View):
-    """Shows lines above the display."""
+    """View that shows lines above the display."""
 
     def __init__(self, display: LiveDisplay) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class _Above(View):
 
 
 class _OfCell(_Above):
-    """Shows the progress bars of a run in its line of the display."""
+    """View that shows the progress bars of a run in its line of the display."""
 
     def __init__(self, display: LiveDisplay, run: Run) -> None:
         super().__init__(display)

@@ -1,4 +1,4 @@
-"""Plans the runs of a grid, and refuses bad input before anything is trained."""
+"""Planning of the runs of a grid; bad input is refused before anything is trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ class Plan:
 
 
 class _Problems:
-    """Collects input errors; equal errors are reported once, with all names that they apply to."""
+    """Collection of input errors; equal errors are reported once, with all names they apply to."""
 
     def __init__(self) -> None:
         self.titles: dict[str, list[str]] = {}
@@ -57,8 +57,8 @@ def make_plan(spec: GridSpec) -> Plan:
     """Return the runs of a grid.
 
     Raises:
-        InputErrors: all errors of the input. Missing data are no error as long as another task can
-            be run.
+        InputErrors: all errors of the input. Missing data are not an error if another task can be
+            run.
     """
     options = spec.options
     problems = _Problems()

@@ -1,4 +1,4 @@
-"""Export the runs of a results folder into a few small files, for version control.
+"""Export of the runs of a results folder into a few small files, for version control.
 
     records.json    the records of all runs; common settings of the runs of a table are stored once
     rows.csv.gz     the rows of all runs

@@ -1,4 +1,4 @@
-"""Merge runs of several results folders; existing runs are compared, never overwritten."""
+"""Merging of several results folders; existing runs are compared, never overwritten."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Continue from a trained model with another encoding: the task, the label, and the weights."""
+"""Adaptation of a trained model to another encoding: the task, the label, and the weights."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace

@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def finite_loss(self) -> float:
-        """The loss; infinite where the training diverged."""
+        """The loss; infinite if the training diverged."""
         return math.inf if self.loss is None else self.loss
 
 

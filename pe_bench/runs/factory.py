@@ -21,7 +21,7 @@ from pe_bench.runs.timing_context import find_conditions
 
 
 class RunFactory:
-    """Makes runs from specs, under the options of one command.
+    """Factory of runs from specs, under the options of one command.
 
     A task is made once for each spec, since opening its data takes time.
 

@@ -1,4 +1,4 @@
-"""Checks whether an encoding supports a task, with an instance whose weights take no memory."""
+"""Checks of an encoding's support for a task, with an instance whose weights take no memory."""
 
 from collections.abc import Sequence
 

@@ -38,7 +38,7 @@ from pe_bench.train.training_result import TrainingResult
 
 @dataclass(frozen=True)
 class Phases:
-    """Trains an encoding on a task or on each of its subsets, and the model that it starts from.
+    """Training of an encoding on a task or its subsets, and of the model that it starts from.
 
     Attributes:
         encoding: the encoding.

@@ -36,7 +36,7 @@ EXTENSIONS = 2
 
 @dataclass(frozen=True)
 class Search:
-    """Tries candidates for the phases of a task.
+    """Search among candidates for the phases of a task.
 
     Attributes:
         task: the task; `task.tuning` contains the first rates and the seeds.

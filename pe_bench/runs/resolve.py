@@ -98,7 +98,7 @@ class ResolvedTask:
         return replace(self, settings={**self.settings, "conditions": dict(conditions)})
 
     def digest(self, *more: Any) -> str:
-        """Return eight characters that stand for the settings and for `more`."""
+        """Return a digest of the settings and of `more`, eight characters."""
         return digest_settings(self.settings, *more)
 
 
@@ -126,7 +126,7 @@ def resolve(
         context = replace(context, untrained=True)
     with as_exception():
         task: Task = plugin.cls.make(context, **plugin.options)
-    assert task.subsets  # an InputError where the user named one that does not exist
+    assert task.subsets  # raises an InputError if the user named a subset that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
     model = start.model if start else _shape(options, preset, task, shape)

@@ -1,4 +1,4 @@
-"""Finds finished runs with the same models under another search, so that none is trained again."""
+"""Reuse of finished runs with the same models under another search, which avoids training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -84,7 +84,7 @@ def _without_search(settings: Mapping[str, Any]) -> str:
 
 
 def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str, str]:
-    """Return the digests of a run's models, from their settings in records of earlier versions."""
+    """Return the digests of a run's models; for earlier versions, computed from the settings."""
     if record.models:
         return record.models
     found = {}

@@ -43,7 +43,7 @@ from pe_bench.task import Evaluation
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads and writes the files of a run.
+    """Reader and writer of the files of a run.
 
     Attributes:
         path: path of the folder.

@@ -13,7 +13,7 @@ FAR = 0.2  # nats per target
 
 
 class Watch:
-    """Ends a trial as soon as its outcome is known.
+    """Stopping rule that ends a trial as soon as its outcome is known.
 
     A trial is solved once its training loss and then its held-out loss are below half of SOLVED;
     the second condition is necessary because a curriculum may begin with easier training batches.

@@ -1,4 +1,4 @@
-"""Refuses options that have no effect on any task of a command."""
+"""Check for options that have no effect on any task of a command."""
 
 from collections.abc import Sequence
 

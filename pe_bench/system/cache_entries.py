@@ -209,7 +209,7 @@ def weights_limit() -> float:
 
 
 def _name(path: Path, folder: str) -> str:
-    """Return the name of the entry that a file or folder belongs to; empty: it is no entry."""
+    """Return the name of the entry that a file or folder belongs to; empty: there is none."""
     if folder != "datasets":
         return path.name.partition(".")[0] if folder == "tokenizers" else path.name
     found = re.search(r"(text|records)-[0-9a-f]{32}(-test)?", path.name)

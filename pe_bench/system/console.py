@@ -13,7 +13,7 @@ EVERY = 10.0  # seconds between two progress lines of a bar
 
 
 class Bar:
-    """Progress through a known number of steps, a context manager that closes it.
+    """Progress bar for a known number of steps, a context manager that closes the bar.
 
     Attributes:
         title: title of the work.
@@ -72,7 +72,7 @@ class Bar:
 
 
 class View:
-    """Shows lines and bars as lines on standard output and standard error.
+    """Output of lines and progress bars as lines on standard output and standard error.
 
     Args:
         prefix: prefix of each line, to distinguish parallel work.

@@ -1,4 +1,4 @@
-"""Stop on a signal: cleanly on the first one, immediately on the second."""
+"""Handling of stop signals: a clean stop on the first one, an immediate one on the second."""
 
 import contextlib
 import multiprocessing

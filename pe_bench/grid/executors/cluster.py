@@ -25,7 +25,7 @@ LOOK = 0.5  # seconds between two checks of the mailbox
 
 
 class Cluster(Executor):
-    """Starts workers on a Ray cluster. All machines need the same code and the same file system.
+    """Executor with workers on a Ray cluster; all machines need the same code and file system.
 
     Args:
         spec: the grid; each worker gets one device.
@@ -97,7 +97,7 @@ class Cluster(Executor):
 
 
 class _Mailbox:
-    """Stores the answers of workers until they are requested; an actor of the cluster."""
+    """Storage for the answers of workers until they are requested; an actor of the cluster."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, Answer]] = []

@@ -13,7 +13,7 @@ Ended = tuple[PlannedRun, Outcome | None]
 
 
 class Executor:
-    """Executes the runs of a grid. A context manager that ends the processes it has started.
+    """Executor of the runs of a grid, a context manager that ends the processes it has started.
 
     Attributes:
         lanes: number of runs at the same time; None: limited only by the cluster.

@@ -18,7 +18,7 @@ GRACE = 2.0  # seconds that a worker has to end by itself
 
 
 class Processes(Executor):
-    """Starts workers, which distribute the runs of a grid by the locks of the results folder.
+    """Executor with workers that distribute the runs of a grid by the locks of the results folder.
 
     If a worker dies, its run has failed, and a new worker replaces it.
 

@@ -1,4 +1,4 @@
-"""Receives the messages of several workers: lines, bars, and the outcomes of runs."""
+"""Handling of messages from several workers: lines, bars, and the outcomes of runs."""
 
 from collections.abc import Hashable, Sequence
 
@@ -12,7 +12,7 @@ from pe_bench.system.console import Bar
 
 
 class Relay:
-    """Shows the messages of workers about the runs of a grid.
+    """Display of the messages of workers about the runs of a grid.
 
     Workers report a run as done if another worker or another command has finished it. These two
     cases can only be distinguished when all workers have tried every run.

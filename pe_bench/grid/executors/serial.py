@@ -19,7 +19,7 @@ def _nothing() -> None:
 
 
 class Serial(Executor):
-    """Executes one run after the other in this process.
+    """Executor of one run after the other in this process.
 
     Args:
         threads: number of threads of each run.

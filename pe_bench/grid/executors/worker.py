@@ -68,7 +68,7 @@ def _be_first_without_memory() -> None:
 
 
 class _Lines(io.TextIOBase):
-    """Forwards printed lines, for instance of a plugin."""
+    """Stream that forwards printed lines, for example of a plugin."""
 
     def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
         self.say = say

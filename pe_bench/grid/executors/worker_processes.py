@@ -22,7 +22,7 @@ PATIENCE = 10.0  # seconds to wait for the failure of another process to occur i
 
 
 class RankProcesses:
-    """Starts the other ranks when a phase needs them, and keeps them for the following phases.
+    """Processes of the other ranks, started on demand and kept for the following phases.
 
     This process is the first rank. If another rank dies, this process cannot continue, and may be
     waiting in code that cannot be interrupted. So it exits too, with the reason as its last line.

@@ -31,7 +31,7 @@ PAUSE = 0.3  # seconds between two messages about the same progress bar
 
 
 class Worker:
-    """Executes the runs that no other worker is working on.
+    """Worker that executes the runs that no other worker is working on.
 
     Args:
         tell: function that receives the messages about the runs.
@@ -154,7 +154,7 @@ class _Silent(View):
 
 
 class _Telling(View):
-    """Passes on the lines and bars of a worker's run."""
+    """View that sends the lines and bars of a worker's run to the command."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()

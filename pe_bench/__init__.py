@@ -5,8 +5,8 @@
     model = pe_bench.Decoder(pe_bench.ModelConfig(width=64), pe_bench.load_encoding("tape"))
     rows = pe_bench.run(["tape", "rope"], "flipflop")
 
-The names below are imported when they are first used; docs/python.md shows each of them. What an
-encoding or a task of your own imports is in `pe_bench.api`.
+The names below are imported when they are first used; docs/python.md shows each of them. Modules
+with your encodings or tasks import their names from `pe_bench.api`.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The process of `pe-bench`, which is also `python -m pe_bench`."""
+"""The process of `pe-bench`, also started by `python -m pe_bench`."""
 
 import os
 import sys
@@ -7,20 +7,20 @@ from typing import NoReturn
 
 from pe_bench.cli import main
 
-GRACE = 2.0  # seconds that threads and exit handlers of plugins have to end by themselves
+GRACE = 2.0  # seconds until threads and exit handlers of plugins are killed
 
 
 def run() -> NoReturn:
     """Run the command of this process, and end the process.
 
-    Threads and exit handlers that a plugin has left behind cannot keep it alive.
+    Remaining threads and exit handlers of a plugin cannot keep the process alive.
     """
     code = main()
-    deadline = threading.Timer(GRACE, os._exit, (code,))  # all output and all files are written
+    deadline = threading.Timer(GRACE, os._exit, (code,))  # safe: output and files are complete
     deadline.daemon = True
     deadline.start()
     sys.exit(code)
 
 
-if __name__ == "__main__":  # processes that it starts import this file too
+if __name__ == "__main__":  # child processes import this file too
     run()

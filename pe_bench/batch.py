@@ -1,4 +1,4 @@
-"""The data of one training step. A separate module, so that training needs no task."""
+"""The data of one training step, in a separate module so that training does not import tasks."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ class Batch(NamedTuple):
     """Training data of one step.
 
     Attributes:
-        tokens: (B, T) token ids. Pad on the right: a causal model needs no mask for that, and
-            positions stay what they are.
-        targets: (B, T) next tokens; `IGNORE` where there is no loss.
+        tokens: (B, T) token ids, padded on the right: then a causal model needs no padding mask,
+            and the positions of other tokens do not change.
+        targets: (B, T) next tokens; `IGNORE` for positions without a loss.
     """
 
     tokens: Tensor

@@ -1,6 +1,6 @@
 """Entry point of `pe-bench`: one module of `pe_bench.commands` for each command.
 
-These modules import what takes seconds, such as torch, only when their command is run.
+These modules import slow packages, such as torch, only when their command is run.
 """
 
 import contextlib
@@ -58,11 +58,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        args: of the command line; None: those of this process.
+        args: words of the command line; None: the arguments of this process.
 
     Returns:
-        The exit code: 0 fine, 1 a run failed, 2 bad input, 130 after Ctrl-C, 128 and its number
-        after another signal to stop.
+        The exit code: 0 success, 1 a run failed, 2 bad input, 130 after Ctrl-C, 128 plus the number
+        of the signal after another signal to stop.
     """
     with stopping_cleanly() as received:
         try:

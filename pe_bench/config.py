@@ -7,7 +7,7 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import check_numbers, option
 
 IGNORE = -100
-"""Target id that carries no loss."""
+"""Target id for positions without a loss."""
 
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -22,19 +22,19 @@ def show_rate(lr: float) -> str:
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """Computations of a pretrained model that differ from a Llama's, which the defaults are.
+    """Computations in the blocks of a pretrained model; the defaults are those of a Llama.
 
     Attributes:
         head_dim: channels per head; 0: width / heads.
-        norms: where attention and MLP have an RMSNorm: at their input, their output, or both.
-        norm_offset: the gain of a norm is 1 + its weight, as in Gemma.
-        activation: of the gate of the MLP.
+        norms: places of the RMSNorm of attention and MLP: at their input, their output, or both.
+        norm_offset: whether the gain of a norm is 1 + its weight, as in Gemma.
+        activation: activation function of the gate of the MLP.
         embedding_scale: factor of the token embeddings.
-        residual_scale: factor of what attention and MLP add to the residual.
+        residual_scale: factor of the outputs of attention and MLP, before the residual addition.
         score_scale: factor of the query-key products; 0: 1 / sqrt(head_dim).
-        score_cap: c in c tanh(z / c), of the attention logits z; 0: no cap.
+        score_cap: c in c tanh(z / c), applied to the attention logits z; 0: no cap.
         logit_scale: factor of the next-token logits.
-        logit_cap: c in c tanh(z / c), of the next-token logits z; 0: no cap.
+        logit_cap: c in c tanh(z / c), applied to the next-token logits z; 0: no cap.
     """
 
     head_dim: int = 0
@@ -51,14 +51,14 @@ class BlockConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a decoder. Parameter shapes equal those of the Hugging Face Llama.
+    """Shape of a decoder. Parameters have the same shapes as in the Hugging Face Llama.
 
-    It also has facts for encodings: the training length, the tokens that are a single decimal digit
-    and those that end a sentence or a line. Only pretrained models have tied embeddings, biases
-    of the projections to q, k and v, or a `block` that differs from a Llama's.
+    It also contains facts for encodings: the training length, the tokens that are a single decimal
+    digit, and the tokens that end a sentence or a line. Only pretrained models have tied
+    embeddings, biases of the projections to q, k and v, or a `block` that differs from a Llama.
 
     Raises:
-        InputError: sizes that do not fit together.
+        InputError: the sizes do not fit together.
     """
 
     layers: int = option(4, "decoder layers", least=1)
@@ -107,14 +107,14 @@ class ModelConfig:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON values, without `block` if it is a Llama's."""
+        """The fields as JSON values, without `block` if it has the defaults."""
         found = asdict(self)
         if self.block == BlockConfig():
             del found["block"]
         return found
 
     def changed(self, **values: Any) -> "ModelConfig":
-        """Return a copy with changed values. If all heads have their own keys, they still do."""
+        """Return a copy with changed values; if each head has separate keys, this is kept."""
         kv_heads = 0 if self.kv_heads == self.heads else self.kv_heads
         return replace(self, **{"kv_heads": kv_heads, **values})
 
@@ -124,10 +124,10 @@ class TrainConfig:
     """One training phase: AdamW with warm-up and a learning rate schedule.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
-    prefix: ClassVar[str] = "train"  # of its options
+    prefix: ClassVar[str] = "train"  # prefix of the options' names
 
     steps: int = option(300, "optimizer steps")
     batch_size: int = option(16, "sequences per optimizer step", least=1)
@@ -159,15 +159,15 @@ class AdaptConfig(TrainConfig):
     | method | trained parameters |
     |---|---|
     | full | all |
-    | encoding | those of the encoding |
+    | encoding | parameters of the encoding |
     | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
     | encoding+lora | both |
     | longlora | low-rank changes, embeddings, norms; with shifted sparse attention |
 
-    LongLoRA is Chen et al. 2024, arXiv 2309.12307.
+    LongLoRA: Chen et al. 2024, arXiv 2309.12307.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     prefix: ClassVar[str] = "adapt"
@@ -192,5 +192,5 @@ class AdaptConfig(TrainConfig):
 
     @property
     def low_rank(self) -> bool:
-        """Whether projections get low-rank changes."""
+        """Whether low-rank changes of projections are trained."""
         return "lora" in self.method

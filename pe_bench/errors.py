@@ -1,4 +1,4 @@
-"""Exceptions that the command line reports as a sentence, and descriptions of all others."""
+"""Exceptions that the command line reports as a sentence, and descriptions of other exceptions."""
 
 import contextlib
 import difflib
@@ -17,12 +17,15 @@ CRASHES = (Exception, SystemExit)
 
 
 class PluginError(Exception):
-    """A plugin has raised an exception that is no `Exception`, such as GeneratorExit."""
+    """An exception of a plugin that is not an `Exception`, such as GeneratorExit."""
 
 
 @contextlib.contextmanager
 def as_exception() -> Iterator[None]:
-    """Replace exceptions that few handlers catch by a `PluginError`, which cannot end a grid."""
+    """Convert exceptions outside of `CRASHES` to a `PluginError`, which cannot end a grid.
+
+    KeyboardInterrupt does not change.
+    """
     try:
         yield
     except (*CRASHES, KeyboardInterrupt):
@@ -44,7 +47,7 @@ class DataError(InputError):
 
 
 class ChangedError(DataError):
-    """Code or data differ from those that a command began with.
+    """A change of code or data since the start of the command.
 
     Args:
         path: the file or folder that differs, if it is known.
@@ -58,7 +61,7 @@ class ChangedError(DataError):
 
 
 class FaultyPlugin(InputError):
-    """An encoding that cannot work with any task, whatever its options."""
+    """An encoding that does not work with any task or any options."""
 
 
 class InputErrors(InputError):
@@ -74,7 +77,7 @@ class InputErrors(InputError):
 
 
 class SavingError(Exception):
-    """A result could not be saved. It stops the program, since later results would be lost."""
+    """Failure to save a result. The program stops, since later results would be lost too."""
 
 
 def suggest(wrong: str, right: list[str]) -> str:
@@ -86,8 +89,8 @@ def suggest(wrong: str, right: list[str]) -> str:
 def describe_error(error: BaseException) -> str:
     """Describe an exception in one line: type, message and place.
 
-    The place is the innermost line of a plugin in the traceback, or else of the engine. Lines of
-    libraries such as torch say little about the cause.
+    The place is the innermost line of a plugin in the traceback, or otherwise of the engine. Lines
+    of libraries such as torch rarely explain the cause.
     """
     message = " ".join(str(error).split())
     words = f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -96,7 +99,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the "file:line" of an exception as `describe_error` shows it, "" if unknown."""
+    """Return the "file:line" of an exception as in `describe_error`; "" if it is unknown."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     of_plugins = [frame for frame in frames if not _is_engine(frame.filename)]
     chosen = (of_plugins or frames)[-1:]
@@ -109,7 +112,7 @@ def is_library(file: str) -> bool:
     Files of pe-bench itself do not count.
     """
     path = Path(file)
-    if path.is_relative_to(PACKAGE):  # which may be installed among the libraries
+    if path.is_relative_to(PACKAGE):  # the package may be installed among the libraries
         return False
     if file.startswith("<") or "site-packages" in path.parts:
         return True

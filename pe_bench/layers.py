@@ -11,16 +11,17 @@ from pe_bench.visibility import Visibility
 
 
 class Layers(Encoding):
-    """Combines several encodings, one for each layer.
+    """Combination of several encodings, one for each layer.
 
-    Each encoding has its own positions, embeddings and state; layers of other encodings do not
-    change them. A fact holds if it holds for all encodings. A subclass assigns encodings to
-    layers.
+    Each encoding has separate positions, embeddings and state; layers with other encodings do not
+    change them. A guarantee, such as shift invariance, holds if all encodings give it. A subclass
+    assigns encodings to layers.
 
     Args:
-        makers: functions that make the encodings, given the model's shape and a layer.
+        makers: functions that make the encodings from the shape of the model and a layer index.
         kinds: index of the encoding of each layer.
-        visible: keys that the layers of each encoding may attend to; None: as it declares.
+        visible: keys that the layers of each encoding may attend to; None: as the encoding
+            declares.
     """
 
     shared = True
@@ -42,7 +43,7 @@ class Layers(Encoding):
             make = makers[kind]
             layers = [layer for layer, own in enumerate(kinds) if own == kind]
             first = make(model, layers[0])
-            if first.shared:  # it belongs to the first layer, whichever layers it serves
+            if first.shared:  # a shared instance is always made for layer 0
                 first = make(model, 0)
             rest = [] if first.shared else [make(model, layer) for layer in layers[1:]]
             made.append([first, *rest])

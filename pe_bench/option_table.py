@@ -16,16 +16,16 @@ from typing import Any
 from pe_bench.errors import InputError, suggest
 
 REQUIRED = MISSING
-"""Default of an option that has to be given."""
+"""Default of an option that must be given."""
 
 
 def option(default: Any, text: str, **details: Any) -> Any:
     """Return a dataclass field that is an option.
 
     Args:
-        default: value, or a function that makes it; REQUIRED: there is none.
-        text: for `--help`.
-        **details: other attributes of its `Option`.
+        default: default value, or a function that returns it; REQUIRED: there is none.
+        text: help text for `--help`.
+        **details: other attributes of the `Option`.
     """
     metadata = {"help": text, **details}
     if callable(default):
@@ -43,20 +43,20 @@ class Option:
     """One option.
 
     Attributes:
-        name: of the field, and of the keyword in Python.
+        name: name of the field, and of the keyword in Python.
         annotation: type of the value.
-        default: value; REQUIRED: there is none.
+        default: default value; REQUIRED: there is none.
         help: text for `--help`.
         flag: name on the command line and in grid files, without dashes, such as "train.lr".
         short: a second flag of one letter, without its dash.
-        metavar: placeholder of the value in `--help`; None: from the type.
-        read: makes the value from the words of a command line. A ValueError says what the value
-            must be. None: the type decides.
-        config: dataclass whose options follow as `--NAME.OPTION`. The value is a mapping with the
-            options given, or the dataclass itself, which the flag `--NAME` turns on.
-        positional: whether its words stand on the command line without a flag.
-        least: smallest number, see `check_numbers`.
-        most: largest number.
+        metavar: placeholder of the value in `--help`; None: made from the type.
+        read: function that converts the words of a command line to the value. Its ValueError says
+            what the value must be. None: conversion by the type.
+        config: dataclass whose options are given as `--NAME.OPTION`. The value is a mapping with
+            the given options, or an instance of the dataclass if the flag `--NAME` is given.
+        positional: whether its words are given on the command line without a flag.
+        least: smallest allowed number, see `check_numbers`.
+        most: largest allowed number.
         above, below: limits that a number must not reach.
     """
 
@@ -90,12 +90,12 @@ class Option:
 
     @property
     def item(self) -> Any:
-        """Type of one word: that of an element, where the value has several."""
+        """Type of one word: type of an element if the value is a tuple, else type of the value."""
         return typing.get_args(self.type)[0] if self.is_tuple else self.type
 
     @property
     def is_optional(self) -> bool:
-        """Whether None is a value."""
+        """Whether the value may be None."""
         return type(None) in typing.get_args(self.annotation)
 
     @property
@@ -115,7 +115,7 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the flag stands without a value. An option of a `config` always has a value."""
+        """Whether the flag has no value. An option of a `config` always has a value."""
         if self.config is not None:
             return not self.is_mapping
         return self.annotation is bool and "." not in self.flag
@@ -131,7 +131,7 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
     hints = typing.get_type_hints(cls)
     found = []
     for one in fields(cls):
-        if "help" not in one.metadata:  # the program sets it
+        if "help" not in one.metadata:  # not an option: the program sets the field
             continue
         default = one.default if one.default_factory is MISSING else one.default_factory()
         flag = prefix + one.name
@@ -145,11 +145,11 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
 
 
 def check_numbers(options: Any, prefix: str = "") -> None:
-    """Check the numbers in a dataclass of options: their type, that they are finite, their limits.
+    """Check the numbers in a dataclass of options: type, finiteness and limits.
 
     Args:
         options: an instance of the dataclass.
-        prefix: of the names in messages, such as "train.".
+        prefix: prefix of the names in messages, such as "train.".
 
     Raises:
         InputError: a number is wrong.
@@ -195,7 +195,7 @@ def option_names(cls: type[Any]) -> list[str]:
 
 
 def option_words(flag: str, values: Mapping[str, Any]) -> list[str]:
-    """Return values of a dataclass as words of a command line: `--FLAG.NAME VALUE`."""
+    """Convert values of a dataclass to words of a command line: `--FLAG.NAME VALUE`."""
     words: list[str] = []
     for name, value in values.items():
         several = value if isinstance(value, list | tuple) else [value]
@@ -208,12 +208,12 @@ def check_names(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Check that options exist.
 
     Args:
-        owner: what has the options, for the message.
+        owner: function or option that the options belong to, for the message.
         given: names to check.
         known: names that exist.
 
     Raises:
-        InputError: one does not exist.
+        InputError: a name does not exist.
     """
     for name in given:
         if name not in known:

@@ -16,7 +16,7 @@ State = Any
 Result = TypeVar("Result")
 
 ALIGNED = 64
-"""Blocks of queries begin at a multiple of this if a product is prepared."""
+"""If a product is prepared, blocks of queries begin at a multiple of this number."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Positions:
         features: return value of `scan_features`, (B, H, S, F), or None.
         prepared: return value of `prepare_product`, (B, H, S, F), or None.
         state: state from the previous layer, see `StatefulEncoding`.
-        is_arange: the ids of queries and keys are 0, 1, 2, ... in every row.
-        is_reversed_suffix: the queries are the last keys, in descending order, as in attention by
-            blocks.
+        is_arange: whether the ids of queries and keys are 0, 1, 2, ... in every row.
+        is_reversed_suffix: whether the queries are the last keys, in descending order, as in
+            attention by blocks.
     """
 
     query: Tensor
@@ -54,7 +54,10 @@ class Positions:
 
     @property
     def distance(self) -> Tensor:
-        """Distance of each query from each earlier key, (B or 1, T, S), else 0. Not cached."""
+        """Distance of each query from each earlier key, 0 for other keys, (B or 1, T, S).
+
+        Not cached.
+        """
         return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
 
     @property
@@ -99,7 +102,7 @@ class Positions:
     def part(self, queries: Tensor, keys: slice | Tensor) -> "Positions":
         """Return the positions of some queries and keys.
 
-        The state stays that of all new tokens.
+        The state is not sliced: it contains all new tokens.
 
         Args:
             queries: indices of the queries, (t,).

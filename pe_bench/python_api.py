@@ -1,4 +1,4 @@
-"""The Python API: encodings by spec, runs, and figures."""
+"""The Python API: encodings from specs, runs, and figures."""
 
 import warnings
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-# Each function imports what it needs: pictures need no torch, encodings no pandas.
+# Each function imports only the packages that it needs: pictures need no torch, encodings no
+# pandas.
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -26,25 +27,27 @@ def load_encoding(spec: str) -> "MakeEncoding":
         spec: "rope", "rope:base=500000" or "./mine.py:size=4", as on the command line.
 
     Raises:
-        InputError: unknown name or option, a value of the wrong type, a file that does not import.
+        InputError: unknown name or option, a value of the wrong type, or an import that fails.
     """
     make: MakeEncoding = plugins.load("encoding", spec).make
     return make
 
 
 def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
-    """Return a Llama of transformers with another encoding in it.
+    """Return a Llama of transformers with another encoding.
 
-    It has the parameters of the one given, no copies, and those that the encoding starts with; it
-    trains, generates and is saved as models of transformers are. The encoding rotates as the
-    Llama does where the spec says nothing else: a new `tape` begins with the Llama's logits.
+    The result shares the parameters of the given model (no copies), and has the initial parameters
+    of the encoding. It is trained, saved and used for generation like other models of transformers.
+    The encoding has the same rotation as the Llama, unless the spec gives another one: for example,
+    the initial logits of a new `tape` are equal to the logits of the Llama.
 
     Args:
-        llama: `LlamaForCausalLM`, or that of another family that `open_checkpoint` reads.
-        spec: of the encoding, as on the command line.
+        llama: `LlamaForCausalLM`, or a model of another family that `open_checkpoint` supports.
+        spec: spec of the encoding, as on the command line.
 
     Raises:
-        InputError: a model that this suite's decoder cannot be, or an encoding that does not fit.
+        InputError: the decoder of pe-bench cannot represent the model, or the encoding does not fit
+            it.
     """
     from pe_bench.pretrained.inside import wrap
 
@@ -62,20 +65,20 @@ def run(
     Args:
         encodings, tasks: one spec or several.
         **options: the options of `pe-bench run` by name, with the same defaults: `seeds=[0, 1]`,
-            `preset="small"`, `jobs=2`. None stands for the default. These have other
-            values than on the command line:
+            `preset="small"`, `jobs=2`. None stands for the default. The values of these
+            options differ from the command line:
 
-            - `data`: folder with data for the tasks, or a folder for each task's name.
+            - `data`: folder with data for all tasks, or a mapping from task names to folders.
             - `train`, `pretrain`, `model`, `adapt`: changed values of the preset, such as
               `train={"steps": 20}`.
             - `tune`: True, or a search with options: `{"lr": [1e-3, 3e-3], "seeds": [1000]}`.
-            - `origin`: `--from` on the command line.
+            - `origin`: called `--from` on the command line.
 
     Returns:
-        One row per number and seed of these runs, the columns as in `read_results`.
+        One row per number and seed of these runs, with columns as in `read_results`.
 
     Raises:
-        InputError: bad input; nothing has been trained.
+        InputError: bad input, found before anything is trained.
     """
     from pe_bench.grid.grid import run_grid
     from pe_bench.reporting.frames import read_results
@@ -97,9 +100,9 @@ run.__signature__ = signature(run, OPTIONS)  # type: ignore[attr-defined]
 
 
 def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
-    """Return the report's pictures of a results folder as matplotlib figures, by file name.
+    """Return the pictures of a results folder's report as matplotlib figures, by file name.
 
-    A run that cannot be read is left out, with a warning on standard error.
+    Runs that cannot be read are left out, with a warning on standard error.
 
     Raises:
         InputError: there is nothing to draw.

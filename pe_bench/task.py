@@ -1,9 +1,9 @@
 """The interface of a task: training data, evaluation, and the meaning of the numbers.
 
-A task is one file, or one folder, with one public class. It makes batches and owns its evaluation
-loop; the model offers `forward` (logits), `token_losses` and `generate`. The runner does everything
-else: it trains, checkpoints, resumes, writes rows. Tasks that make their own sequences extend
-`pe_bench.sequences.length_generalization.LengthGeneralizationTask`, which needs less.
+A task is one file, or one folder, with one public class. It makes batches and evaluates models with
+their methods `forward` (logits), `token_losses` and `generate`. The runner does everything else: it
+trains, saves checkpoints, resumes, and writes rows. Tasks with synthetic sequences should extend
+`pe_bench.sequences.length_generalization.LengthGeneralizationTask`, which requires less code.
 """
 
 import re
@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pe_bench.batch import Batch as Batch  # tasks import it from here too
+from pe_bench.batch import Batch as Batch  # tasks also import it from this module
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -27,9 +27,9 @@ from pe_bench.system.files import cache_folder
 from pe_bench.text.tokenizer import Tokenizer
 
 HELD_OUT_SEED = 2**63
-"""Seed of held-out batches, above those that a run may have."""
+"""Seed of held-out batches, larger than all valid seeds of runs."""
 
-# Shapes that presets start from; `changed` sets what differs.
+# Base shapes for presets; use `changed` for differences.
 TINY = ModelConfig(layers=3, heads=4, width=64, mlp_width=192, init_std=0.1)
 SMALL = ModelConfig(layers=4, heads=8, width=256, mlp_width=768)
 BASE = ModelConfig(layers=6, heads=8, width=512, mlp_width=1536)
@@ -41,8 +41,8 @@ class Evaluation(NamedTuple):
 
     Attributes:
         rows: the numbers.
-        notes: remarks for the person who is watching; the runner prints them and keeps them.
-        items: the scores of single items that the rows are made of.
+        notes: remarks for the user; the runner prints and stores them.
+        items: the scores of single items from which the rows are computed.
     """
 
     rows: list[Measurement]
@@ -55,12 +55,12 @@ class Preset:
     """One scale of a task: "quick" (two CPU cores), "small", "mid" (one GPU), "paper" (published).
 
     Attributes:
-        train: its training phase. `length` is None where the task's options decide it.
-        model: the decoder's shape; None where the task starts from another task's model.
-        options: values for the task's own options, which a spec may override.
+        train: the training phase. `length` is None if options of the task determine it.
+        model: shape of the decoder; None if the task starts from another task's model.
+        options: values of the task's options, which a spec may override.
         starts_from: spec of the task whose trained model this one fine-tunes; None: trained from
-            scratch. An option of the type `TaskSpec` names another one.
-        tokenizer: spec of the tokenizer, for a task on text that starts from no other.
+            scratch. An option of type `TaskSpec` overrides it.
+        tokenizer: spec of the tokenizer, for a task on text that does not start from another task.
     """
 
     train: TrainConfig
@@ -72,11 +72,11 @@ class Preset:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token ids of a task that has no tokenizer; a `Tokenizer` has all of these too.
+    """Token ids of a task without a tokenizer; a `Tokenizer` has the same attributes.
 
     Attributes:
         vocab_size: number of ids.
-        digit_ids: tokens that are one decimal digit.
+        digit_ids: tokens that are a single decimal digit.
         separator_ids: tokens that end a sentence or a line.
     """
 
@@ -87,21 +87,22 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """What a run decides for a task, the same for every encoding.
+    """Settings of a run for a task, the same for every encoding.
 
     Attributes:
         preset: name of the preset.
         protocol: "strict" or "paper".
-        train: the training phase; None: the preset's.
+        train: the training phase; None: the training phase of the preset.
         data: folder given by the user, or None.
         tokenizer: spec of the tokenizer.
         cache: folder for downloads and derived data.
-        subsets: subsets to run; None: those that the preset runs.
+        subsets: subsets to run; None: the subsets of the preset.
         start: the task that this one starts from, or None.
-        extends: the task whose vocabulary this one has, in rows of another length, or None.
+        extends: the original task if this one repeats it with rows of another length and the same
+            vocabulary, else None.
         untrained: whether an external checkpoint is measured without training.
-        hold_out: whether a task on text keeps documents out of training, for choosing a learning
-            rate.
+        hold_out: whether a task on text excludes documents from training, to choose a learning rate
+            with them.
     """
 
     preset: str = "quick"
@@ -121,17 +122,18 @@ class Task:
     """One benchmark task.
 
     The constructor's keyword-only parameters are options of its spec, as with encodings. It should
-    raise `InputError` early for what the user can mend, and be cheap where nothing is read.
+    raise an `InputError` early for mistakes that the user can correct, and should be cheap unless
+    it reads data.
 
     Args:
-        context: what the run decides.
+        context: settings of the run for the task.
     """
 
     headline: Headline
     presets: ClassVar[Mapping[str, Preset]]
 
     metrics: Mapping[str, Metric] = {}
-    """Metrics that `pe_bench.results.metrics.METRICS` does not know."""
+    """Metrics that are not in `pe_bench.results.metrics.METRICS`."""
 
     axes: Mapping[str, str] = {"length": "tokens", "second": ""}
     """Meaning of the columns `length` and `second_axis` of this task's rows, with units."""
@@ -139,13 +141,13 @@ class Task:
     vocabulary: Vocabulary | Tokenizer
 
     all_subsets: tuple[str, ...]
-    """Parts that are evaluated one by one: the unit of resume."""
+    """Parts of the task that are evaluated separately. An interrupted run resumes per subset."""
 
     quick_subsets: ClassVar[tuple[str, ...]] = ()
-    """Those that preset quick runs where none are named; empty: all."""
+    """Subsets of the preset quick if the user names none; empty: all."""
 
     subset_aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of subsets, as publications call them."""
+    """Alternative names of subsets, from publications."""
 
     protocols: ClassVar[tuple[str, ...]] = ("strict",)
 
@@ -153,25 +155,26 @@ class Task:
     """Options that make an evaluation small, for `pe-bench check`."""
 
     version: ClassVar[int] = 1
-    """Raise it when items, batches or scores change. Results of a parent's other version are other
-    results too."""
+    """Increase it when items, batches or scores change. A new version of a parent class counts as a
+    change too."""
 
     trains_each_subset: bool = False
-    """Whether every subset has a separate training phase, each from the same start."""
+    """Whether every subset has a separate training phase; all start from the same model."""
 
     measures_time: ClassVar[bool] = False
-    """Rows are times, which no run repeats digit for digit. Settings then name machine and code,
-    intervals are quartiles over repetitions, and nothing is tested for significance."""
+    """Whether rows are times, which differ in every run. If so, settings include machine and code,
+    intervals are quartiles over repetitions, and there are no significance tests."""
 
     gate: float | None = None
-    """Per cent in distribution at which a model counts as trained successfully; None: no gate."""
+    """Score in distribution, in per cent, from which on a model counts as successfully trained;
+    None: no gate."""
 
     options: Mapping[str, Any] = {}
-    """What the constructor was given, the preset's values included."""
+    """Arguments of the constructor, including values from the preset."""
 
     def __init__(self, context: TaskContext) -> None:
         self.context = context
-        # `SelectiveCopy` is selective-copy, in labels and messages.
+        # `SelectiveCopy` is called selective-copy in labels and messages.
         self.name = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(self).__name__).lower()
         self.train = context.train or self.preset(context.preset, context.data).train
         self.unavailable: Mapping[str, str] = {}
@@ -179,11 +182,11 @@ class Task:
 
     @classmethod
     def preset(cls, name: str, data: Path | None) -> Preset:
-        """Return what a preset stands for.
+        """Return the preset with a name.
 
         Args:
             name: one of `presets`.
-            data: folder given by the user; a task may train on it in another way than on its own.
+            data: folder given by the user, or None; the preset may depend on it.
         """
         return cls.presets[name]
 
@@ -192,7 +195,7 @@ class Task:
         """Return the task with its preset's options, changed by `options`.
 
         Args:
-            context: what the run decides; None: the defaults.
+            context: settings of the run for the task; None: the defaults.
             **options: values that differ from the preset's.
         """
         context = context or TaskContext()
@@ -203,9 +206,9 @@ class Task:
         return made
 
     def going_on(self, train: TrainConfig) -> Self:
-        """Return the task with another training phase: rows of another length, more of them.
+        """Return the task with another training phase, for example with longer or more rows.
 
-        Vocabulary and options stay.
+        Vocabulary and options do not change.
         """
         context = replace(self.context, train=train, extends=self)
         return type(self).make(context, **self.options)
@@ -214,10 +217,10 @@ class Task:
         """Check options.
 
         Args:
-            **ranges: value, smallest and largest value of each.
+            **ranges: value, smallest and largest allowed value of each option.
 
         Raises:
-            InputError: one is out of its range.
+            InputError: a value is out of its range.
         """
         for option, (value, least, most) in ranges.items():
             if not least <= value <= most:
@@ -230,7 +233,7 @@ class Task:
         """Subsets of this run.
 
         Raises:
-            InputError: the user named one that does not exist.
+            InputError: the user named a subset that does not exist.
         """
         quick = self.quick_subsets if self.context.preset == "quick" else ()
         named = self.context.subsets or quick or self.all_subsets
@@ -244,27 +247,27 @@ class Task:
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """Columns, panels and maps of the report, besides the headline."""
+        """Columns, panels and heatmaps of the report, in addition to the headline."""
         return ()
 
     @cached_property
     def data_label(self) -> str:
-        """Short name of the data, for every row; tables never mix two."""
+        """Short name of the data, stored in every row; a table never mixes different data."""
         return f"{self.name}-v{self.version}"
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of everything that was read: data, tokenizer. Part of the settings."""
-        # Where subsets are trained one by one, a mean over others of them is another number.
+        """Digest of everything that the task reads (data, tokenizer); part of the settings."""
+        # With a separate training per subset, the mean depends on the choice of subsets.
         chosen = self.subsets if self.trains_each_subset else ()
         return "+".join([self.data_label, *chosen])
 
     @property
     def length(self) -> int:
-        """`train.length` of a task whose options do not decide it.
+        """`train.length`, for a task whose options do not determine the length.
 
         Raises:
-            InputError: it is None.
+            InputError: `train.length` is None.
         """
         if self.train.length is None:
             raise InputError(f"{self.name} needs a number of tokens as --train.length")
@@ -272,22 +275,22 @@ class Task:
 
     @cached_property
     def train_length(self) -> int:
-        """Tokens of the longest training sequence."""
+        """Number of tokens of the longest training sequence."""
         return self.length
 
     @cached_property
     def max_train_axis(self) -> float:
-        """Largest trained value of the axis `length`; `train_length` where that is tokens."""
+        """Largest value of the axis `length` in training; default: `train_length`."""
         return self.train_length
 
     @cached_property
     def max_eval_tokens(self) -> int:
-        """Tokens of the longest sequence that every model will see here."""
+        """Number of tokens of the longest sequence in the evaluation of every model."""
         return self.train_length
 
     @cached_property
     def max_far_tokens(self) -> int:
-        """The same, with sequences that are left out for encodings of fewer positions."""
+        """The same including longer sequences that encodings with fewer positions may leave out."""
         return self.max_eval_tokens
 
     def skip(self, encoding: Encoding) -> str | None:
@@ -303,55 +306,56 @@ class Task:
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         """Return the data of a training step.
 
-        A pure function of its arguments: that makes runs resumable.
+        It must be a pure function of its arguments, so that runs can be resumed.
 
         Args:
-            subset: the one being trained, None where one phase serves all.
-            seed: of the run.
-            step: from 0 on.
+            subset: subset that the phase trains for; None: all subsets.
+            seed: seed of the run.
+            step: index of the step, from 0.
         """
         raise NotImplementedError
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         """Return a batch of training data that neither training nor evaluation uses.
 
-        Learning rates are chosen by the loss on these. The default is a batch of a seed that no
-        run has: a fresh draw, where a task draws its rows. One with a fixed set of documents holds
-        some of them back under `context.hold_out`.
+        The search for learning rates uses the loss on these batches. The default is a batch with a
+        seed that no run has, which gives new rows if the task draws them at random. A task with a
+        fixed set of documents must exclude some of them from training if `context.hold_out`.
 
         Args:
             subset: as in `batch`.
-            step: from 0 on.
+            step: index of the batch, from 0.
         """
         return self.batch(subset, HELD_OUT_SEED, step)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         """Measure a trained model on one subset.
 
-        Called in inference mode, under autocast where asked for. An entry of `journal` is
-        still there when an interrupted run is resumed.
+        The runner calls it in inference mode, with autocast if requested. Entries of `journal`
+        remain when an interrupted run is resumed.
 
         Args:
-            model: in evaluation mode.
+            model: the model, in evaluation mode.
             subset: one of `subsets`.
-            seed: of the run; items do not depend on it.
-            journal: stores finished measurements.
+            seed: seed of the run; items do not depend on it.
+            journal: storage for finished measurements.
         """
         raise NotImplementedError
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return rows over all subsets, from the rows of those that could be measured."""
+        """Return summary rows over all subsets, from the rows of the measured subsets."""
         return []
 
     def baselines(self) -> Mapping[str, list[Measurement]]:
-        """Return the rows of each baseline, by name: guessing, a constant answer, n-gram tables.
+        """Return the rows of each baseline by name: guessing, a constant answer, n-gram tables.
 
-        Subsets, lengths, metrics and summary rows are those of a model. `guessing` is chance, or
-        the first one where it is lacking. Tables show chance and the strongest, unranked, and
-        `pe-bench check` fails where one comes halfway from chance to the ceiling.
+        Subsets, lengths, metrics and summary rows are the same as for a model. Chance is the
+        baseline `guessing`, or the first baseline if there is no `guessing`. Tables show chance and
+        the strongest baseline without a rank. `pe-bench check` fails if a baseline scores at least
+        halfway from chance to the ceiling.
         """
         return {}
 
     def provenance(self) -> dict[str, Any]:
-        """Return where the data came from, with full fingerprints, for run.json."""
+        """Return the origin of the data, with full fingerprints, for run.json."""
         return {"label": self.data_label}

@@ -12,11 +12,11 @@ from pe_bench.errors import InputError
 class Visibility:
     """The keys j <= i that query i may attend to, by their index in the sequence.
 
-    By default all of them. The engine needs no T x S mask for it, and caches only keys that later
-    queries can attend to.
+    By default, all of them are visible. The engine needs no T x S mask for it, and caches only keys
+    that later queries can attend to.
 
     Attributes:
-        window: number of last keys, the query's own key included.
+        window: number of last keys, including the key of the query itself.
         chunk: size of chunks; a query attends within its chunk, as in Llama 4.
         first: number of first keys that are visible in addition to the window or chunk.
     """
@@ -35,7 +35,7 @@ class Visibility:
 
     @property
     def kept(self) -> int | None:
-        """Number of last keys that a later query may still attend to; None: all."""
+        """Maximum number of last keys that a query may attend to; None: all."""
         limits = [limit for limit in (self.window, self.chunk) if limit is not None]
         return min(limits, default=None)
 
@@ -44,7 +44,7 @@ class Visibility:
         return self.kept is not None and length > self.kept and length - 1 > self.first
 
     def start(self, column: Tensor) -> Tensor:
-        """Return the first column from which on a query attends to all keys: (...) -> (...)."""
+        """Return the first column of each query's window or chunk, else 0: (...) -> (...)."""
         start = torch.zeros_like(column)
         if self.window is not None:
             start = start.maximum(column - self.window + 1)

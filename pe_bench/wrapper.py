@@ -34,7 +34,7 @@ FACTS = inspect.get_annotations(Encoding) | inspect.get_annotations(StatefulEnco
 def split_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
     """Split ids (B or 1, S, 2) into the ids of the base and the added ones, (B or 1, S) each.
 
-    Ids (B or 1, S, K + 1) give the base K ids per token. If a caller of the model passes ids
+    From ids (B or 1, S, K + 1), the base gets K ids per token. If a caller of the model passes ids
     (B or 1, S), they are the ids of the base, and the added ids are zero.
     """
     if ids.dim() == 2:
@@ -52,10 +52,10 @@ def join_ids(base: Tensor, added: Tensor) -> Tensor:
 
 
 class Wrapper(StatefulEncoding):
-    """Forwards every hook to `base`, with the first of the ids that each token has.
+    """Base class that forwards every hook to `base`, with the ids of the base, see `split_ids`.
 
-    A subclass overrides some hooks, usually `positions` and `embed`, and calls `super()`. It has
-    the facts of `base`, except for shift invariance, which the subclass has to declare.
+    A subclass overrides some hooks, usually `positions` and `embed`, and calls `super()`. It
+    inherits the facts of `base`, except shift invariance, which the subclass must declare.
 
     Args:
         base: the encoding that this one extends.
@@ -82,7 +82,7 @@ class Wrapper(StatefulEncoding):
         return join_ids(self.base.draw_positions(of_base, lengths), added)
 
     def llama_fields(self) -> dict[str, Any] | None:
-        """Return None: a Llama has its rotation and nothing else.
+        """Return None, since a Llama supports a rotation only.
 
         A subclass that changes nothing in evaluation may return the fields of `base`.
         """

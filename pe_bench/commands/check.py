@@ -61,7 +61,7 @@ def main(values: Values) -> int:
 
 
 def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:
-    """Return the specs of each kind of plugin, words such as "tasks" replaced by all names.
+    """Return the specs by kind of plugin, with words such as "tasks" replaced by all names.
 
     Raises:
         InputError: a spec is neither an encoding nor a task.

@@ -20,7 +20,7 @@ class CheckpointOptions:
 
 
 def main(values: Values) -> int:
-    """Copy the model of a run and say how it is loaded."""
+    """Copy the model of a run, and print how to load it."""
     from pe_bench.results.store import find_run
     from pe_bench.runs.trained_models import copy_kept
 

@@ -11,12 +11,12 @@ from pe_bench.option_table import Option, option, options_of
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """Options of a command that one dataclass has.
+    """Options of a command that are defined by one dataclass.
 
     Attributes:
         cls: the dataclass.
-        title, about: heading in `--help`; "": the options stand among the first.
-        only: names of the fields that the command has; empty: all.
+        title, about: heading in `--help`; "": the options have no separate heading.
+        only: names of the fields that are options of the command; empty: all fields.
     """
 
     cls: type[Any]
@@ -36,12 +36,13 @@ class Command:
     """A command.
 
     Attributes:
-        name: on the command line.
-        main: takes `Values` and returns the exit code.
-        help: one line, in the list of commands.
-        description, usage, epilog: in the command's own help; usage None: made from the options.
-        groups: its options.
-        reads_grids: whether a file of grids may stand for options.
+        name: name on the command line.
+        main: function that takes `Values` and returns the exit code.
+        help: one line for the list of commands.
+        description, usage, epilog: texts for the help of the command; usage None: made from the
+            options.
+        groups: options of the command.
+        reads_grids: whether a file of grids may replace options.
     """
 
     name: str
@@ -60,5 +61,5 @@ class Command:
 
 
 def results_option(text: str = "default: ./results") -> Any:
-    """Return the field of the option that names the results folder."""
+    """Return the dataclass field for the option of the results folder."""
     return option(Path("results"), text, metavar="DIR")

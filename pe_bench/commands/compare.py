@@ -62,10 +62,10 @@ def main(values: Values) -> int:
 
 
 def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
-    """Print sentences on two encodings, and draw them.
+    """Print sentences about two encodings, and draw a picture of them.
 
     Raises:
-        InputError: they cannot be compared, or the picture cannot be saved.
+        InputError: the encodings cannot be compared, or the picture cannot be saved.
     """
     from pe_bench.reporting import forest, panels, sentences, verdicts
     from pe_bench.reporting.terminal import wrap

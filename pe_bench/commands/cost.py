@@ -1,4 +1,4 @@
-"""`pe-bench cost`: estimate the costs of models before anything is read, loaded or trained."""
+"""`pe-bench cost`: estimate the costs of models, without reading data, loading or training."""
 
 import math
 from dataclasses import dataclass, replace
@@ -99,7 +99,7 @@ def main(values: Values) -> int:
 def _those_that_fit(
     costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]"
 ) -> list[plugins.Plugin]:
-    """Return the encodings that fit the model of a task; warn of the others."""
+    """Return the encodings that fit the model of a task; print a warning for each other one."""
     fitting = []
     for encoding in encodings:
         try:
@@ -149,7 +149,7 @@ def _generation(
 
 
 def _short(number: float) -> str:
-    """Return a number of three digits, with the prefix of a power of 1000."""
+    """Format a number with three digits and the prefix of a power of 1000."""
     power = min(len(PREFIXES) - 1, int(math.log10(max(1.0, number)) // 3))
     return f"{number / 1000**power:.3g} {PREFIXES[power]}"
 

@@ -1,4 +1,4 @@
-"""The options --device and --precision."""
+"""The options `--device` and `--precision`."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ QUICK = "quick"  # the preset for two cores
 
 
 def device_option(default: str | None, text: str) -> Any:
-    """Return the field of the option that names a device; `text` describes the default."""
+    """Return the dataclass field for the option of the device; `text` describes the default."""
     return option(default, f"auto, cpu, cuda or cuda:1; default: {text}", read=read_device)
 
 
@@ -24,7 +24,7 @@ def read_device(words: Sequence[str]) -> str:
     """Return the name of a device.
 
     Raises:
-        ValueError: it is no such name.
+        ValueError: it is not a name of a device.
     """
     (word,) = words
     if word not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", word):
@@ -33,23 +33,24 @@ def read_device(words: Sequence[str]) -> str:
 
 
 def find_device(wanted: str, preset: str = QUICK) -> str:
-    """Return "cpu" or "cuda" for what --device says, and set a GPU up.
+    """Return "cpu" or "cuda" for a value of `--device`, and set up torch for it.
 
-    One of several GPUs is made the only visible one of this process, so "cuda" is that one.
+    If the value has a number, that GPU becomes the only visible one of this process, so that "cuda"
+    means this GPU.
 
     Args:
-        wanted: "auto", "cpu", "cuda", or "cuda:1" and the like.
-        preset: of the runs.
+        wanted: "auto", "cpu", "cuda", or "cuda" with a number, such as "cuda:1".
+        preset: preset of the runs.
 
     Raises:
-        InputError: torch or the device is missing, or a preset that is made for a GPU would
-            run on the CPU although the machine has a GPU.
+        InputError: torch or the device is missing, or a preset for GPUs would run on the CPU
+            although the machine has a GPU.
     """
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")
     device, _, number = wanted.partition(":")
     before = os.environ.get(VISIBLE)
-    if number:  # before CUDA starts, which looks at this once
+    if number:  # before the start of CUDA, which reads the variable only once
         visible = [] if before is None else before.split(",")
         if before is not None and int(number) >= len(visible):
             raise InputError(f"there is no {wanted} here ({VISIBLE}={before}): {INSTEAD}")
@@ -72,8 +73,8 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
 def find_precision(wanted: str, device: str, preset: str) -> Precision:
     """Return "fp32" or "bf16" for "auto", "fp32" or "bf16".
 
-    On a GPU that has it the larger presets are run in bf16, whose products are several times as
-    fast; TF32, which is nearly as coarse, is off everywhere.
+    "auto" is bf16 for the larger presets on a GPU that supports it, because its matrix products are
+    several times as fast. TF32, which is nearly as coarse, is always off.
     """
     if wanted != "auto":
         return "bf16" if wanted == "bf16" else "fp32"

@@ -49,12 +49,12 @@ BY_OPTION = re.compile(r",? ?\b[a-z ]+ by option \([^()]*\)| \((?:yes|no) with [
 
 
 def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
-    """Return a table with one line for each of some shipped encodings.
+    """Return a table with one line for each shipped encoding in `names`.
 
     Args:
-        names: of the encodings.
-        wide: whether the table has all columns; otherwise those that fit into 80 characters, for
-            the default options only.
+        names: names of the encodings.
+        wide: whether the table has all columns; otherwise only columns that fit into 80 characters,
+            for the default options.
     """
     header = [*COLUMNS, *FACTS.values()]
     rows = [card(name) for name in names]
@@ -85,7 +85,7 @@ def card(name: str) -> list[str]:
 
 
 def places_of(plugin: Plugin) -> list[str]:
-    """Return where an encoding acts: its hooks that change something in a forward pass."""
+    """Return the places where an encoding acts: hooks that change a forward pass."""
     subject = Subject(plugin.make)
     model = subject.model()
     used: set[str] = set()
@@ -100,7 +100,7 @@ def places_of(plugin: Plugin) -> list[str]:
 
 
 def backends_of(plugin: Plugin) -> list[Backend]:
-    """Return the backends of attention that can train an encoding in float32; flex does on CUDA."""
+    """Return the attention backends that can train an encoding in float32; flex only on CUDA."""
     layer = AttentionLayer(CONFIG, plugin.make)
     tokens = Subject(plugin.make).tokens()  # (B, T)
     x = torch.randn(*tokens.shape, CONFIG.width)
@@ -127,24 +127,24 @@ def _fact(fact: str, variants: Mapping[str, Plugin]) -> str:
 
 
 def _variants(plugin: Plugin) -> dict[str, Plugin]:
-    """Return the encoding by default, under "", and with each option of its variants."""
+    """Return the encoding with default options (key "") and with each option of its variants."""
     found = {"": plugin}
     for variant in plugin.cls.variants:
         alone = variant.split(",")
         for options in (*alone, variant):
             if options == variant and found.keys() >= set(alone):
-                continue  # each option has been tried by itself
+                continue  # the options have been tried separately
             changed = plugins.load("encoding", f"{plugin.label}:{options}")
             try:
                 changed.make(CONFIG, 0)
-            except InputError:  # an option that needs another one
+            except InputError:  # the option needs another option
                 continue
             found[options] = changed
     return found
 
 
 def _watch(encoding: Any, hook: str, used: set[str]) -> Callable[..., Any]:
-    """Return a hook that notes whether its result differs from what the interface would return."""
+    """Return a hook that records whether its result differs from the result of the interface."""
     own = getattr(encoding, hook)
     interface = next(cls for cls in reversed(type(encoding).__mro__) if hook in vars(cls))
     default = getattr(interface, hook)

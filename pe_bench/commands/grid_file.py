@@ -1,11 +1,11 @@
 """A grid as a file: `pe-bench run grid.toml` reads the options of the command from TOML.
 
-Keys are the options without their dashes. Options with a dot in them may be tables: `train.lr = 1`
-is `lr = 1` below `[train]`. A table `[tune]` stands for `--tune` too, a table `[data]` has a folder
-for each task.
+Keys are the options without their dashes. Options with a dot may be written as tables:
+`train.lr = 1` is `lr = 1` below `[train]`. A table `[tune]` implies `--tune`, and a table `[data]`
+has a folder for each task.
 
-A file may hold several grids, each in a table `[[grid]]`. Keys outside of these tables are common
-to all grids; a grid's own value of a key replaces the common one.
+A file may contain several grids, each in a table `[[grid]]`. Keys outside of these tables apply to
+all grids; a value in the table of a grid replaces the common value.
 """
 
 import tomllib
@@ -17,19 +17,19 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import Option
 
 SUFFIX = ".toml"
-SEVERAL = "grid"  # the array of tables that have a grid each
+SEVERAL = "grid"  # the array of tables, one table per grid
 
 
 def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> list[list[str]]:
     """Return the words of a command line for each grid of a file.
 
     Args:
-        path: of the file.
-        options: of the command.
-        given: flags that the command line has itself; the file's are left out then.
+        path: path of the file.
+        options: options of the command.
+        given: flags on the command line; they replace the values of the file.
 
     Raises:
-        InputError: it cannot be read, has a key that is no option, or a value of another type.
+        InputError: the file cannot be read, a key is not an option, or a value has the wrong type.
     """
     if path.exists() and not path.is_file():  # reading a pipe might never end
         raise InputError(f"{path} cannot be read (it is no regular file)")
@@ -60,7 +60,7 @@ def _read_grid(
     """Return the words of a command line for one grid.
 
     Raises:
-        InputError: a key that is no option, or a value of another type.
+        InputError: a key is not an option, or a value has the wrong type.
     """
     words: list[str] = []
     for key, value in _flatten(content, known):
@@ -77,7 +77,7 @@ def _read_grid(
 
 
 def _flatten(content: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[tuple[str, Any]]:
-    """Return keys and values, those of tables under the names of options."""
+    """Yield keys and values; a key in a table gets the full name of its option."""
     for key, value in content.items():
         has_inner = any(name.startswith(f"{key}.") for name in known)
         if isinstance(value, dict) and key in known and known[key].is_mapping:
@@ -87,7 +87,7 @@ def _flatten(content: Mapping[str, Any], known: Mapping[str, Option]) -> Iterato
                 yield key, True
             for name, one in value.items():
                 yield f"{key}.{name}", one
-        else:  # a table here is an error, as a value that is no table would be
+        else:  # a table that is not allowed here is reported as a value of the wrong type
             yield key, value
 
 
@@ -95,7 +95,7 @@ def _words(option: Option, value: Any) -> list[str]:
     """Return an option and its value as words of a command line.
 
     Raises:
-        ValueError: it is of another type; the message says what would be right.
+        ValueError: the value has the wrong type; the message describes the right one.
     """
     if option.is_switch:
         if not isinstance(value, bool):

@@ -18,7 +18,7 @@ class ImportOptions:
 
 
 def main(values: Values) -> int:
-    """Write the folder and say how it is used."""
+    """Write the folder, and print how to use it."""
     from pe_bench.pretrained.gguf import import_gguf
 
     options = values.make(ImportOptions)

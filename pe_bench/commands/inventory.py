@@ -30,9 +30,9 @@ class FoundRun:
     """A run in a results folder.
 
     Attributes:
-        folder: of the run.
-        state: see `State`.
-        why: the reason of the state, or what else there is to say; may be empty.
+        folder: folder of the run.
+        state: state of the run, see `State`.
+        why: reason of the state, or another remark; may be empty.
         finished: time of its record, ISO 8601, UTC; empty: it has no record.
     """
 
@@ -43,13 +43,13 @@ class FoundRun:
 
     @property
     def name(self) -> str:
-        """Encoding, task and name of the run, as commands take it; folders stand for labels."""
+        """Encoding, task and name of the run, as an argument of commands, from folder names."""
         task, encoding, run = self.folder.parts[-3:]
         return f"{encoding}/{task}/{run}"
 
 
 def find_runs(results: Path) -> list[FoundRun]:
-    """Return all runs of a results folder, without those of exports.
+    """Return all runs of a results folder, without exported runs.
 
     Raises:
         InputError: there is no such folder.
@@ -97,11 +97,11 @@ def _describe(
 class Versions:
     """The present versions of code.
 
-    That of a shipped plugin is the installed one. Files that a record names are not imported: the
-    version of a plugin of one's own is that of the latest run.
+    The version of a shipped plugin is the installed one. Files that a record names are not
+    imported; for a user's plugin, the version of its latest run counts as the present one.
 
     Args:
-        records: of all runs.
+        records: records of all runs.
     """
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
@@ -114,7 +114,7 @@ class Versions:
                 self.latest[kind, label] = version
 
     def changes(self, record: RunRecord) -> str:
-        """Return which versions of a record are not the present ones; empty: none."""
+        """Return the versions of a record that differ from the present ones; empty: none."""
         found = []
         for kind, label, version in _plugins_of(record):
             now = self._now(kind, label)
@@ -128,20 +128,20 @@ class Versions:
         return ", ".join(dict.fromkeys(found))
 
     def _now(self, kind: Kind, label: str) -> str | None:
-        """Return the present version of a plugin; None: it is not known."""
+        """Return the present version of a plugin; None: it is unknown."""
         if label.partition(":")[0] not in plugins.names(kind):
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:
-                with trusting_only():  # an option may name code from elsewhere
+                with trusting_only():  # an option may name untrusted code
                     self.shipped[kind, label] = plugins.load(kind, label).version
-            except InputError:  # an option that no longer exists
+            except InputError:  # an option no longer exists
                 self.shipped[kind, label] = None
         return self.shipped[kind, label]
 
 
 def _phases(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the settings of a task, and of what it starts from, if they have versions."""
+    """Yield the settings of a task and of the task that it starts from, if they have versions."""
     place: Mapping[str, Any] | None = settings
     while place:
         if "versions" in place:
@@ -153,5 +153,5 @@ def _plugins_of(record: RunRecord) -> Iterator[tuple[Kind, str, str]]:
     """Yield kind, label and version of the plugins that a run was measured with."""
     for phase in _phases(record.settings):
         yield "task", phase["task"], str(phase["versions"]["task"])
-    if record.adaptation is None:  # else the version is that of two encodings
+    if record.adaptation is None:  # otherwise the version combines two encodings
         yield "encoding", record.encoding, record.encoding_version

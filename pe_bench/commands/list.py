@@ -22,7 +22,7 @@ class ListOptions:
 
 
 def main(values: Values) -> int:
-    """Print all plugins, those of one kind, or one of them. Plain lists never import torch."""
+    """Print all plugins, all of one kind, or a single one. Plain lists never import torch."""
     options = values.make(ListOptions)
     if options.what in (None, "tasks"):
         info("\n".join(_names(KINDS if options.what is None else ("task",))))

@@ -1,4 +1,4 @@
-"""`pe-bench merge`: bring the runs of several results folders into one."""
+"""`pe-bench merge`: copy the runs of several results folders into one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class MergeOptions:
 
 
 def main(values: Values) -> int:
-    """Copy runs into a results folder, print the runs that were left out; return the exit code."""
+    """Copy runs into a results folder, print runs that were left out; return the exit code."""
     options = values.make(MergeOptions)
     from pe_bench.results.merging import describe_merge, merge_folders
 

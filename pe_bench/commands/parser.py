@@ -1,6 +1,6 @@
 """The parser of `pe-bench`, made from the options of its commands.
 
-Its errors are one sentence, with a suggestion where a name is misspelt, and exit code 2.
+Errors are one sentence, with a suggestion for a misspelt name, and exit code 2.
 """
 
 import argparse
@@ -27,16 +27,16 @@ INSTEAD = {
 
 
 def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, list[Values]]:
-    """Return the command that a command line names, and the values of its options.
+    """Return the command of a command line, and the values of its options.
 
-    A file of grids has values for each of its grids; otherwise there is one item.
+    The values are a list with one item, or with an item per grid if a file of grids is given.
 
     Args:
         commands: all commands.
         args: words of the command line, without the program's name.
 
     Raises:
-        InputError: values that do not go together.
+        InputError: values contradict each other.
         SystemExit: an option or a value does not exist. A sentence on standard error says which.
     """
     parser = _Parser("pe-bench", description="Compare positional encodings for transformers.")
@@ -98,9 +98,9 @@ class _Parser(argparse.ArgumentParser):
         return list(self._option_string_actions)
 
     def check_options(self, args: Iterable[str], more: Iterable[str]) -> None:
-        """Exit with a suggestion where a flag exists neither here nor among `more`.
+        """Exit with a suggestion if a flag is neither known here nor in `more`.
 
-        Without this, argparse would complain about missing options instead.
+        Otherwise argparse would report missing options instead.
         """
         known = [*more, *self.flags]
         for word in args:
@@ -110,7 +110,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Store(argparse.Action):
-    """Stores the value of an option; a second one would silently replace the first."""
+    """Action that stores the value of an option; giving the option twice is an error."""
 
     def __init__(self, *, option: Option, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -137,7 +137,7 @@ class _Store(argparse.Action):
 
 
 def _add_options(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add the options of a command; those below another option get their own heading."""
+    """Add the options of a command; the inner options of an option get a separate heading."""
     for group in command.groups:
         title = group.title
         target = parser.add_argument_group(title, group.about) if title else parser
@@ -192,9 +192,9 @@ def _metavar(option: Option) -> str:
 def _read_file(
     args: Sequence[str], command: Command, chosen: _Parser
 ) -> tuple[Path | None, list[list[str]]]:
-    """Return the file of grids that a command line names, if any, and a command line per grid.
+    """Return the file of grids in a command line, if any, and a command line per grid.
 
-    The options of a grid stand in the place of the file's name.
+    The options of a grid replace the name of the file.
     """
     name, *words = args
     if not command.reads_grids or not words or not words[0].endswith(SUFFIX):
@@ -213,7 +213,7 @@ def _unknown_option(name: str, known: list[str]) -> str:
     if name in INSTEAD:
         return f"there is no option '{name}': {INSTEAD[name]}"
     hint = suggest(name, known)
-    if not name.startswith("--"):  # short options do not exist
+    if not name.startswith("--"):  # a single dash, but there are no short options
         long = [option for option in known if option.startswith(f"-{name[:2]}")]
         hint = f" (did you mean '{long[0]}'?)" if long else ""
     return f"there is no option '{name}'{hint}"

@@ -28,7 +28,7 @@ class PruneOptions:
 
 
 def main(values: Values) -> int:
-    """List the runs that are in the given states and remove them; return the exit code."""
+    """List the runs in the given states and remove them; return the exit code."""
     from pe_bench.commands.inventory import find_runs
 
     options = values.make(PruneOptions)
@@ -49,7 +49,7 @@ def main(values: Values) -> int:
 
 
 def _remove(folder: Path) -> bool:
-    """Remove the folder of a run and empty folders above; False: a process works on it."""
+    """Remove the folder of a run and empty parent folders; False: a process works on it."""
     with saving(folder):
         try:
             with FileLock(folder / "lock", timeout=0):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pe_bench.runs.rerun import Repetition
 
 DIFFERENT = 1
-SHOWN = 10  # numbers that differ
+SHOWN = 10  # maximum number of differences to print
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RerunOptions:
 
 
 def main(values: Values) -> int:
-    """Repeat a run in a scratch folder and print what differs; return the exit code."""
+    """Repeat a run in a scratch folder and print the differences; return the exit code."""
     from pe_bench.results.store import find_run
 
     options = values.make(RerunOptions)
@@ -44,7 +44,7 @@ def main(values: Values) -> int:
 
     from pe_bench.runs.rerun import repeat
 
-    torch.set_flush_denormal(True)  # as in run
+    torch.set_flush_denormal(True)  # as in `pe-bench run`
     if options.keep is not None:
         check_writable(options.keep, "--keep")
         if (options.keep / "runs").exists():
@@ -55,7 +55,7 @@ def main(values: Values) -> int:
 
 
 def _report(record: "RunRecord", found: "Repetition") -> int:
-    """Print what differs and return the exit code."""
+    """Print the differences and return the exit code."""
     from pe_bench.reporting.terminal import plain_table, wrap
 
     if found.outcome.status != "done":

@@ -1,4 +1,4 @@
-"""`pe-bench results`: where the committed results are, also in an installed package."""
+"""`pe-bench results`: the paths of committed results, also in an installed package."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ class ResultsOptions:
 
 
 def main(values: Values) -> int:
-    """Print the path of one folder of committed results, or those of all."""
+    """Print the path of one folder of committed results, or of all of them."""
     options = values.make(ResultsOptions)
     folders = committed_folders()
     if options.name is None:
@@ -39,7 +39,7 @@ def main(values: Values) -> int:
 
 
 def committed_folders() -> dict[str, Path]:
-    """Return the folders of committed results by name; a wheel has them in `committed`."""
+    """Return the folders of committed results by name; in a wheel they are in `committed`."""
     inside = PACKAGE / "committed"
     place = inside if inside.is_dir() else PACKAGE.parent / "results"
     return {path.parent.name: path.parent for path in sorted(place.glob("*/records.json"))}

@@ -101,7 +101,7 @@ def _show_all(grids: Sequence[Values]) -> None:
     """Show the plans of several grids before any of them is run.
 
     Raises:
-        InputError: bad input in any of them.
+        InputError: bad input in any grid.
     """
     from pe_bench.grid.display import show_duration
     from pe_bench.grid.grid import prepare_grid
@@ -115,7 +115,7 @@ def _show_all(grids: Sequence[Values]) -> None:
 
 
 def make_grid(values: Values) -> "GridSpec":
-    """Return the grid of the options that a user gave, and prepare this process for it.
+    """Return the grid for the user's options, and prepare this process for it.
 
     Raises:
         InputError: bad input.
@@ -125,7 +125,8 @@ def make_grid(values: Values) -> "GridSpec":
     from pe_bench.grid.spec import GridSpec
     from pe_bench.system import environment
 
-    # Gradients of a model that has learned its task are denormal, which halves a CPU's speed.
+    # Gradients of a model that has learned its task are denormal numbers. These halve the speed of
+    # a CPU.
     torch.set_flush_denormal(True)
     grid = values.make(GridOptions)
     options = values.make(RunOptions)
@@ -145,11 +146,11 @@ def make_grid(values: Values) -> "GridSpec":
 
 
 def _close(outcomes: Sequence["Outcome"], problems: Sequence[str]) -> int:
-    """Repeat all failures, which may be many lines ago, and return the exit code.
+    """Print all failures again, since they may be many lines above, and return the exit code.
 
     Args:
-        outcomes: of the runs.
-        problems: sentences on earlier runs that cannot be read.
+        outcomes: outcomes of the runs.
+        problems: sentences about earlier runs that cannot be read.
     """
     lines = [line for outcome in outcomes for line in outcome.complaints]
     complaints = dict.fromkeys([*lines, *problems])

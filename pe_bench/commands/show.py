@@ -20,7 +20,7 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 
 ENTRY = re.compile(r"^ {4}(?P<name>\w+):.*(?:\n {8}.*)*", re.MULTILINE)
-"""An option and what it means, in the Args of a docstring."""
+"""An option and its description, in the Args of a docstring."""
 
 TRAIN = ("steps", "batch_size", "length", "lr")
 MODEL = ("layers", "width", "heads", "mlp_width")
@@ -84,7 +84,7 @@ def _options(cls: type[Any]) -> str:
 
 
 def _facts(plugin: Plugin) -> str:
-    """Return where an encoding acts and what it declares, or the error that making it raises."""
+    """Return places and declared facts of an encoding, or the error if it cannot be made."""
     try:
         encoding = plugin.make(CONFIG, 0)
         lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]
@@ -100,7 +100,7 @@ def _presets(cls: type[Any], where: str) -> str:
     quick = _resolved(where, next(iter(cls.presets)))
     rows = [["preset", *TRAIN, *MODEL, "parameters", "options"]]
     for name, preset in cls.presets.items():
-        # Others may have to download something first.
+        # Other tasks may have to download data first.
         makes_its_data = issubclass(cls, LengthGeneralizationTask) and not preset.starts_from
         task = _resolved(where, name) if makes_its_data else None
         model = task.model if task else _model(cls, name, quick)
@@ -147,7 +147,7 @@ def _resolved(where: str, preset: str) -> ResolvedTask | None:
 
 
 def _model(cls: type[Any], preset: str, quick: ResolvedTask | None) -> ModelConfig:
-    """Return a preset's shape with the vocabulary of its tokenizer, or that of preset quick."""
+    """Return a preset's shape, with the vocabulary of its tokenizer or of the preset quick."""
     base = cls.presets[preset].starts_from
     start = plugins.load("task", base).cls if base else cls
     model: ModelConfig = start.presets[preset].model or ModelConfig()

@@ -1,4 +1,4 @@
-"""`pe-bench show`: all about one run."""
+"""`pe-bench show`: the record and the numbers of one run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ShowOptions:
 
 
 def main(values: Values) -> int:
-    """Print what the record of a run says, and its summary rows."""
+    """Print the facts in the record of a run, and its summary rows."""
     from pe_bench.results.identity import flatten_settings
     from pe_bench.results.store import find_run, results_of
 
@@ -67,7 +67,7 @@ def _facts(record: "RunRecord") -> dict[str, str]:
 
 
 def _numbers(record: "RunRecord") -> dict[str, str]:
-    """Return the numbers of a finished run that are not of single lengths."""
+    """Return the numbers of a finished run, except those for single lengths."""
     from pe_bench.results.store import read_run_rows
 
     found = {}

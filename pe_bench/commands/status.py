@@ -24,7 +24,7 @@ class StatusOptions:
 
 
 def main(values: Values) -> int:
-    """Print how many runs are in each state, and those that are not finished."""
+    """Print the number of runs in each state, and the runs that are not finished."""
     from pe_bench.commands.inventory import State, find_runs
     from pe_bench.results.store import read_records
 

@@ -15,12 +15,12 @@ PAIR = 2
 def summarize_runs(
     folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
 ) -> list[str]:
-    """Print the table of the runs with earlier results, and write the report again.
+    """Print the table of the runs together with earlier results, and update the report.
 
     Return a sentence for everything in the results folder that cannot be read.
 
     Args:
-        folders: of the runs.
+        folders: folders of the runs.
         results: the results folder.
         seconds: duration of the runs.
         wide: whether tables have all columns.
@@ -51,7 +51,7 @@ def summarize_runs(
     if tables:
         largest = max(tables, key=lambda table: len(table.encodings))
         about = largest.about
-        own = set(about.sources) - {"tokenizer"}  # files and data of the user
+        own = set(about.sources) - {"tokenizer"}  # the user's files and data
         simple = about.preset == "quick" and not own and "from" not in about.settings
         info(f"next: {_suggest(largest.encodings, about.task if simple else None, option)}")
     return problems
@@ -60,7 +60,7 @@ def summarize_runs(
 def _refresh(folders: Sequence[Path], results: Path) -> None:
     """Write the report. An error here is a warning, because the runs are done.
 
-    Nothing is said of what cannot be read; the end of the command says it.
+    Files that cannot be read are not reported here, but at the end of the command.
     """
     from pe_bench.grid.display import show_duration
     from pe_bench.reporting.report import write_report
@@ -80,12 +80,13 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
 
 
 def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
-    """Return the command that compares encodings, or that runs one to compare with.
+    """Return a command that compares the encodings, or that runs another one for a comparison.
 
     Args:
-        encodings: labels.
-        task: label; None: more options than this were given, and the user knows them.
-        option: that names the results folder, or empty.
+        encodings: labels of the encodings.
+        task: label of the task; None: the user gave further options, so the suggestion is no full
+            command.
+        option: option for the results folder, or empty.
     """
     from pe_bench.reporting.paired import DEFAULT_REFERENCE
 

@@ -19,7 +19,7 @@ class Values:
 
     Attributes:
         given: values by name of their option.
-        file: file of grids that they are from, if any.
+        file: file of grids that contains the values, if any.
     """
 
     given: Mapping[str, Any]
@@ -29,16 +29,16 @@ class Values:
         """Return a dataclass of options.
 
         Raises:
-            InputError: values that do not go together.
+            InputError: values contradict each other.
         """
         return cls(**{name: self.given[name] for name in option_names(cls) if name in self.given})
 
 
 def read_words(option: Option, words: Sequence[str]) -> Any:
-    """Return the value that words of a command line stand for.
+    """Convert words of a command line to the value of an option.
 
     Raises:
-        ValueError: they are no such value. The message says what would be right.
+        ValueError: the words are not a valid value. The message describes the valid ones.
     """
     if option.read is not None:
         return option.read(words)
@@ -62,11 +62,11 @@ def collect(options: Sequence[Option], found: Mapping[str, Any]) -> dict[str, An
     """Return values by name of their option.
 
     Args:
-        options: of a command.
+        options: options of a command.
         found: values by flag.
 
     Raises:
-        InputError: values that do not go together.
+        InputError: values contradict each other.
     """
     given: dict[str, Any] = {}
     for option in options:
@@ -85,15 +85,15 @@ def collect(options: Sequence[Option], found: Mapping[str, Any]) -> dict[str, An
 def take_keywords(
     owner: str, options: Sequence[Option], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values of keywords that Python gives, as the fields of the options have them.
+    """Convert keyword arguments of Python to the values of options.
 
     Args:
-        owner: what has the options, for messages.
-        options: that there are.
+        owner: function or option that the keywords belong to, for messages.
+        options: all options.
         keywords: given values by name. None stands for the default.
 
     Raises:
-        InputError: there is no such option, or it has no such value.
+        InputError: an option does not exist, or its value is invalid.
     """
     known = {option.name: option for option in options}
     check_names(owner, keywords, list(known))
@@ -126,15 +126,15 @@ def _take_config(option: Option, config: type[Any], value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise InputError(f"{option.name} must be a mapping of options to values, not {value!r}")
     if option.is_changes:
-        return dict(value)  # of which None may be one
+        return dict(value)  # values may be None
     return config(**take_keywords(option.name, option.inner, value))
 
 
 def _take_text(option: Option, text: str) -> Any:
-    """Return the value of a text, as the command line reads it."""
+    """Return the value of a text, in the notation of the command line."""
     try:
         return read_words(option, [text])
-    except InputError:  # a whole sentence
+    except InputError:  # its message is already a sentence
         raise
     except ValueError as error:
         raise InputError(f"{option.name} {error}") from None

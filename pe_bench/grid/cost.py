@@ -1,4 +1,4 @@
-"""What runs cost before any of them runs: operations, memory and hours."""
+"""Estimated costs of runs, before any of them runs: operations, memory and hours."""
 
 import re
 from collections.abc import Sequence
@@ -17,12 +17,13 @@ from pe_bench.system.files import cache_folder
 from pe_bench.text.corpus import stdlib_corpus
 from pe_bench.text.tokenizer import load_tokenizer
 
-BYTES = "bytes"  # the tokenizer of tasks that need no text of others
+BYTES = "bytes"  # the tokenizer of tasks that make their own text
 GPU_SPEED = {"bf16": 150.0, "fp32": 25.0}
-"""Operations a second that an H100 is taken to do in training, in 10^12; not measured."""
+"""Assumed training speed of an H100 in 10^12 operations per second; not measured."""
 
 CPU_SPEED = 0.04
-"""Of two server cores with the models of preset quick, about: measured on SCROLLS with `rope`."""
+"""Approximate speed of two server cores with models of preset quick, in 10^12 operations per
+second; measured on SCROLLS with `rope`."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Phase:
     """A training phase of a task.
 
     Attributes:
-        task: label.
-        train: how it is trained.
+        task: label of the task.
+        train: configuration of the training.
         model: shape of the model.
-        times: how often it is trained for a seed.
+        times: number of trainings per seed.
     """
 
     task: str
@@ -54,13 +55,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class RunCost:
-    """Of one encoding on one task under one seed.
+    """The cost of one encoding on one task under one seed.
 
     Attributes:
-        parameters: of the model.
-        tokens: that it is trained on, start included.
+        parameters: number of parameters of the model.
+        tokens: number of training tokens, including the phase that the task starts from.
         operations: floating-point operations of the training.
-        memory: bytes of weights, gradients, optimizer and the activations of a slice of a batch.
+        memory: bytes of weights, gradients, optimizer states and the activations of a slice of a
+            batch.
     """
 
     parameters: int
@@ -70,23 +72,24 @@ class RunCost:
 
 
 def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
-    """Return operations a second in 10^12, and whose they are."""
+    """Return a speed in 10^12 operations per second, and the device that it is assumed for."""
     if preset == "quick":
         return CPU_SPEED, "about that of two cores"
     return GPU_SPEED[precision], f"assumed of an H100 in {precision}, not measured"
 
 
 def phases_of(resolved: ResolvedTask) -> list[Phase]:
-    """Return the training phases of a task whose data are there."""
+    """Return the training phases of a task whose data are available."""
     before = phases_of(resolved.start) if resolved.start else []
     times = len(resolved.task.subsets) if resolved.task.trains_each_subset else 1
     return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
 
 
 def describe_training(runs: Sequence[Run]) -> str:
-    """Return what the training of runs takes at least, in a line; the encodings of a task as one.
+    """Return a line with a lower bound of the operations, memory and time of training runs.
 
-    The first of them is counted, which takes seconds for each task.
+    Only the first encoding of each task is counted, since counting takes seconds. The others are
+    assumed to cost the same.
     """
     operations = 0.0
     memory = 0.0
@@ -105,12 +108,12 @@ def describe_training(runs: Sequence[Run]) -> str:
 
 
 def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[Phase]:
-    """Return the training phases of a task, that of its start first.
+    """Return the training phases of a task; first the phase that it starts from, if any.
 
     Texts are neither read nor downloaded: the vocabulary size follows from the tokenizer.
 
     Args:
-        factory: has the options of the command.
+        factory: factory of the runs, with the options of the command.
         spec: name or file of the task, with options.
         asked: False for a task that only provides the start of another one.
 
@@ -131,12 +134,12 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [Phase(plugin.label, train, model)]
     before = find_phases(factory, start, asked=False)
-    subsets = options.subsets or plugin.cls.all_subsets  # each is fine-tuned by itself
+    subsets = options.subsets or plugin.cls.all_subsets  # each one has a separate fine-tuning
     return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
 
 
 class Costs:
-    """Counts what models cost; a model of several tasks is counted once.
+    """Counter of the costs of models; a model of several tasks is counted once.
 
     Args:
         precision: "fp32" or "bf16".
@@ -147,7 +150,7 @@ class Costs:
         self._counted: dict[tuple[str, ModelConfig, bool], ModelCost] = {}
 
     def of_run(self, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
-        """Return what the training of an encoding costs.
+        """Return the cost of training an encoding.
 
         Args:
             encoding: the encoding.
@@ -171,7 +174,7 @@ class Costs:
         return RunCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
 
     def of_model(self, encoding: Plugin, phase: Phase) -> ModelCost:
-        """Return what the model of a phase costs.
+        """Return the cost of the model of a phase.
 
         Raises:
             InputError: the encoding does not fit the model.
@@ -188,7 +191,7 @@ class Costs:
 
 
 def _count_words(spec: str) -> int:
-    """Return the vocabulary size of a tokenizer, also of one that is not fitted yet.
+    """Return the vocabulary size of a tokenizer, even if it is not fitted yet.
 
     Raises:
         InputError: there is no such tokenizer.

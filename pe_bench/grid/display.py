@@ -10,15 +10,15 @@ from pe_bench.system.console import View, info, show_clock
 
 
 class Display:
-    """Says which runs begin and end, and how long the others may take.
+    """Printed lines about runs that begin and end, with the estimated time of the remaining runs.
 
     Args:
-        estimates: seconds that each run may take, by its title; None: unknown.
-        lanes: number of runs that run at once.
+        estimates: estimated seconds of each run, by its title; None: unknown.
+        lanes: number of runs at the same time.
 
     Attributes:
-        running: when each run that runs has begun, by title.
-        failed: titles of runs that have failed, each with the cause.
+        running: start times of the running runs, by title.
+        failed: titles of failed runs, each with the cause.
     """
 
     def __init__(self, estimates: Mapping[str, float | None], lanes: int = 1) -> None:
@@ -40,11 +40,11 @@ class Display:
         pass
 
     def view(self, run: Run) -> View:
-        """Return the view for lines and bars of a run."""
+        """Return the view that shows lines and progress bars of a run."""
         return View("" if self.lanes == 1 else f"{run.title} | ")
 
     def begin(self, run: Run) -> None:
-        """Say that a run begins; it may do so again where its process had to be replaced."""
+        """Print that a run begins; called again if its process was replaced."""
         left = self.seconds_left
         self.running[run.title] = time.monotonic()
         self._begun.add(run.title)
@@ -52,11 +52,11 @@ class Display:
         self.say(f"[{len(self._begun)}/{self.total}] {run.title}{about}")
 
     def end(self, run: Run, outcome: Outcome) -> None:
-        """Say how a run has ended."""
+        """Print the outcome of a run."""
         self.ended += 1
         self.waiting.pop(run.title, None)
         began = self.running.pop(run.title, None)
-        if outcome.status == "failed":  # which the run has said already
+        if outcome.status == "failed":  # the run itself has printed the failure
             self.failed.append(f"{run.title}: {outcome.cause or ' '.join(outcome.complaints)}")
         elif began is None:
             self.say(f"{run.title}: done by another process")
@@ -67,33 +67,33 @@ class Display:
                 self.say(f"{run.title}: done in {show_clock(seconds)}")
 
     def pass_over(self, run: Run) -> None:
-        """Say that another process works on a run, which is looked at again later."""
+        """Print that another process works on a run, which is tried again later."""
         if run.title not in self._passed_over:
             self._passed_over.add(run.title)
             self.say(f"{run.title}: another process is working on it, passed over for now")
 
     def wait(self, runs: Sequence[Run]) -> None:
-        """Say that nothing is left but runs that other processes work on."""
+        """Print that other processes work on all remaining runs."""
         titles = "; ".join(run.title for run in runs)
         if titles != self._waits:
             self._waits = titles
             self.say(f"waiting for another process: {titles}")
 
     def say(self, line: str) -> None:
-        """Print a line on the course of the grid."""
+        """Print a line about the progress of the grid."""
         info(line)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the last run may end, None where too little is known.
+        """Estimated seconds until the last run ends; None: too little is known.
 
-        A run without an estimate counts as the mean of those that have ended.
+        A run without an estimate counts as the mean of the runs that have ended.
         """
         mean = sum(self._took) / len(self._took) if self._took else None
         now = time.monotonic()
         seconds = 0.0
         longest = 0.0
-        for title, estimate in list(self.waiting.items()):  # another thread may draw
+        for title, estimate in list(self.waiting.items()):  # a copy: another thread may draw
             expected = mean if estimate is None else estimate
             if expected is None:
                 return None

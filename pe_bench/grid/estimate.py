@@ -1,4 +1,4 @@
-"""How long runs may take, from what earlier runs in the same results folder have taken."""
+"""Estimated durations of runs, from the durations of earlier runs in the same results folder."""
 
 import json
 import math
@@ -21,12 +21,12 @@ from pe_bench.system.files import LARGEST, read_regular
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that a run has taken.
+    """Duration of a run, in seconds.
 
     Attributes:
-        training: for each row that was trained on.
-        evaluation: of all that was measured.
-        start: of the phase before, 0 without one.
+        training: seconds per training row.
+        evaluation: seconds of the whole evaluation.
+        start: seconds of the phase that the task starts from; 0 without one.
     """
 
     training: float
@@ -39,14 +39,15 @@ class Cost:
 
 
 class Estimates:
-    """Estimates seconds of runs on this device.
+    """Estimates of the seconds of runs on this device.
 
-    A run counts for those of its task, preset, protocol, data and model on the same device, however
-    long they train. An encoding that the task has no run of counts as the others there, times how
-    slow it is in other tasks.
+    The estimate of a run is based on earlier runs with the same task, preset, protocol, data, model
+    and device; the length of training may differ. If the task has no earlier run of an encoding,
+    the estimate is the mean of the other encodings, multiplied by the relative slowness of the
+    encoding in other tasks.
 
     Args:
-        records: of earlier runs.
+        records: records of earlier runs.
         device: "cpu" or "cuda".
     """
 
@@ -66,9 +67,10 @@ class Estimates:
         self._counted: set[Hashable] = set()
 
     def seconds(self, run: Run) -> float | None:
-        """Return the seconds that a run may take, None where no run tells.
+        """Return the estimated seconds of a run; None: there is no similar run.
 
-        What several runs share (a start, or a search for learning rates) counts for the first.
+        Training that several runs share (a phase to start from, or a search for learning rates)
+        counts for the first of these runs.
         """
         resolved = run.resolved
         known = self.costs.get(_key(resolved.settings, resolved.task.provenance()))
@@ -90,7 +92,7 @@ class Estimates:
         return (fmean(of_others) + shared) * self.slowness.get(label, 1.0)
 
     def _shared(self, run: Run, costs: list[Cost], rows: float) -> float:
-        """Return the seconds of what later runs need not do again."""
+        """Return the seconds of training that later runs share and do not repeat."""
         resolved = run.resolved
         seconds = 0.0
         if resolved.start:
@@ -106,7 +108,7 @@ class Estimates:
         return seconds
 
     def _slowness(self) -> dict[str, float]:
-        """Return the time of each encoding as a multiple of the others', over all tasks."""
+        """Return the time of each encoding relative to other encodings, over all tasks."""
         ratios: dict[str, list[float]] = defaultdict(list)
         for known in self.costs.values():
             logs = {}
@@ -119,7 +121,7 @@ class Estimates:
 
 
 def find_records(*folders: Path) -> list[RunRecord]:
-    """Return the records in results folders and exports that can be read; no other file is."""
+    """Return the readable records of results folders and exports; no other file is read."""
     found: list[RunRecord] = []
     for folder in folders:
         for path in sorted((folder / "runs").glob("*/*/*/run.json")):
@@ -129,7 +131,7 @@ def find_records(*folders: Path) -> list[RunRecord]:
         with suppress(OSError, ValueError, RecursionError):
             content = json.loads(read_regular(folder / EXPORTED, LARGEST))
             found += records_of_export(content, folder)
-    return list({key_of(record): record for record in found}.values())  # a run once
+    return list({key_of(record): record for record in found}.values())  # each run once
 
 
 def _cost_of(record: RunRecord) -> Cost | None:
@@ -138,7 +140,7 @@ def _cost_of(record: RunRecord) -> Cost | None:
     rows = _rows(record.settings)
     if not trainings or record.seconds is None:
         return None
-    distinct = {training["seconds"] for training in trainings}  # one serves several subsets
+    distinct = {training["seconds"] for training in trainings}  # subsets may share a training
     training = sum(distinct)
     before = record.pretraining["seconds"] if record.pretraining else 0.0
     whole = rows * len(distinct)

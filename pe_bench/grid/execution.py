@@ -1,4 +1,4 @@
-"""How the runs of a grid are executed: processes, devices, shards. No number depends on it."""
+"""Options for the execution of a grid: processes, devices, shards. No number depends on them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -13,10 +13,10 @@ if TYPE_CHECKING:  # options are read without torch
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How the runs of a grid are executed; no number depends on it.
+    """Options for the execution of a grid; no number depends on them.
 
     Raises:
-        InputError: these do not go together.
+        InputError: the options contradict each other.
     """
 
     dry_run: bool = option(False, "print the plan and stop: which runs are done, to do and skipped")

@@ -38,7 +38,7 @@ class PreparedGrid:
         spec: the grid.
         executor: executes its runs.
         runs: the runs of this command's shard.
-        overview: which of them are done, to do and skipped.
+        overview: the runs that are done, to do and skipped.
         outcomes: tasks and subsets that cannot be run.
     """
 
@@ -50,7 +50,7 @@ class PreparedGrid:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of the runs that resemble earlier ones, seconds."""
+        """Estimated seconds of the runs that are similar to earlier runs."""
         return self.overview.seconds(self.executor.lanes)
 
     def run(self) -> list[Outcome]:
@@ -77,7 +77,8 @@ def run_grid(spec: GridSpec) -> list[Outcome]:
         spec: the grid.
 
     Returns:
-        One outcome per run, and one per task or subset whose data are missing; none of a dry run.
+        One outcome per run, and one per task or subset whose data are missing; no outcomes after a
+        dry run.
 
     Raises:
         InputErrors: bad input, before anything is trained.
@@ -119,7 +120,7 @@ def _make_executor(spec: GridSpec) -> Executor:
     """Return the executor of the runs.
 
     Raises:
-        InputError: it is not available.
+        InputError: the executor is not available.
     """
     execution = spec.execution
     _check_devices(execution.devices, spec.device)
@@ -138,7 +139,7 @@ def _make_executor(spec: GridSpec) -> Executor:
 
 
 def _check_devices(count: int, device: str) -> None:
-    """Check that there are as many GPUs as processes that train together.
+    """Check that there is a GPU for each of `count` processes that train together.
 
     Raises:
         InputError: there are fewer.
@@ -152,10 +153,10 @@ def _check_devices(count: int, device: str) -> None:
 
 
 def _check_shards(runs: Sequence[PlannedRun]) -> None:
-    """Check that every weight can be shared out.
+    """Check that every weight can be sharded.
 
     Raises:
-        InputError: an encoding has one without dimensions.
+        InputError: an encoding has a weight without dimensions.
     """
     for planned in runs:
         model = planned.run.resolved.make_empty(planned.run.encoding)
@@ -168,12 +169,12 @@ def _check_shards(runs: Sequence[PlannedRun]) -> None:
 
 @dataclass(frozen=True)
 class _Execution:
-    """Executes the runs of a grid.
+    """Execution of the runs of a grid.
 
     Attributes:
         grid: the grid.
         folder: its results folder.
-        found: gets the outcome of each run, by its title.
+        found: outcomes of the runs so far, by title.
     """
 
     grid: PreparedGrid
@@ -181,7 +182,7 @@ class _Execution:
     found: dict[str, Outcome]
 
     def execute(self) -> None:
-        """Execute all runs; those whose numbers are times last, one by one on an idle machine."""
+        """Execute all runs. Runs that measure time are last, one by one on an idle machine."""
         overview = self.grid.overview
         others: list[PlannedRun] = []
         timed: list[PlannedRun] = []
@@ -197,7 +198,7 @@ class _Execution:
         self._execute_with(alone, timed)
 
     def _execute_with(self, executor: Executor, runs: Sequence[PlannedRun]) -> None:
-        """Execute runs under a display."""
+        """Execute runs with a display."""
         if not runs:
             return
         overview = self.grid.overview
@@ -214,7 +215,7 @@ class _Execution:
     def _until_all_end(
         self, executor: Executor, runs: Sequence[PlannedRun], display: Display
     ) -> None:
-        """Execute runs; pass over those that other processes work on, until these have ended too.
+        """Execute runs; wait for runs that other processes work on, until these have ended too.
 
         Raises:
             SavingError: a result could not be written, or the results folder was renamed.

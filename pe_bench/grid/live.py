@@ -17,16 +17,16 @@ from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 
-SHOWN = 12  # runs that run, at most, and failures
-REFRESHES = 4  # a second
+SHOWN = 12  # maximum number of running runs, and of failures
+REFRESHES = 4  # per second
 
 
 class LiveDisplay(Display):
-    """Shows progress, running runs and failed runs at the bottom of a terminal.
+    """Display of progress, running runs and failed runs at the bottom of a terminal.
 
     Args:
-        estimates: seconds that each run may take, by its title; None: unknown.
-        lanes: number of runs that run at once.
+        estimates: estimated seconds of each run, by its title; None: unknown.
+        lanes: number of runs at the same time.
         stream: the terminal; None: standard error.
     """
 
@@ -90,7 +90,7 @@ class LiveDisplay(Display):
             View().line(line)
 
     def render(self) -> RenderableType:
-        """Return the display as it is now."""
+        """Return the current display."""
         parts: list[RenderableType] = [self._overall()]
         if self.running:
             parts.append(self._cells())
@@ -113,7 +113,7 @@ class LiveDisplay(Display):
         return row
 
     def _cells(self) -> RenderableType:
-        """Return a line for each running run; in a narrow terminal its task is shortened first."""
+        """Return a line for each running run; a narrow terminal shortens the task first."""
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=3, min_width=12)  # encoding
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)  # task
@@ -133,7 +133,7 @@ class LiveDisplay(Display):
 
 
 class _Above(View):
-    """Shows lines above the display."""
+    """View that shows lines above the display."""
 
     def __init__(self, display: LiveDisplay) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class _Above(View):
 
 
 class _OfCell(_Above):
-    """Shows the bars of a run in its line of the display."""
+    """View that shows the progress bars of a run in its line of the display."""
 
     def __init__(self, display: LiveDisplay, run: Run) -> None:
         super().__init__(display)

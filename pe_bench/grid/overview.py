@@ -1,4 +1,4 @@
-"""The overview of a grid before it begins: runs that are done, to do and skipped, and the time."""
+"""The overview of a grid before it begins: done, remaining and skipped runs, and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pe_bench.grid.estimate import Estimates
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.run import Run
 
-SHOWN = 10  # tasks, and reasons to skip
+SHOWN = 10  # maximum number of tasks, and of reasons to skip
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,13 @@ class Overview:
     """The runs of a plan: done, to do, and skipped.
 
     Attributes:
-        done: finished by an earlier call.
-        to_do: not finished.
+        done: runs that an earlier call has finished.
+        to_do: runs that are not finished.
         begun: titles of the runs to do that an earlier call has begun.
         died: titles of the runs to do whose process was killed, or killed itself.
-        skipped: cannot be run, for a known reason.
-        estimates: seconds that each run to do may take, by its title; None: unknown.
-        used: number of earlier runs that estimates are from.
+        skipped: runs that are impossible for a known reason.
+        estimates: estimated seconds of each run to do, by its title; None: unknown.
+        used: number of earlier runs that the estimates are based on.
     """
 
     done: Sequence[PlannedRun]
@@ -59,14 +59,14 @@ class Overview:
 
     @property
     def unknown(self) -> list[Run]:
-        """The runs to do whose time no earlier run tells."""
+        """The runs to do without an estimate."""
         return [planned.run for planned in self.to_do if self.estimates[planned.run.title] is None]
 
     def lines(self, lanes: int | None) -> list[str]:
         """Return the overview in words.
 
         Args:
-            lanes: number of runs that run at once; None: unknown.
+            lanes: number of runs at the same time; None: unknown.
         """
         parts = [f"{len(self.done)} done", f"{len(self.to_do)} to do"]
         if self.begun:
@@ -97,10 +97,10 @@ class Overview:
         return lines + [f"skipped  {planned.run.title}" for planned in self.skipped]
 
     def seconds(self, lanes: int | None) -> float:
-        """Return the seconds that runs may take of which earlier runs tell the time.
+        """Return the estimated seconds of all runs that have an estimate.
 
         Args:
-            lanes: number of runs that run at once; None: unknown, they count as one by one.
+            lanes: number of runs at the same time; None: unknown, one run at a time is assumed.
         """
         known = [seconds for seconds in self.estimates.values() if seconds is not None]
         return max([0.0, *known, sum(known) / (lanes or 1)])
@@ -119,7 +119,7 @@ class Overview:
         return words + (f"; and {unknown} runs of which nothing is known" if unknown else "")
 
     def _reasons(self) -> list[str]:
-        """Return why runs are skipped, those of several seeds in one line."""
+        """Return the reasons why runs are skipped, with one line for all seeds."""
         seeds: dict[str, int] = {}
         for planned in self.skipped:
             run = planned.run

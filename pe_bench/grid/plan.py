@@ -1,4 +1,4 @@
-"""Plans the runs of a grid, and refuses bad input before anything is trained."""
+"""Planning of the runs of a grid; bad input is refused before anything is trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,8 +26,8 @@ class Plan:
     """The runs of a command.
 
     Attributes:
-        runs: in order.
-        outcomes: tasks and subsets that cannot be run, for reasons that hurt nothing else.
+        runs: the runs in order.
+        outcomes: outcomes of tasks and subsets that cannot be run, without effect on other runs.
         notes: limits of an encoding in a task's model, and likely mistakes in its code.
     """
 
@@ -37,7 +37,7 @@ class Plan:
 
 
 class _Problems:
-    """Collects input errors; equal ones are reported once, with the names that they apply to."""
+    """Collection of input errors; equal errors are reported once, with all names they apply to."""
 
     def __init__(self) -> None:
         self.titles: dict[str, list[str]] = {}
@@ -57,8 +57,8 @@ def make_plan(spec: GridSpec) -> Plan:
     """Return the runs of a grid.
 
     Raises:
-        InputErrors: bad input, all of it. Data that are missing are no bad input as long as
-            another task can be run.
+        InputErrors: all errors of the input. Missing data are not an error if another task can be
+            run.
     """
     options = spec.options
     problems = _Problems()
@@ -74,7 +74,7 @@ def make_plan(spec: GridSpec) -> Plan:
     loaded = _load(spec.encodings, problems, factory)
     resolved = _resolve(spec.tasks, problems, plan, factory)
     depths = Depths()
-    oversights: dict[str, None] = {}  # each once, whatever the number of tasks
+    oversights: dict[str, None] = {}  # an ordered set: several tasks may find the same oversight
     for task in resolved:
         adapted = [factory.adapted(encoding, task) for encoding in loaded]
         pairs = _pair(task, adapted, spec, problems)
@@ -101,14 +101,14 @@ def make_plan(spec: GridSpec) -> Plan:
 
 
 def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> None:
-    """Check that results and cache can be written, and are not read as data later."""
+    """Check that results and cache can be written, and do not lie in a folder with data."""
     for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
         for data in options.data.values():
             if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
                 sentence = f"{folder} is inside {data}, whose files are data: give another folder"
                 problems.add("", InputError(f"{sentence} with {remedy}"))
         if folder == options.cache and folder.is_dir():
-            continue  # one that is read-only may have all that is needed
+            continue  # a read-only cache may contain all necessary files
         try:
             check_writable(folder, remedy)
         except InputError as error:
@@ -118,7 +118,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
 def _make_factory(
     options: RunOptions, results: Path, device: str, problems: _Problems
 ) -> RunFactory:
-    """Return the factory of the runs, without the origin if that cannot be loaded."""
+    """Return the factory of the runs, without the origin if it cannot be loaded."""
     try:
         return RunFactory(options, results, device)
     except InputError as error:
@@ -143,7 +143,7 @@ def _load(specs: Sequence[str], problems: _Problems, factory: RunFactory) -> lis
 def _resolve(
     specs: Sequence[str], problems: _Problems, plan: Plan, factory: RunFactory
 ) -> list[ResolvedTask]:
-    """Return the tasks of the specs whose data are there."""
+    """Return the tasks of the specs whose data are available."""
     options = factory.options
     loaded: dict[str, Plugin] = {}
     resolved: list[ResolvedTask] = []
@@ -165,7 +165,7 @@ def _resolve(
         except InputError as error:
             problems.add(plugin.label, error)
         except SavingError:
-            if not problems.titles:  # that a folder cannot be written to is among them
+            if not problems.titles:  # else `_check_folders` may have reported the folder
                 raise
         except CRASHES as error:
             cause = warn(f"{plugin.label} failed, {describe_error(error)}")
@@ -189,7 +189,7 @@ def _resolve(
 def _pair(
     task: ResolvedTask, encodings: Sequence[Plugin], spec: GridSpec, problems: _Problems
 ) -> list[tuple[Plugin, str | None]]:
-    """Return the encodings that a task's model can hold, each with a reason to skip it or None."""
+    """Return the encodings that fit a task's model, each with a reason to skip it or None."""
     fits = True
     try:
         check_task_fits(task, spec.device, spec.options.precision, spec.shards)
@@ -206,7 +206,7 @@ def _pair(
 
 
 def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
-    """Refuse two plugins of one name in one table."""
+    """Refuse two plugins with the same name in one table."""
     name = plugin.label.partition(":")[0]
     for other in loaded.values():
         if other.label.partition(":")[0] == name and other.file != plugin.file:

@@ -11,8 +11,9 @@ class PlannedRun:
 
     Attributes:
         run: the run.
-        skip: why the encoding does not support the task; None if it does.
-        named: whether the user named the encoding. One that only "all" stands for may be skipped.
+        skip: reason why the encoding does not support the task; None if it does.
+        named: whether the user named the encoding. An encoding that is only included in "all" may
+            be skipped.
     """
 
     run: Run

@@ -11,7 +11,7 @@ from pe_bench.errors import InputError
 if TYPE_CHECKING:  # options are read without torch
     from pe_bench.grid.planned_run import PlannedRun
 
-SLACK = 1.1  # largest shard that keeping runs together may cause, as a multiple of the mean size
+SLACK = 1.1  # limit of a shard's size if runs stay together, as a multiple of the mean size
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Shard:
     """One of several shards, such as 2/8.
 
     Attributes:
-        number: of the shard, from 1 to `count`.
+        number: number of the shard, from 1 to `count`.
         count: number of shards.
 
     Raises:
@@ -37,10 +37,10 @@ class Shard:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> "Shard":
-        """Return the shard that a word such as "2/8" names.
+        """Return the shard from a word such as "2/8".
 
         Raises:
-            ValueError: it names none.
+            ValueError: the word is not a shard.
         """
         (word,) = words
         match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", word)
@@ -51,10 +51,10 @@ class Shard:
     def of(self, runs: "Sequence[PlannedRun]") -> "list[PlannedRun]":
         """Return the runs of this shard, in their order.
 
-        Runs are dealt like cards, so each task and each encoding is spread over all shards. Those
-        that need the same training (a start, or a search for learning rates) stay together if no
-        shard becomes larger than `SLACK` times the mean size. Finished runs are dealt like others,
-        so that every machine computes the same shards.
+        Runs are assigned to the shards in turn, so each task and each encoding is spread over all
+        shards. Runs that need the same training (a phase to start from, or a search for learning
+        rates) stay together if no shard becomes larger than `SLACK` times the mean size. Finished
+        runs are assigned too, so that every machine computes the same shards.
         """
         runnable = [planned for planned in runs if planned.skip is None]
         skipped = [planned for planned in runs if planned.skip is not None]
@@ -66,7 +66,7 @@ class Shard:
         for planned in runs:
             groups.setdefault(shared_training(planned), []).append(planned)
         shares: list[list[PlannedRun]] = [[] for _ in range(self.count)]
-        for group in sorted(groups.values(), key=len, reverse=True):  # equal ones in order
+        for group in sorted(groups.values(), key=len, reverse=True):  # equal sizes keep their order
             min(shares, key=len).extend(group)
         if max(map(len, shares)) <= ceil(SLACK * len(runs) / self.count):
             return shares[self.number - 1]
@@ -77,7 +77,7 @@ class Shard:
 
 
 def shared_training(planned: "PlannedRun") -> Hashable:
-    """Return a key that is equal for runs that need the same training before their own."""
+    """Return a key that is equal for runs with the same preceding training."""
     run = planned.run
     resolved = run.resolved
     start = resolved.start.digest() if resolved.start else None

@@ -1,4 +1,4 @@
-"""What a grid runs, and how."""
+"""The specification of a grid: its runs and their execution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class GridSpec:
         seeds: seeds of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
-        execution: how the runs are executed.
+        execution: options for the execution of the runs.
         like: further folders with finished runs, for estimates of time.
     """
 

@@ -1,6 +1,6 @@
 """Class attributes of shipped plugins, read from their source without importing them.
 
-Reports need these attributes, and never import torch.
+Reports need these attributes, but never import torch.
 """
 
 import ast

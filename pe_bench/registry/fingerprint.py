@@ -1,4 +1,4 @@
-"""Identity of a plugin's code: versions of shipped plugins, contents of a user's own files."""
+"""Identity of a plugin's code: versions of shipped plugins, contents of the user's files."""
 
 import ast
 import hashlib
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pe_bench.errors import is_library
 
-FOLDERS = ("encodings", "tasks")  # of the package; what lies elsewhere is the engine
+FOLDERS = ("encodings", "tasks")  # folders of plugins in the package; the rest is the engine
 
 
 class Sources(NamedTuple):
@@ -18,7 +18,7 @@ class Sources(NamedTuple):
 
     Attributes:
         own: the user's files, in a fixed order.
-        shipped: folder and name of each shipped plugin among the files and their imports.
+        shipped: folder and name of each shipped plugin in the files and their imports.
     """
 
     own: list[Path]
@@ -26,17 +26,17 @@ class Sources(NamedTuple):
 
 
 def find_sources(files: Iterable[Path], package: Path) -> Sources:
-    """Return the files of a plugin, and of all plugins that these import from.
+    """Return the files of a plugin, and of all plugins that they import from.
 
     Args:
-        files: in a fixed order.
-        package: holds the folders of shipped plugins.
+        files: files of the plugin, in a fixed order.
+        package: folder with the folders of shipped plugins.
     """
     found = dict.fromkeys(files)
     waiting = list(found)
     while waiting:
         file = waiting.pop()
-        # Shipped files stay as they are while a process runs; a user's own are edited.
+        # Shipped files do not change while a process runs; the user's files may.
         imported = _imported_once if file.is_relative_to(package) else _imported
         more = [other for other in imported(file, package) if other not in found]
         found |= dict.fromkeys(more)
@@ -53,23 +53,23 @@ def find_sources(files: Iterable[Path], package: Path) -> Sources:
 
 
 def fingerprint(files: Iterable[Path], parts: Iterable[str]) -> str:
-    """Return a digest of Python files and of other parts, in 12 digits.
+    """Return a digest of Python files and of other parts, with 12 digits.
 
-    Comments, docstrings and layout make no difference.
+    Comments, docstrings and layout do not change the digest.
 
     Args:
-        files: in a fixed order.
-        parts: digests of everything else that matters.
+        files: the Python files, in a fixed order.
+        parts: digests of other data that affect results.
     """
     text = "".join([*(_bare(_read(file)) for file in files), *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _imported(file: Path, package: Path) -> list[Path]:
-    """Return the files of shipped plugins and of the user's own that a plugin imports from."""
+    """Return the files of shipped plugins and the user's files that a plugin imports from."""
     places: list[Path] = []
     for node in _imports(_read(file)):
-        if isinstance(node, ast.ImportFrom):  # of a module's names, or of modules
+        if isinstance(node, ast.ImportFrom):  # imports names of a module, or modules
             inner = node.module.split(".") if node.module else []
             if node.level:
                 place = file.parents[node.level - 1].joinpath(*inner)
@@ -86,16 +86,17 @@ def _imported(file: Path, package: Path) -> list[Path]:
     files = []
     for place in places:
         files += [place.with_suffix(".py"), place / "__init__.py"]
-    return [file for file in files if file.is_file()]  # the others are names in a module
+    return [file for file in files if file.is_file()]  # other imports are names in a module
 
 
 _imported_once = cache(_imported)
 
 
 def _roots(file: Path, module: str) -> list[Path]:
-    """Return the folders that hold a user's own top-level module: beside a file, or on the path.
+    """Return the folders that may contain a top-level module of the user.
 
-    A library is no user's own, unless the file is part of it.
+    These are the folder of the file that imports it, and the module's folder on the import path.
+    Modules of libraries do not count, unless the file is part of the library.
     """
     roots = [file.parent]
     loaded = sys.modules.get(module)
@@ -111,7 +112,7 @@ def _read(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
-# Both are asked for the same text whenever a plugin is loaded, which is often.
+# Both functions are cached because plugins are loaded often, with the same text.
 @cache
 def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
     nodes = ast.walk(ast.parse(source))

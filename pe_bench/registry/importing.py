@@ -1,4 +1,4 @@
-"""Import plugins: shipped ones by name, others by the path of a file or a folder, or dotted."""
+"""Import of plugins: shipped ones by name, others by the path of a file or folder, or dotted."""
 
 import hashlib
 import importlib
@@ -29,11 +29,11 @@ def import_shipped(path: Path, module: str) -> types.ModuleType:
     """Return a module of the package.
 
     Args:
-        path: its file.
-        module: its dotted name.
+        path: path of the module's file.
+        module: dotted name of the module.
 
     Raises:
-        InputError: it does not import.
+        InputError: the module cannot be imported.
     """
     return _importing(path, lambda: importlib.import_module(module))
 
@@ -43,7 +43,7 @@ _trusted: ContextVar[frozenset[Path] | None] = ContextVar("_trusted", default=No
 
 @contextmanager
 def trusting_only(*places: str | None) -> Iterator[None]:
-    """Import nothing of others within the context, only what these specs name and shipped files."""
+    """Import only shipped files and the files that these specs name within the context."""
     paths: set[Path] = set()
     for place in places:
         if place is not None:
@@ -65,10 +65,10 @@ def _check_trusted(path: Path) -> None:
 
 
 def import_file(path: Path) -> types.ModuleType:
-    """Return the module of a file from anywhere.
+    """Return the module of any file.
 
     Raises:
-        InputError: there is no such file, or it does not import.
+        InputError: there is no such file, or it cannot be imported.
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}: give the path of an existing plugin file")
@@ -82,10 +82,10 @@ def import_file(path: Path) -> types.ModuleType:
 
 
 def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
-    """Return the module `<kind>.py` of a folder from anywhere, which may import its neighbours.
+    """Return the module `<kind>.py` of any folder. It may import other modules in the folder.
 
     Raises:
-        InputError: there is no such file, or it does not import.
+        InputError: there is no such file, or it cannot be imported.
     """
     path = folder / f"{kind}.py"
     if not path.is_file():
@@ -105,7 +105,7 @@ def import_folder(folder: Path, kind: Kind) -> types.ModuleType:
 
 
 def entry_points(kind: Kind) -> dict[str, str]:
-    """Return the dotted paths of the plugins that installed packages declare, by their names."""
+    """Return the dotted paths of plugins declared by installed packages, by the plugin's name."""
     found = importlib.metadata.entry_points(group=f"pe_bench.{kind}s")
     return {entry.name: entry.value.replace(":", ".") for entry in found}
 
@@ -118,7 +118,7 @@ def import_dotted(where: str, kind: Kind) -> tuple[types.ModuleType, str | None]
         kind: kind of the plugin.
 
     Raises:
-        InputError: there is no such module or class, or the module does not import.
+        InputError: there is no such module or class, or the module cannot be imported.
     """
     dotted = entry_points(kind).get(where, "")
     if not dotted:
@@ -141,7 +141,7 @@ def import_dotted(where: str, kind: Kind) -> tuple[types.ModuleType, str | None]
 
 
 def _find_module(name: str) -> types.ModuleType | None:
-    """Return a module; None: there is none, as opposed to one whose imports fail."""
+    """Return a module; None: it does not exist. A module whose imports fail is an error instead."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -169,8 +169,8 @@ def plugin_class(
     Args:
         kind: which of the two.
         module: the module.
-        where: what the user has written, for messages.
-        name: of the class; None: there must be one only.
+        where: the user's input, for messages.
+        name: name of the class; None: the module must define exactly one.
 
     Raises:
         InputError: it defines none, or several.
@@ -192,13 +192,13 @@ def plugin_classes(
 ) -> list[type[Any]]:
     """Return the public subclasses of `Encoding` or `Task` that a module defines.
 
-    With a name, return only the class of that name, which may be defined elsewhere.
+    With a name, return only the class with that name; it may be defined in another module.
     """
     base = interface(kind)
     if name is not None:
         named: type[Any] = getattr(module, name)
         return [named] if issubclass(named, base) else []
-    found: dict[type[Any], None] = {}  # in the file's order; an alias is no second class
+    found: dict[type[Any], None] = {}  # an ordered set, since a class may have an alias
     for name, value in vars(module).items():
         if name.startswith("_") or not isinstance(value, type):
             continue
@@ -208,7 +208,7 @@ def plugin_classes(
 
 
 def interface(kind: Kind) -> type[Any]:
-    """Return `Encoding` or `Task`; importing these imports torch."""
+    """Return `Encoding` or `Task`. This imports torch."""
     module, name = BASES[kind]
     base: type[Any] = getattr(importlib.import_module(module), name)
     return base
@@ -220,7 +220,7 @@ def digest_of(path: Path) -> str:
 
 
 def _module_name(path: Path, files: Sequence[Path]) -> str:
-    """Return a name by path and content: an edited file is another module."""
+    """Return a name that depends on path and content, so that an edited file is another module."""
     digest = hashlib.sha256(bytes(path.resolve()))
     for file in files:
         digest.update(bytes(file.relative_to(path)) + file.read_bytes())
@@ -231,7 +231,7 @@ def _module_name(path: Path, files: Sequence[Path]) -> str:
 def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
     assert spec is not None and spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+    sys.modules[name] = module  # dataclasses and pickle look up the module of a class there
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -241,14 +241,14 @@ def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.Modul
 
 
 def _importing(where: Path, run: Callable[[], Module]) -> Module:
-    """Return the module that `run` imports; turn its exceptions into one sentence with the line.
+    """Return the module that `run` imports; convert exceptions to one sentence with the line.
 
     Args:
-        where: the file of the plugin, or its folder.
-        run: imports it.
+        where: file or folder of the plugin.
+        run: function that imports the module.
 
     Raises:
-        InputError: it does not import.
+        InputError: the module cannot be imported.
     """
     try:
         with as_exception():

@@ -33,9 +33,9 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Return the name or path of a spec and the text of each option.
 
     Raises:
-        InputError: it is not written as a spec, or gives an option twice.
+        InputError: the syntax is wrong, or an option is given twice.
     """
-    # A path comes before the first "=": the one in name:base=./mine.py is the value of an option.
+    # The plugin's path is before the first "=". In name:base=./mine.py, the path is a value.
     match = re.fullmatch(
         rf"(?P<where>{DOTTED_CLASS}|[^=]*?\.py|[^:]*)(?::(?P<options>.*))?", spec, re.DOTALL
     )
@@ -68,24 +68,24 @@ def with_option(spec: str, name: str, value: str) -> str:
 
 
 def parameter_of(option: str) -> str:
-    """Return the parameter of an option, which cannot be a word of Python: `global_`."""
+    """Return the parameter of an option; a keyword of Python gets an underscore: `global_`."""
     return f"{option}_" if keyword.iskeyword(option) else option
 
 
 def option_of(parameter: str) -> str:
-    """Return the option of a parameter, as a spec writes it."""
+    """Return the option of a parameter, in the notation of a spec."""
     return parameter.removesuffix("_")
 
 
 def options_of(cls: type[Any]) -> list[inspect.Parameter]:
-    """Return a plugin's options, the keyword-only parameters of its constructor, types resolved.
+    """Return a plugin's options: the keyword-only parameters of its constructor, types resolved.
 
-    If it passes `**options` to its parent, the parent's options follow. If the class attribute
-    `option_tables` has dataclasses for an option's values, their fields with a default follow it.
-    An option without annotation has the type of its default.
+    If the constructor passes `**options` to its parent, the parent's options follow. If the class
+    attribute `option_tables` contains dataclasses for the values of an option, their fields with a
+    default follow this option. An option without annotation has the type of its default.
 
     Raises:
-        InputError: an option has neither annotation nor a default that tells its type.
+        InputError: an option has no annotation, and its default does not determine a type.
     """
     found: dict[str, inspect.Parameter] = {}
     tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
@@ -111,7 +111,7 @@ def _type_of_default(cls: type[Any], option: inspect.Parameter) -> type[Any]:
     """Return the type of an option that has no annotation.
 
     Raises:
-        InputError: its default does not tell.
+        InputError: its default does not determine a type.
     """
     kind = type(option.default)
     if kind not in (bool, int, float, str):
@@ -129,11 +129,11 @@ def convert_options(
 
     Args:
         where: name of the plugin, for messages.
-        known: its options by name.
-        given: their texts in a spec.
+        known: options of the plugin by name.
+        given: texts of the options in a spec, by name.
 
     Raises:
-        InputError: an option does not exist, or a value is of the wrong type.
+        InputError: an option does not exist, or a value has the wrong type.
     """
     options: dict[str, Any] = {}
     for key, text in given.items():
@@ -151,12 +151,12 @@ def convert_options(
 
 
 def convert(text: str, annotation: Any) -> Any:
-    """Return the value of a text as the type that an annotation names.
+    """Convert a text to the type of an annotation.
 
-    Knows bool, int (also as 5e5), float, str, Path, Literal and unions of these with None.
+    Supported are bool, int (also as 5e5), float, str, Path, Literal and unions of these with None.
 
     Raises:
-        ValueError: the text is no such value; the message names the valid ones.
+        ValueError: the text is not a valid value; the message describes the valid ones.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -180,7 +180,7 @@ def convert(text: str, annotation: Any) -> Any:
 
 
 def show(value: Any) -> str:
-    """Return the text of an option's value, as a spec writes it."""
+    """Return the text of an option's value, in the notation of a spec."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)

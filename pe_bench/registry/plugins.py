@@ -1,11 +1,11 @@
-"""The folders are the registry: find, describe and load encodings and tasks.
+"""Search, description and loading of encodings and tasks; the folders are the registry.
 
-`--encoding rope:base=500000` means the one Encoding subclass of `encodings/rope.py`, built with
-`base=500000.0`; `--encoding ./mine.py` or `./mine/` loads a file or a folder from anywhere, and
-`package.module` or `package.module:Class` what Python can import. Installed packages may declare
-names in the entry points `pe_bench.encodings` and `pe_bench.tasks`. A hyphen in a name is an
-underscore in the file. Nothing here imports torch before a plugin is loaded,
-so `pe-bench list` is instant, and a plugin that does not import affects only runs that use it.
+`--encoding rope:base=500000` means the single Encoding subclass of `encodings/rope.py`, built with
+`base=500000.0`. `--encoding ./mine.py` or `./mine/` loads any file or folder; `package.module` or
+`package.module:Class` loads a module that Python can import. Installed packages may declare names
+in the entry points `pe_bench.encodings` and `pe_bench.tasks`. A hyphen in a name is an underscore
+in the file. This module does not import torch before a plugin is loaded, so `pe-bench list` is
+instant. A plugin that cannot be imported affects only runs that use it.
 """
 
 import ast
@@ -49,10 +49,10 @@ __all__ = [
 
 PACKAGE = Path(__file__).parents[1]
 WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
-"""What torch says about a module whose constructor does not call that of its parent."""
+"""Parts of torch's messages if the constructor of a module does not call its parent's."""
 
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # as a name in a label
+UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # texts that cannot be names in labels
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ class Plugin:
 
     Attributes:
         kind: "encoding" or "task".
-        label: the canonical spec, used in every table: options in the constructor's order,
-            defaults left out, so that one setting has one label.
-        options: keyword arguments of the constructor, converted to their annotated types, without
-            those that have their default.
-        cls: the class itself.
-        version: of the code that decides the numbers when it was loaded. Another one means other
-            results and checkpoints. A whole number, by the `version` of the class, of its parents
-            and of the shipped plugins that it imports from; for a file of the user's followed by a
-            digest of its source, without comments and docstrings, and of files that its options
-            name. Those of encodings that its options name follow after a `+`.
+        label: the canonical spec, used in every table: options in the constructor's order, without
+            defaults, so that one setting has one label.
+        options: keyword arguments of the constructor that differ from the defaults, converted to
+            their annotated types.
+        cls: the class.
+        version: version of the code that determines the numbers. Results and checkpoints of another
+            version are not used. It begins with a whole number, computed from the `version` of the
+            class, of its parents and of the shipped plugins that it imports from. For a user's file
+            follows a digest of its source (without comments and docstrings) and of files that its
+            options name. If options name encodings, the versions of these follow after a `+`.
         file: the file of the class.
-        given: the spec as it was given, with the path of a file.
+        given: the spec as the user wrote it, with the path of a file.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ class Plugin:
 
         Raises:
             InputError: the encoding does not fit the model.
-            FaultyPlugin: its constructor does not call that of its parent.
+            FaultyPlugin: its constructor does not call the constructor of its parent.
         """
         try:
             with as_exception():
@@ -109,7 +109,7 @@ class Plugin:
         return made
 
     def without_options(self) -> "Plugin":
-        """Return the plugin under its default options."""
+        """Return the plugin with its default options."""
         return replace(self, options={})
 
 
@@ -122,7 +122,7 @@ def names(kind: Kind) -> list[str]:
     return list(_names(PACKAGE / f"{kind}s", kind))
 
 
-@cache  # a package has the same files while a process runs
+@cache  # the files of the package do not change while a process runs
 def _names(folder: Path, kind: Kind) -> list[str]:
     if not folder.is_dir():
         raise InputError(
@@ -137,15 +137,15 @@ def _names(folder: Path, kind: Kind) -> list[str]:
 def names_of_all(kind: Kind) -> list[str]:
     """Return the names that "all" stands for in a grid.
 
-    `<other>-<what>` is left out where `<other>` is shipped too: it holds options of that one, and
-    is the same without them.
+    A name `<other>-<more>` is left out if `<other>` is shipped too: such a plugin adds options to
+    `<other>`, and is the same without them.
     """
     every = names(kind)
     return [n for n in every if not any(n.startswith(f"{other}-") for other in every)]
 
 
 def expand(specs: Sequence[str], kind: Kind) -> list[str]:
-    """Return the specs, each once, "all" replaced by the names that it stands for."""
+    """Return the distinct specs, with "all" replaced by the names that it stands for."""
     found: dict[str, None] = {}
     for spec in specs:
         found |= dict.fromkeys(names_of_all(kind) if spec == "all" else [spec])
@@ -173,10 +173,10 @@ def describe_file(path: Path) -> str:
 
 
 def kinds_of(where: str) -> list[Kind]:
-    """Return the kinds of plugin that a name, file or folder holds: one, or none.
+    """Return the kinds of plugin that a name, file or folder contains: one, or none.
 
     Raises:
-        InputError: a file that does not import.
+        InputError: a file cannot be imported.
     """
     path = Path(where)
     if not _is_path(where):
@@ -201,7 +201,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         preset: preset of a task; its options replace the constructor's defaults.
 
     Raises:
-        InputError: unknown name or option, a value of the wrong type, a file that does not import.
+        InputError: unknown name or option, a value of the wrong type, or an import that fails.
     """
     where, given = split_spec(spec)
     cls = _class_of(kind, where)
@@ -231,10 +231,10 @@ def _is_path(where: str) -> bool:
 
 
 def _class_of(kind: Kind, where: str) -> type[Any]:
-    """Return the class that the name, path or dotted path of a spec means.
+    """Return the class for the name, path or dotted path of a spec.
 
     Raises:
-        InputError: there is none, or it does not import.
+        InputError: there is none, or it cannot be imported.
     """
     if where in names(kind) or _is_path(where):
         return importing.plugin_class(kind, _import(kind, where), where)
@@ -248,7 +248,7 @@ def _import(kind: Kind, where: str) -> types.ModuleType:
     """Return the module of a shipped plugin, a file or a folder.
 
     Raises:
-        InputError: it does not import.
+        InputError: it cannot be imported.
     """
     if _is_path(where):
         path = Path(where)
@@ -259,7 +259,7 @@ def _import(kind: Kind, where: str) -> types.ModuleType:
 
 
 def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
-    """Raise an InputError for a name that no plugin has."""
+    """Raise an InputError for an unknown name."""
     known = ", ".join([*names(kind), *importing.entry_points(kind)])
     listed = where.split(",")
     if len(listed) > 1 and set(listed) <= set(names(kind)):
@@ -281,7 +281,7 @@ def _refer_to_related(
     """Refuse an option that only a shipped extension of this plugin has.
 
     Raises:
-        InputError: there is one, and its name.
+        InputError: there is such an extension; the message names it.
     """
     for key in given:
         for name in names(kind) if key not in known else ():
@@ -299,7 +299,7 @@ def _refuse_positional(
     """Refuse an option that is a parameter of the constructor, but not keyword-only.
 
     Raises:
-        InputError: there is one, and how to make it an option.
+        InputError: there is such a parameter; the message says how to make it an option.
     """
     parameters = inspect.signature(cls.__init__).parameters
     for key in given:
@@ -344,20 +344,20 @@ def _version(
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> str:
-    """Return the version of the code, of the encodings and of the files that options name."""
+    """Return the version of the code, and of the encodings and files that options name."""
     classes = dict.fromkeys(_ancestors(kind, cls))
     sources = find_sources([_file_of(c) for c in classes if _is_plugin(c)], PACKAGE)
     for folder, name in sources.shipped:
         other: Kind = "encoding" if folder == "encodings" else "task"
         imported = importing.plugin_class(other, _import(other, name), name)
         classes |= dict.fromkeys(_ancestors(other, imported))
-    # A sum rather than a list: code that is split or joined keeps its version.
+    # A sum instead of a list: splitting or joining code does not change its version.
     number = 1 + sum(vars(c).get("version", 1) - 1 for c in classes)
     own = sources.own
     parts = []
     for value in given.values():
         if isinstance(value, NestedSpec):
-            continue  # below, or among the settings of the task that it names
+            continue  # encodings are handled below; a task is part of the settings
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
     if _is_path(where) and Path(where).is_dir():

@@ -1,11 +1,12 @@
-"""Export the runs of a results folder into a few small files, for version control.
+"""Export of the runs of a results folder into a few small files, for version control.
 
-    records.json    the records of all runs; settings that the runs of a table share are stored once
+    records.json    the records of all runs; common settings of the runs of a table are stored once
     rows.csv.gz     the rows of all runs
     items.parquet   the scores of single items of all runs, a row for each evaluation point; losses
                     are rounded to three digits, which halves the size
-    curves.parquet  the learning curves of all trainings, a row for each point, rounded likewise
-    references/     as in the results folder
+    curves.parquet  the learning curves of all trainings, a row for each point, rounded in the same
+                    way
+    references/     the rows of baselines, as in the results folder
 
 `pe_bench.results.store` reads an export like the folders of runs.
 """
@@ -42,7 +43,7 @@ from pe_bench.results.store import (
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
-BITS = 12  # bits of a rounded loss: a relative error of 1/4000, far below differences of items
+BITS = 12  # bits of a rounded loss: a relative error of 1/4000, far below differences between items
 DROPPED = ("traceback", "pretraining", "notes", "sources")
 
 
@@ -93,7 +94,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
 
 
 def _shorten(values: Floats) -> Floats:
-    """Round numbers to `BITS` bits; short ones such as 0 and 100 do not change."""
+    """Round numbers to `BITS` bits; short numbers such as 0 and 100 do not change."""
     mantissa, exponent = np.frexp(values)
     short: Floats = np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
     return short
@@ -121,7 +122,7 @@ def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
         same.pop("run", None)
         same.pop("described", None)
         described = {one["encoding"]: one["described"] for one in contents if one["described"]}
-        left_out = {*same, "described"}  # a text for each encoding, not for each seed
+        left_out = {*same, "described"}  # descriptions are stored per encoding, not per seed
         runs = [{n: v for n, v in one.items() if n not in left_out} for one in contents]
         tables.append({"shared": same, "described": described, "runs": runs})
     return {"tables": tables}

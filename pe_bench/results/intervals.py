@@ -14,7 +14,7 @@ Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 Z95 = 1.959964
 BOOTSTRAP_SEED = 20_250_104  # the same for every encoding
-DRAWN_AT_ONCE = 1_000_000  # counts of clusters: 8 MB
+DRAWN_AT_ONCE = 1_000_000  # number of cluster counts in memory: 8 MB
 
 
 def wilson(fraction: float, n: float) -> tuple[float, float]:
@@ -22,7 +22,7 @@ def wilson(fraction: float, n: float) -> tuple[float, float]:
     middle = (fraction + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
     half = math.sqrt(fraction * (1 - fraction) / n + (Z95 / (2 * n)) ** 2)
     half *= Z95 / (1 + Z95**2 / n)
-    # The fraction itself is always inside, whatever rounding makes of 0 and 1.
+    # Rounding must not exclude the fraction itself, in particular 0 and 1.
     return min(fraction, max(0.0, middle - half)), max(fraction, min(1.0, middle + half))
 
 
@@ -54,8 +54,9 @@ def proportion(
 def mean_of(subset: str, rows: Sequence[Measurement], status: Status = "ranked") -> Measurement:
     """Return the unweighted mean of rows of one metric.
 
-    Its interval adds the distances of the rows' own ends in quadrature (Zou and Donner 2008), so
-    that a mean of cells that are all at 100 % is not certain.
+    The interval is computed from the intervals of the rows: the distances between values and ends
+    are added in quadrature (Zou and Donner 2008). So the mean has an interval even if all rows are
+    at 100 %.
     """
     value = float(np.mean([row.value for row in rows]))
     below = _root_of_squares([row.value - row.ci_low for row in rows])
@@ -85,17 +86,18 @@ def ratio(
     second_axis: str = "",
     resamples: int = 0,
 ) -> Measurement:
-    """Return a sum over another one, with the error of a ratio of cluster sums.
+    """Return the ratio of two sums over items, with the error of a ratio of cluster sums.
 
     Args:
-        subset, metric: of the row.
-        numerators, denominators: of each item, (N,).
-        clusters: the cluster of each item, (N,); None: every item is one. A single cluster has no
-            error.
+        subset, metric: subset and metric of the row.
+        numerators, denominators: terms of the two sums, one per item, (N,).
+        clusters: the cluster of each item, (N,); None: every item is a cluster. A single cluster
+            gives no error.
         scale: factor of the value, 100 for a percentage.
-        n: items of the row; None: N.
-        length, second_axis: of the row.
-        resamples: of whole clusters, for the interval; 0: the normal interval.
+        n: number of items of the row; None: N.
+        length, second_axis: position of the row on the axes of the task.
+        resamples: number of bootstrap resamples of clusters for the interval; 0: the normal
+            interval.
     """
     above = _sums(numerators, clusters)  # (clusters,)
     below = _sums(denominators, clusters)
@@ -124,10 +126,10 @@ def ratio(
 
 
 def average(runs: Sequence[Sequence[Measurement]]) -> list[Measurement]:
-    """Return the mean of evaluations that differ in an encoding's frozen random choices only.
+    """Return the mean of evaluations that differ only in the frozen random choices of an encoding.
 
-    Errors and intervals are averaged too: the items are the same, so repeating them adds no
-    certainty.
+    Errors and intervals are averaged too: since the items are the same, more evaluations do not
+    reduce the uncertainty.
     """
     if len(runs) == 1:
         return list(runs[0])
@@ -155,7 +157,7 @@ def _sums(column: Numbers, clusters: npt.NDArray[np.integer] | None) -> npt.NDAr
 def _bootstrap(
     above: npt.NDArray[np.float64], below: npt.NDArray[np.float64], resamples: int
 ) -> npt.NDArray[np.float64]:
-    """Return the ends of the middle 95 % of ratios over resampled clusters."""
+    """Return the ends of the central 95 % interval of ratios over resampled clusters."""
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     sums = np.stack([above, below], axis=1)  # (clusters, 2)
     even = np.full(len(sums), 1 / len(sums))

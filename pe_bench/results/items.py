@@ -17,7 +17,7 @@ from pe_bench.system.files import write_atomic
 from pe_bench.system.schema import WrongError, is_line
 
 Floats = npt.NDArray[np.floating]
-FEW = 256  # number of different values up to which a dictionary is smaller
+FEW = 256  # maximum number of different values for which dictionary encoding is smaller
 Combine = Literal["mean", "exp", "geometric mean"]
 COMBINE = get_args(Combine)
 
@@ -26,8 +26,9 @@ class Place(NamedTuple):
     """Key of a row within its run.
 
     Attributes:
-        subset, metric: of the row; an empty metric in `Items.groups` means that of the items.
-        length, second_axis: of the row.
+        subset, metric: subset and metric of the row; an empty metric in `Items.groups` stands for
+            the metric of the items.
+        length, second_axis: position of the row on the axes of the task.
     """
 
     subset: str
@@ -41,12 +42,12 @@ class Items:
     """The scores of the items at one evaluation point, a cell.
 
     The value of the cell is computed from `sum(values) / sum(weights)`. A summary row is the mean
-    over the cells that name it in `groups`.
+    over the cells that list it in `groups`.
 
     Attributes:
         subset, metric, length, second_axis: key of the cell's row.
-        values: (N,) in the unit of the metric, 0 or 100 if answers are right or wrong as a whole;
-            or (N, K), K scores of each item.
+        values: (N,) scores in the unit of the metric, 0 or 100 if answers are either right or
+            wrong; or (N, K), K scores of each item.
         weights: (N,) weights of the items, such as their bytes; None: equal weights.
         clusters: (N,) ids of the clusters of items, such as documents; None: items are
             independent.
@@ -100,8 +101,8 @@ class Items:
     def row(self) -> Measurement:
         """Return the cell's row, with a standard error and an interval over clusters.
 
-        A proportion has a Wilson interval. With clusters, its number of items is the number of
-        independent items that would have the standard error over clusters.
+        A proportion has a Wilson interval. With clusters, the interval uses an effective number of
+        items: the number of independent items that would give the standard error over clusters.
         """
         if self.combine != "mean":
             return self._jackknifed()
@@ -168,7 +169,7 @@ def groups_of(items: Iterable[Items]) -> dict[Place, list[Items]]:
 
 
 def recompute(items: Iterable[Items]) -> dict[Place, float]:
-    """Return the value of every row, of cells and summaries, that items determine."""
+    """Return the values of all rows that are computed from items: cells and summaries."""
     cells = list(items)
     values = {cell.place: cell.value for cell in cells}
     for place, members in groups_of(cells).items():
@@ -179,10 +180,10 @@ def recompute(items: Iterable[Items]) -> dict[Place, float]:
 def average_draws(
     rows: Sequence[Sequence[Measurement]], items: Sequence[Sequence[Items]]
 ) -> tuple[list[Measurement], list[Items]]:
-    """Return the means of evaluations that differ in an encoding's frozen random choices only.
+    """Return the means of evaluations that differ only in the frozen random choices of an encoding.
 
-    Each item's scores are averaged. Where a value is no plain mean of items, it follows from the
-    averaged scores, such as a perplexity from the mean loss.
+    The scores of each item are averaged. A value that is not a plain mean of items, such as a
+    perplexity, is computed from the averaged scores.
     """
     if len(rows) == 1:
         return list(rows[0]), list(items[0])
@@ -227,7 +228,8 @@ def write_items(
     clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
-    # A dictionary suits right and wrong answers; byte streams make losses a third smaller.
+    # Few different values (right or wrong): dictionary encoding. Losses: splitting the bytes into
+    # streams makes them a third smaller.
     parted = len(np.unique(np.concatenate([np.empty(0, np.float32), *flat]))) > FEW
     parquet.write_table(
         pa.table(table),

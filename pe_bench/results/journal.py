@@ -13,11 +13,11 @@ from pe_bench.system.sealed import DamagedError, set_aside
 
 
 class Journal:
-    """Items of an unfinished evaluation, one JSON line each; it survives a kill.
+    """Items of an unfinished evaluation, one JSON line each, on disk even if the process is killed.
 
     A line is `[key, value, seconds, checksum]`. The value of the first line is the key of the
-    owner. Reading stops at the first corrupt line, so that the items are a prefix of those that
-    were added, in the same order.
+    owner. Reading stops at the first corrupt line, so that the items that are read are the first
+    ones that were added, in the same order.
 
     Args:
         path: the file; it is read if it exists, and otherwise created on the first write.

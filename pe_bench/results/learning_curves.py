@@ -80,20 +80,20 @@ def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Seq
         content,
         compression="zstd",
         use_dictionary=[*names, "step"],
-        use_byte_stream_split=floats,  # a third smaller
+        use_byte_stream_split=floats,  # makes the file a third smaller
     )
     write_atomic(path, content.getvalue().to_pybytes())
 
 
 def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve]:
-    """Read a file of `write_curve_file`; without a file there are no curves.
+    """Read a file of `write_curve_file`; return no curves if the file does not exist.
 
     Raises:
         InputError: the file cannot be read.
     """
     import pyarrow as pa
 
-    if not path.exists():  # as for runs without training
+    if not path.exists():  # for example, a run without training
         return {}
     labels = [(name, pa.string()) for name in names]
     points = [(name, pa.int64() if name == "step" else pa.float32()) for name in POINT]

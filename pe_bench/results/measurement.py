@@ -42,7 +42,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number.
+    """One measured number, a row of the results.
 
     Attributes:
         subset: part of the task, or a group of its evaluation points.

@@ -1,4 +1,4 @@
-"""Merge runs of several results folders; existing runs are compared, never overwritten."""
+"""Merging of several results folders; existing runs are compared, never overwritten."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def merge_folder(source: Path, target: Path) -> Merge:
     for record in records:
         try:
             _merge_run(record, there.get(key_of(record)), target, found)
-        except InputError as error:  # its rows or items
+        except InputError as error:  # damaged rows or items
             found.complaints.append(f"{error}; left out")
     for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
         for path in sorted((folder / "references").glob("*.csv")):
@@ -113,7 +113,7 @@ def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path,
 
 
 def compare_rows(first: RunRecord, second: RunRecord) -> str:
-    """Describe how the rows of two runs differ, as the end of a sentence; empty: they do not."""
+    """Describe the differences of two runs' rows as the end of a sentence; empty: none."""
     one, two = _numbers(first), _numbers(second)
     differing = [place for place in one if place in two and one[place] != two[place]]
     lacking = len(one.keys() ^ two.keys())

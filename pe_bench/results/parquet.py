@@ -1,4 +1,4 @@
-"""Read Parquet files that somebody else may have written, within bounds of type and size."""
+"""Reading of Parquet files from untrusted sources, with limits of type and size."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def read_table(path: Path, schema: Any, nullable: Sequence[str] = ()) -> Any:
         nullable: names of the columns that may have nulls.
 
     Raises:
-        InputError: the file cannot be read, is too large, or has other columns.
+        InputError: the file cannot be read, is too large, or has unexpected columns.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -38,7 +38,7 @@ def read_table(path: Path, schema: Any, nullable: Sequence[str] = ()) -> Any:
         table = file.read(schema.names, use_threads=False)
         for field in schema if len(table) else ():  # an empty column may have no type
             _check_column(field, table.column(field.name), field.name in nullable)
-    except KeyError as error:  # a column that is to be read as a dictionary
+    except KeyError as error:  # a missing column among those that are read as dictionaries
         raise InputError(f"cannot read {path} (it lacks {error.args[0]!r}): remove it") from None
     except (OSError, WrongError, pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
@@ -66,7 +66,7 @@ def _check_column(field: Any, column: Any, nullable: bool) -> None:
         texts = {text for chunk in column.chunks for text in chunk.dictionary.to_pylist()}
         if not all(map(is_line, texts)):
             raise WrongError(f"has control characters in the column {field.name}")
-        if max(map(len, texts), default=0) * len(column) > LARGEST:  # one text in many rows
+        if max(map(len, texts), default=0) * len(column) > LARGEST:  # a long text in many rows
             raise WrongError(f"unpacks to more than {LARGEST >> 20} MiB")
     elif not kind.equals(field.type):
         raise WrongError(f"has a column {field.name} of type {kind} instead of {field.type}")

@@ -1,7 +1,7 @@
-"""Read the runs of results folders, and report what cannot be read.
+"""Reading of the runs of results folders, with reports of everything that cannot be read.
 
-Every command that shows or sends numbers reads them with `reading`, so that none of them leaves out
-a run without a word.
+Every command that shows or exports numbers reads them with `reading`, so that no command leaves out
+a run without a message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,17 +31,18 @@ _problems: ContextVar[list[str] | None] = ContextVar("_problems", default=None)
 
 @contextmanager
 def reading(*folders: Path) -> Iterator[list[RunRecord]]:
-    """Yield the records of all runs in results folders, damaged ones among them.
+    """Yield the records of all runs in results folders, including damaged runs.
 
-    The context ends with an error if anything in the folders could not be read, after the rest was
-    used. The command line prints its sentences and exits with code 2.
+    The caller uses all readable runs within the context. If anything in the folders could not be
+    read, the context then ends with an error. The command line prints its sentences and exits with
+    code 2.
 
     Args:
         folders: results folders or exports.
 
     Raises:
-        InputErrors: a sentence for each run and each file of baselines that cannot be read, after
-            those of an `InputError` of the context.
+        InputErrors: a sentence for each run and each file of baselines that cannot be read. If the
+            code in the context raised an `InputError`, its sentences come first.
         InputError: a folder has no runs, or cannot be read at all.
     """
     records: list[RunRecord] = []
@@ -74,16 +75,16 @@ def read_with_warnings(results: Path) -> list[RunRecord]:
 
 
 def read_whole(results: Path) -> list[RunRecord]:
-    """Return the records of all runs in a results folder; those without readable rows are damaged.
+    """Return the records of all runs in a results folder; runs without readable rows are damaged.
 
     Raises:
-        InputError: an export that is damaged.
+        InputError: an export is damaged.
     """
     return [_check_rows(record) for record in read_records(results)]
 
 
 def _check_rows(record: RunRecord) -> RunRecord:
-    """Return a record, as a damaged one if the rows of its run cannot be read."""
+    """Return a record, with the status "damaged" if the rows of its run cannot be read."""
     if record.status != "done":
         return record
     try:
@@ -96,7 +97,7 @@ def _check_rows(record: RunRecord) -> RunRecord:
 def read_items(record: RunRecord) -> list[Items]:
     """Return the scores of single items of a run.
 
-    There are none if they cannot be read, which `reading` reports.
+    The result is empty if they cannot be read, and `reading` reports this.
     """
     try:
         return read_run_items(record)
@@ -106,7 +107,7 @@ def read_items(record: RunRecord) -> list[Items]:
 
 
 def report_problem(problem: str) -> None:
-    """Add a sentence to those that `reading` reports, or print it outside of its context."""
+    """Add a sentence to the report of `reading`; outside of its context, print the sentence."""
     problems = _problems.get()
     if problems is None:
         warn(problem)
@@ -128,7 +129,7 @@ def find_problems(records: Iterable[RunRecord]) -> list[str]:
             _check_baselines(path)
         except DamagedError as error:
             problems.append(f"{error}: no baselines of {record.task}, run it again")
-        except InputError as error:  # of a later version
+        except InputError as error:  # a later version has written it
             problems.append(str(error))
     return problems
 
@@ -136,7 +137,7 @@ def find_problems(records: Iterable[RunRecord]) -> list[str]:
 def find_baselines(record: RunRecord) -> Path | None:
     """Return the file with the rows of the baselines under a run's settings.
 
-    None if it is missing or damaged; `find_problems` reports the latter.
+    The result is None if the file is missing or damaged; `find_problems` reports a damaged one.
     """
     path = _baselines_of(record)
     try:
@@ -154,7 +155,7 @@ def _check_baselines(path: Path) -> None:
     """Check a file of baselines against its seal, if both exist; earlier versions wrote no seal.
 
     Raises:
-        DamagedError: they do not agree.
+        DamagedError: file and seal do not match.
         InputError: a later version has written the seal.
     """
     seal = path.with_suffix(".json")

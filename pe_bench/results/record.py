@@ -21,27 +21,27 @@ class RunRecord:
     """The content of run.json.
 
     Attributes:
-        status: "done", "skipped" (the task does not support the encoding) or "failed"; and
-            "damaged", which is in no file: the files of the run cannot be read.
+        status: "done", "skipped" (the task does not support the encoding) or "failed"; or "damaged"
+            (the files of the run cannot be read), which is never stored in a file.
         task, encoding: labels, the canonical specs.
         encoding_version: version of the code of the encoding.
-        adaptation: of a run that starts from trained weights: its spec as "encoding", the spec or
-            checkpoint of the weights as "from", the `AdaptConfig` as "config", and "unchanged" if
-            the model is evaluated without adaptation; else None.
+        adaptation: for a run that starts from trained weights: spec of the encoding as "encoding",
+            spec or checkpoint of the weights as "from", the `AdaptConfig` as "config", and
+            "unchanged" if the model is evaluated without adaptation; for other runs None.
         seed: seed of weights, batches and evaluation.
-        preset, protocol: their names.
+        preset, protocol: names of preset and protocol.
         data: provenance of the data, with a short name under "label".
         settings: everything that determines results, except encoding and seed.
-        options: words of the command that change the settings, see `runs.command_words`; None: the
-            record is of an earlier version.
+        options: words of the command that change the settings, see `runs.command_words`; None: an
+            earlier version has written the record.
         sources: paths of plugins, data and tokenizers that are not shipped; not in exports, since
-            the paths are those of one machine.
-        settings_digest: digest of `settings`; a table has runs of one digest only.
-        tuning: the chosen learning rates and their candidates, of the "task" and of the "start";
-            None: the learning rates of the preset.
-        models: digests of everything that determines the weights, by the subset that a model is
-            for, "" for all; two searches may lead to the same models.
-        reused: name of the run of another search whose results were copied; None: none.
+            paths are valid on one machine only.
+        settings_digest: digest of `settings`; all runs of a table have the same digest.
+        tuning: the chosen learning rates and the candidates, for the phase of the "task" and for
+            the phase that it starts from, "start"; None: the learning rates of the preset.
+        models: digests of everything that determines the weights, by the subset of a model, "" for
+            all subsets; two searches may lead to the same models.
+        reused: name of the run of another search whose results were copied; None: measured here.
         headline: the number that sorts a table.
         views: columns, panels and maps of the report.
         metrics: metrics that the task defines itself.
@@ -57,8 +57,8 @@ class RunRecord:
             encoding also "facts" and the backends that it "runs_on".
         environment: device, versions of packages, commit of the code.
         finished: time of the record, ISO 8601, UTC.
-        order: number of the request; higher than that of all earlier runs of this encoding on this
-            task, since clocks may be wrong.
+        order: sequence number, higher than in all earlier runs of this encoding on this task. It
+            does not depend on clocks, which may be wrong.
         subsets: measured subsets.
         notes: remarks of the task on its evaluation.
         reason: why the run was skipped or failed, one sentence per line, the first cause first.
@@ -70,7 +70,7 @@ class RunRecord:
         costs: cost of training and evaluation by subset.
         folder: folder of the run, or of the export that contains it. This and the following fields
             are not in the file.
-        name: name of the run, which is that of its folder.
+        name: name of the run, equal to the name of its folder.
         exported: whether the run is part of an export.
     """
 
@@ -120,7 +120,7 @@ class RunRecord:
 
     @property
     def age(self) -> tuple[int, str]:
-        """Sort key: by order of request, then by time of completion."""
+        """Sort key: by `order`, then by time of completion."""
         return self.order, self.finished
 
     def to_json(self) -> dict[str, Any]:
@@ -143,11 +143,11 @@ class RunRecord:
         Args:
             content: the content.
             folder: folder of the run, or of the export that contains it.
-            name: name of the run; default: that of the folder.
+            name: name of the run; default: name of the folder.
             exported: whether the run is part of an export.
 
         Raises:
-            WrongError: a key is missing, or a value cannot be what it says.
+            WrongError: a key is missing, or a value is invalid.
         """
         name = name or (folder.name if folder else "")
         record: RunRecord = read_as(cls, content, folder=folder, name=name, exported=exported)

@@ -1,6 +1,6 @@
 """The types of the parts of `run.json` and of the files of tuning, for validation.
 
-Keys that are not listed may be anything, see `pe_bench.system.schema.read_as`.
+Other keys may have any value, see `pe_bench.system.schema.read_as`.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Search(Choices):
 
 
 class Baselines(TypedDict, total=False):
-    """What the seal of a file of baselines says."""
+    """The content of the seal of a file of baselines."""
 
     version: Count
 
@@ -76,7 +76,7 @@ class Searches(TypedDict, total=False):
 
 
 class Tune(TypedDict):
-    """The options of a search, as settings have them."""
+    """The options of a search, as in settings."""
 
     lr: list[float]
     seeds: list[Count]
@@ -86,13 +86,13 @@ class Tune(TypedDict):
 
 
 class Origin(TypedDict, total=False):
-    """The encoding that trained weights are from."""
+    """The encoding with which the initial weights were trained."""
 
     encoding: Label
     version: Line
 
 
-# "from" is a keyword, hence the other form of a definition.
+# "from" is a keyword of Python, so that the class syntax is impossible.
 Start = TypedDict("Start", {"from": Origin}, total=False)
 Adaptation = TypedDict(
     "Adaptation",
@@ -129,7 +129,7 @@ class Data(TypedDict, total=False):
 
 
 class Sources(TypedDict, total=False):
-    """Paths of files of the user's."""
+    """Paths of the user's files."""
 
     encoding: str
     task: str
@@ -156,7 +156,7 @@ class Environment(TypedDict, total=False):
 
 
 class Description(TypedDict, total=False):
-    """The docstring of a plugin, and what an encoding declares."""
+    """The docstring of a plugin, and the declared facts of an encoding."""
 
     summary: str
     text: str

@@ -1,4 +1,4 @@
-"""Write rows of runs, read rows and records."""
+"""Writing of rows of runs, and reading of rows and records."""
 
 import csv
 import gzip
@@ -28,20 +28,20 @@ from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.system.text import printable
 
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
-PACKED_ROWS = "rows.csv.gz"  # beside it
+PACKED_ROWS = "rows.csv.gz"  # in the same folder
 FLOATS = ("value", "stderr", "ci_low", "ci_high")
 FLOAT = re.compile("[-+.e0-9inf ]*")  # no "nan", which is an empty cell; a perplexity may overflow
 INTEGERS = ("seed", "length", "n")
 INTEGER = re.compile("[0-9 ]*")
-DIGITS = 15  # a float holds all integers of as many
+DIGITS = 15  # a float represents all integers with up to 15 digits exactly
 FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
 FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Write a tidy CSV file, whole or not at all. None and nan become empty cells.
+    """Write a tidy CSV file, atomically. None and nan become empty cells.
 
-    It is compressed if its name ends in .gz.
+    The file is compressed if its name ends in .gz.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
@@ -54,7 +54,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[
 
 
 def rows_path(record: RunRecord) -> Path:
-    """Return the file with the rows of a run; that of an export is compressed."""
+    """Return the file with the rows of a run; in an export it is compressed."""
     assert record.folder is not None
     return record.folder / (PACKED_ROWS if record.exported else "rows.csv")
 
@@ -65,12 +65,12 @@ def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
 
 
 def read_lines(path: Path) -> list[list[str]]:
-    """Return the lines of a file that `write_rows` has written, with cells as in `CSV_COLUMNS`.
+    """Return the lines of a file of `write_rows`, with cells as in `CSV_COLUMNS`.
 
-    Every reader of rows goes through this function, so all cells are what they should be.
+    All rows are read with this function, so that all cells are validated.
 
     Raises:
-        InputError: the file is missing or not of this form.
+        InputError: the file is missing or invalid.
     """
     try:
         content = read_regular(path, LARGEST)
@@ -100,10 +100,10 @@ def _unpack(content: bytes) -> bytes:
 
 
 def _check_cells(name: str, cells: set[str]) -> None:
-    """Check the distinct cells of a column; all are joined, which is faster than one by one.
+    """Check the distinct cells of a column. They are joined first, which is faster.
 
     Raises:
-        ValueError: one of them cannot stand in this column.
+        ValueError: a cell is invalid in this column.
     """
     joined = " ".join(cells)
     if name in FLOATS:
@@ -121,10 +121,10 @@ def _check_cells(name: str, cells: set[str]) -> None:
 
 
 def read_measurements(path: Path) -> list[Measurement]:
-    """Return the rows of a file that `write_rows` has written.
+    """Return the rows of a file of `write_rows`.
 
     Raises:
-        InputError: the file is missing or not of this form.
+        InputError: the file is missing or invalid.
     """
     found = []
     for line in read_lines(path):
@@ -147,17 +147,17 @@ def read_measurements(path: Path) -> list[Measurement]:
 
 
 def place_of(folder: Path) -> str:
-    """Return what a run's files belong to: its folder below `runs/`."""
+    """Return the key of the owner of a run's files: the path of its folder below `runs/`."""
     return "/".join(folder.parts[-3:])
 
 
 def read_records(results: Path) -> list[RunRecord]:
     """Return the records of all runs in a results folder, each with its folder.
 
-    Runs that were exported into this folder, or into a folder in it, are among them.
+    They include runs that were exported into this folder or into one of its subfolders.
 
     Raises:
-        InputError: an export that is damaged.
+        InputError: an export is damaged.
     """
     folders = [path.parent for path in sorted((results / "runs").glob("*/*/*/run.json"))]
     records = [read_record(folder) for folder in folders]
@@ -175,7 +175,7 @@ def read_records(results: Path) -> list[RunRecord]:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Return the record of a run; its status is "damaged" where its files are not whole."""
+    """Return the record of a run, with the status "damaged" if its files are not intact."""
     path = folder / "run.json"
     remedy = f"run it again, or remove {folder}"
     try:
@@ -185,7 +185,7 @@ def read_record(folder: Path) -> RunRecord:
         if record.status == "done":
             _check_columns(folder / "rows.csv")
         return record
-    except InputError as error:  # of a later version
+    except InputError as error:  # a later version has written it
         reason = str(error)
     except DamagedError as error:
         reason = f"{error}: {remedy}"
@@ -197,10 +197,10 @@ def read_record(folder: Path) -> RunRecord:
 def _damaged(
     reason: str, folder: Path, labels: Sequence[str], *, exported: bool = False
 ) -> RunRecord:
-    """Return what stands for a run that cannot be read.
+    """Return a record with the status "damaged" for a run that cannot be read.
 
     Args:
-        reason: why not, a sentence.
+        reason: reason why it cannot be read, a sentence.
         folder: folder of the run, or of the export that contains it.
         labels: task, encoding and name.
         exported: whether the run is part of an export.
@@ -224,7 +224,7 @@ def _check_columns(path: Path) -> None:
     """Check that rows have all columns: earlier versions had fewer.
 
     Raises:
-        DamagedError: they do not.
+        DamagedError: a column is missing.
     """
     with path.open(encoding="utf-8", newline="") as file:
         header = next(csv.reader(file), [])
@@ -234,7 +234,7 @@ def _check_columns(path: Path) -> None:
 
 
 class _Table(TypedDict):
-    """The runs of a table in an export; each is read by itself, so that one cannot hurt others."""
+    """The runs of a table in an export; each is read separately, so that errors stay separate."""
 
     shared: Mapping[str, object]
     described: NotRequired[Mapping[str, object]]
@@ -246,9 +246,9 @@ class _Export(TypedDict):
 
 
 def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:
-    """Return the records that the `EXPORTED` file of a folder holds.
+    """Return the records in the `EXPORTED` file of a folder.
 
-    The status of a run whose record cannot be what it says is "damaged".
+    A run with an invalid record has the status "damaged".
 
     Raises:
         WrongError: the file has another structure.
@@ -272,25 +272,26 @@ def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecor
 
 
 def results_of(record: RunRecord) -> Path:
-    """Return the results folder that a run is in; of an exported run the folder of the export."""
+    """Return the results folder of a run; for an exported run, the folder of the export."""
     assert record.folder is not None
     return record.folder if record.exported else record.folder.parents[3]
 
 
 def key_of(record: RunRecord) -> tuple[str, str, str]:
-    """Return task, encoding and name, which tell a run among those of an export."""
+    """Return task, encoding and name, which together identify a run within an export."""
     return record.task, record.encoding, record.name
 
 
 def find_run(what: str, results: Path) -> RunRecord:
-    """Return the record of a run that somebody names.
+    """Return the record of a run that the user names.
 
     Args:
-        what: its folder, or "encoding/task/seed" with a number or the name of the run at the end.
-        results: folder to look in, exports in it included.
+        what: folder of the run, or "encoding/task/seed", where the last part is a number or the
+            name of the run.
+        results: results folder to search, including its exports.
 
     Raises:
-        InputError: there is no such run, several are, or it is damaged.
+        InputError: there is no such run, there are several, or it is damaged.
     """
     folder = Path(what)
     if (folder / "run.json").exists():
@@ -316,7 +317,7 @@ def _names_of(record: RunRecord) -> list[str]:
 
 
 def read_run_lines(record: RunRecord) -> list[list[str]]:
-    """Return the rows of a run as its file has them, see `read_lines`."""
+    """Return the rows of a run as in its file, see `read_lines`."""
     path = rows_path(record)
     if not record.exported:
         lines = read_lines(path)
@@ -331,13 +332,13 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
 
 
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
-    """Return the rows of a run as its file has them, cell by cell, with the name of the run."""
+    """Return the rows of a run as dicts of the cells in its file, with the name of the run."""
     own = [dict(zip(CSV_COLUMNS, line, strict=True)) for line in read_run_lines(record)]
     return [{**row, "run": record.name} for row in own]
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """Return a key of a file and its last change, so that another content is read again."""
+    """Return a key of a file and its last change, so that a changed file is read again."""
     if not path.exists():
         return ()
     about = path.stat()
@@ -357,7 +358,7 @@ def _lines_by_run(
 
 
 def read_run_items(record: RunRecord) -> list[Items]:
-    """Return the scores of single items of a run; none where it has kept none.
+    """Return the scores of single items of a run; empty if the run has no such file.
 
     Raises:
         InputError: the file cannot be read.
@@ -376,8 +377,8 @@ def _items_by_run(path: Path, changed: tuple[int, ...]) -> dict[tuple[str, str, 
     """Return the items of an export by run.
 
     Args:
-        path: of the file.
-        changed: its state, see `_state_of`.
+        path: path of the file.
+        changed: state of the file, see `_state_of`.
     """
     found: dict[tuple[str, str, str], list[Items]] = {}
     for items, labels in read_labelled_items(path, OF_AN_EXPORT[:3]):
@@ -387,7 +388,7 @@ def _items_by_run(path: Path, changed: tuple[int, ...]) -> dict[tuple[str, str, 
 
 
 def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
-    """Return the learning curves of a run, keys as in `OF_A_RUN`; none where it has kept none.
+    """Return the learning curves of a run, with keys as in `OF_A_RUN`; empty if it has no file.
 
     Raises:
         InputError: the file cannot be read.

@@ -20,10 +20,11 @@ class Column:
     """A column of the table; it is omitted if it has no rows.
 
     Attributes:
-        subset, metric: the rows.
+        subset, metric: subset and metric of the rows in the column.
         title: heading; empty: made from subset and metric.
         at_trained_length: whether these are scores at the training length. If models start from
-            trained weights, the table then has a column with the difference to these.
+            trained weights, the table then has a column with the difference from the scores before
+            adaptation.
     """
 
     subset: str
@@ -37,9 +38,9 @@ class Curve:
     """A panel with the metric against `length`, a curve for each encoding.
 
     Attributes:
-        subset, metric: the rows.
+        subset, metric: subset and metric of the rows in the panel.
         title: title of the panel; empty: the subset.
-        x: label of the x axis; empty: that of the task's axis `length`.
+        x: label of the x axis; empty: label of the task's axis `length`.
         log_x, log_y: whether the axis is logarithmic.
     """
 
@@ -56,7 +57,7 @@ class Heatmap:
     """A heatmap of a percentage over length (y axis) and the second axis (x axis).
 
     Attributes:
-        subset, metric: the rows.
+        subset, metric: subset and metric of the rows in the heatmap.
         title: title of the heatmap.
         trained: largest value in training of the second axis and of the length; None: no limit.
     """
@@ -72,7 +73,7 @@ class Gallery:
     """A panel for each encoding: the metric against the second axis, a curve for each length.
 
     Attributes:
-        subset, metric: the rows.
+        subset, metric: subset and metric of the rows in the gallery.
         title: title of the gallery.
         y: label of the y axis.
     """

@@ -1,4 +1,4 @@
-"""Continue from a trained model with another encoding: the task, the label, and the weights."""
+"""Adaptation of a trained model to another encoding: the task, the label, and the weights."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -48,7 +48,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     `options.adapt` asks for them.
 
     Raises:
-        InputError: an option of `options.adapt` that the task or its model cannot do.
+        InputError: the task or its model does not support an option of `options.adapt`.
     """
     if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
         raise InputError("--from has no effect: the task trains nothing")
@@ -77,15 +77,15 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
 def take_over(
     model: Decoder, weights: Mapping[str, Tensor], encoding: Adapted
 ) -> dict[str, Tensor]:
-    """Return the weights of a new model, with those of a trained model where names agree.
+    """Return the weights of a new model, copied from a trained model where the names agree.
 
-    The parameters of an encoding are taken over only if both encodings are of one class: in
+    The parameters of the encoding are copied only if both encodings have the same class: in
     another class, a bias of the same name and shape has another meaning.
 
     Args:
-        model: new, under the new encoding.
-        weights: of the trained model.
-        encoding: the new one.
+        model: the new model, with the new encoding.
+        weights: weights of the trained model.
+        encoding: the new encoding.
     """
     found: dict[str, Tensor] = dict(model.state_dict())
     related = issubclass(encoding.cls, encoding.origin.cls)
@@ -103,7 +103,7 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
     Vocabulary and evaluation do not change.
 
     Raises:
-        InputError: it has no rows of that length.
+        InputError: the task has no rows of that length.
     """
     train = replace(task.train, length=config.length, batch_size=config.batch_size)
     if train == task.train:

@@ -1,6 +1,6 @@
 """Rows of baselines, written once for each combination of settings.
 
-Their files are in `results/references/`, the name that stored results have.
+The files are in `results/references/`, so that results of earlier versions are still found.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from pe_bench.system.locks import hold
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 VERSION = 3
-"""Raise it when a task's baselines change and its settings do not: they are measured again."""
+"""Increase it when a task's baselines change and its settings do not. All are measured again."""
 
 
 def write_baselines(resolved: ResolvedTask, results: Path) -> None:
-    """Write the baselines of a task under its settings, unless they are there.
+    """Write the baselines of a task under its settings, unless they exist.
 
-    Baselines of an earlier version are written again. Nothing is done where another process is
-    writing them. A failure is a warning: the runs themselves lose nothing.
+    Baselines of an earlier version are written again. If another process is writing them, this
+    function does nothing. A failure causes only a warning, since runs do not need baselines.
 
     Args:
         resolved: the task.

@@ -5,12 +5,12 @@ from pe_bench.runs.resolve import ResolvedTask
 
 
 class BatchStream:
-    """Training batches of a phase, a function of the step.
+    """Training batches of a phase, as a function of the step.
 
     Args:
         task: the phase's task.
-        subset: the subset that the phase serves; None: all of them.
-        seed: of the batches.
+        subset: the subset that the phase trains for; None: all subsets.
+        seed: seed of the batches.
 
     Attributes:
         requested: number of batches that this process has requested.
@@ -28,5 +28,5 @@ class BatchStream:
 
     @property
     def started(self) -> bool:
-        """Whether a training step is complete: its successor's batch was requested."""
+        """Whether a training step is complete: the batch of the next step was requested."""
         return self.requested > 1

@@ -1,16 +1,17 @@
-"""What a search tries, and the rule that chooses from it; pure functions of losses.
+"""The candidates of a search, and the rule that chooses one; pure functions of losses.
 
 A candidate is a learning rate and a value of the option that the encoding declares as `tunable`.
-Every encoding may try CANDIDATES of them with the first tuning seed, see `propose`. The best get
-the other seeds too, FINALISTS at most, and are judged by the worst of them:
+Every encoding may try CANDIDATES candidates with the first tuning seed, see `propose`. At most
+FINALISTS candidates, the best ones, are also trained with the other seeds. The rule compares the
+worst loss of each candidate over its seeds:
 
-    a candidate is as good as the best one if its worst loss is at most SOLVED, or at most FACTOR
-    times and at most MARGIN nats above the smallest worst loss; of these the smallest rate is
-    chosen, and at one rate the encoding's default value
+    A candidate is as good as the best one if its worst loss is at most SOLVED, or at most FACTOR
+    times and at most MARGIN nats above the smallest worst loss. The rule chooses the candidate
+    with the smallest rate among these; if several have that rate, the encoding's default value.
 
-A loss close to zero says nothing about which rate is better, and a smaller rate is more stable. A
-seed more can only raise the worst loss of a candidate, so those that cannot be chosen any more get
-no further seeds.
+A loss close to zero says nothing about which rate is better, and a smaller rate is more stable. An
+additional seed can only increase the worst loss of a candidate. So a candidate that can no longer
+be chosen gets no further seeds.
 """
 
 import math
@@ -29,11 +30,11 @@ FINALISTS = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a trial trains with.
+    """A learning rate and an option value that a trial trains with.
 
     Attributes:
         lr: learning rate.
-        value: of the encoding's tunable option, as in a spec; None: its default.
+        value: value of the encoding's tunable option, as in a spec; None: its default.
     """
 
     lr: float
@@ -45,15 +46,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a training of a candidate has led to.
+    """The result of training one candidate with one seed.
 
     Attributes:
-        loss: on held-out batches, nats per target; None: it diverged.
-        training_loss: at the end of the training, nats per target.
-        seconds: of the training.
-        steps: that were trained.
-        halfway: training loss in the middle of the planned steps, or at the end before it;
-            unknown where the training was resumed after the middle.
+        loss: loss on held-out batches, nats per target; None: the training diverged.
+        training_loss: training loss at the end, nats per target.
+        seconds: duration of the training.
+        steps: number of training steps.
+        halfway: training loss in the middle of the planned steps, or the last one before it if the
+            training ended earlier; unknown if the training was resumed after the middle.
         stopped: why it ended before the planned steps: "solved", "hopeless" or "diverged".
     """
 
@@ -66,20 +67,20 @@ class Trial:
 
     @property
     def finite_loss(self) -> float:
-        """The loss; infinite where the training diverged."""
+        """The loss; infinite if the training diverged."""
         return math.inf if self.loss is None else self.loss
 
 
-Trials = Mapping[Candidate, Sequence[Trial]]  # of each candidate, in the order of the seeds
+Trials = Mapping[Candidate, Sequence[Trial]]  # trials by candidate, in the order of the seeds
 
 
 def tolerance(best: float) -> float:
-    """Return the largest worst loss that is as good as the smallest one."""
+    """Return the largest worst loss that counts as equal to the smallest one, `best`."""
     return max(SOLVED, min(FACTOR * best, best + MARGIN))
 
 
 def prefer(losses: Mapping[Candidate, float]) -> Candidate:
-    """Return the candidate to choose, given worst losses of which one is finite."""
+    """Return the chosen candidate, given worst losses; at least one must be finite."""
     limit = tolerance(min(losses.values()))
     good = [candidate for candidate, loss in losses.items() if loss <= limit]
     return min(good, key=lambda c: (c.lr, c.value is not None, losses[c], c.value or ""))
@@ -93,17 +94,17 @@ def propose(
 ) -> Candidate | None:
     """Return the next candidate for the first seed; None: none could be better.
 
-    First come the rates of the grid. Then one beyond the grid, as long as the best one is at its
-    edge and there is room for the values; the values, at the best rate; rates between the best one
-    and its neighbours.
+    The order is: the rates of the grid; rates beyond the grid, while the best rate is at its edge
+    and enough candidates remain for the values; the values, at the best rate; rates between the
+    best one and its neighbours.
 
     Args:
-        losses: of the candidates that were tried; infinite where one has diverged.
+        losses: losses of the candidates that were tried; infinite if a training diverged.
         grid: learning rates to begin with, in ascending order.
-        values: of the encoding's tunable option, without its default.
-        default: value of the candidates of the grid.
+        values: values of the encoding's tunable option, without its default.
+        default: option value of the candidates on the grid.
     """
-    middle = len(grid) // 2  # first, as others are compared with it
+    middle = len(grid) // 2  # tried first: the other rates are compared with it
     for lr in (grid[middle], *grid[:middle], *grid[middle + 1 :]):
         if Candidate(lr, default) not in losses:
             return Candidate(lr, default)
@@ -123,7 +124,7 @@ def propose(
 
 
 def beyond_edge(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | None:
-    """Return the candidate beyond the edge of the grid at which the best one lies, if it does."""
+    """Return the candidate beyond the edge of the grid if the best one is at an edge, else None."""
     rates = sorted({candidate.lr for candidate in losses})
     if best.lr == rates[0]:
         return Candidate(round_rate(rates[0] * rates[0] / rates[1]), best.value)
@@ -133,7 +134,7 @@ def beyond_edge(losses: Mapping[Candidate, float], best: Candidate) -> Candidate
 
 
 def _between(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | None:
-    """Return an untried candidate between the best rate and a neighbour, the farther one first."""
+    """Return an untried candidate between the best rate and a neighbour; first the farther one."""
     rates = sorted({candidate.lr for candidate in losses})
     place = rates.index(best.lr)
     neighbours = [rates[i] for i in (place - 1, place + 1) if 0 <= i < len(rates)]
@@ -147,5 +148,5 @@ def _between(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | 
 
 
 def worst_losses(trials: Trials) -> dict[Candidate, float]:
-    """Return the largest held-out loss of each candidate, over the seeds that it was tried with."""
+    """Return the largest held-out loss of each candidate over the seeds tried so far."""
     return {c: max(trial.finite_loss for trial in found) for c, found in trials.items()}

@@ -1,4 +1,4 @@
-"""The options of a run as the words of a command, for its record."""
+"""The options of a run as words of a command, for its record."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,13 +14,14 @@ from pe_bench.text.tokenizer import Tokenizer
 def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
     """Return the options that change a task's runs, as words of `pe-bench run`.
 
-    What a record has elsewhere is left out: encoding, task, seed, preset, protocol, precision, and
-    the encoding or checkpoint that models start from. So are options that have no effect on the
-    task. Paths are those of one machine: DIR stands for a folder with data, FILE for a tokenizer.
+    The words leave out encoding, task, seed, preset, protocol, precision, and the encoding or
+    checkpoint that models start from, since other fields of a record contain them. They also leave
+    out options that have no effect on the task. Since paths are valid on one machine only, DIR
+    stands for a folder with data and FILE for a tokenizer.
 
     Args:
-        options: those of the command.
-        task: made with them.
+        options: options of the command.
+        task: the task, made with these options.
     """
     words: list[str] = []
     if options.subsets:
@@ -44,7 +45,7 @@ def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
 
 
 def _changes(given: Mapping[str, Any], task: ResolvedTask) -> dict[str, Any]:
-    """Return changed values of a training phase; of one without steps only the length counts."""
+    """Return changed values of a training phase; only the length if the phase has no steps."""
     context = task.task.context
     preset = task.task.preset(context.preset, context.data).train
     changes = {name: value for name, value in given.items() if value != getattr(preset, name)}

@@ -14,7 +14,7 @@ from pe_bench.runs.resolve import ResolvedTask
 
 FACTS = ("prefix_consistent", "shift_invariant", "max_position")
 STYLE = ("family", "colour", "marker")
-LENGTH = 8  # tokens that tell which backends serve
+LENGTH = 8  # tokens of the input with which available backends are determined
 
 
 def describe_task(resolved: ResolvedTask) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def describe_task(resolved: ResolvedTask) -> dict[str, Any]:
 def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     """Return first line, docstring, style, declared facts and backends of an encoding.
 
-    The state of random generators does not change. If the encoding fails here, the facts are
-    left out; its run reports the failure.
+    The state of random generators does not change. If the encoding fails here, the result has no
+    facts and backends, and the run reports the failure.
     """
     found = _read(encoding.cls)
     own = vars(encoding.cls)

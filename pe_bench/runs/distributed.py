@@ -14,12 +14,12 @@ class Phase:
 
     Attributes:
         identity: digest of every setting that determines the weights.
-        subset: the subset that the phase serves; None: all of them.
-        seed: of weights and batches.
+        subset: the subset that the phase trains for; None: all subsets.
+        seed: seed of weights and batches.
         lr: learning rate.
-        value: of the encoding's tunable option, None for its default.
-        folder: of its checkpoints.
-        resumes: whether it starts from a checkpoint there.
+        value: value of the encoding's tunable option; None: its default.
+        folder: folder of the phase's checkpoints.
+        resumes: whether the phase starts from a checkpoint in `folder`.
     """
 
     identity: str

@@ -1,4 +1,4 @@
-"""Evaluates a trained model on a subset of a task."""
+"""Evaluation of a trained model on a subset of a task."""
 
 import time
 
@@ -20,7 +20,7 @@ def evaluate(
         task: the task.
         subset: name of the subset.
         seed: seed of the run.
-        files: the run's files, whose journals keep the measurements.
+        files: files of the run; their journals store the measurements.
         precision: "fp32" or "bf16".
 
     Returns:

@@ -21,12 +21,12 @@ from pe_bench.runs.timing_context import find_conditions
 
 
 class RunFactory:
-    """Makes runs from specs, under the options of one command.
+    """Factory of runs from specs, under the options of one command.
 
     A task is made once for each spec, since opening its data takes time.
 
     Args:
-        options: common to all runs.
+        options: options common to all runs.
         results: folder to write to.
         device: "cpu" or "cuda".
 
@@ -64,7 +64,7 @@ class RunFactory:
         label = plugin.label
         shipped = label.partition(":")[0] in plugins.names("encoding")
         if shipped and with_rotation(label, checkpoint.config)[0] != full:
-            label = spec  # a default of the encoding, where the checkpoint has another
+            label = spec  # the spec states a default of the encoding; the checkpoint's differs
         return replace(plugins.load("encoding", full), label=label)
 
     def task(self, spec: str, *, asked: bool = True) -> ResolvedTask:
@@ -109,7 +109,7 @@ class RunFactory:
         """Return the run of two specs.
 
         Raises:
-            InputError: one of them is wrong.
+            InputError: a spec is wrong.
         """
         made = self.task(task)
         return self.make(self.adapted(self.encoding(encoding), made), made, seed)

@@ -1,4 +1,4 @@
-"""Check whether an encoding supports a task, with an instance whose weights take no memory."""
+"""Checks of an encoding's support for a task, with an instance whose weights take no memory."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ from pe_bench.train.adaptation_methods import check_method
 def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | None:
     """Return why an encoding does not support a task, or None if it does.
 
-    An encoding that refuses a task under its default options is made for other tasks. If the
-    defaults work, an option is wrong.
+    An encoding that refuses a task even under its default options does not support the task. If
+    the default options work, one of the given options is wrong.
 
     Args:
         encoding: the encoding.
@@ -40,7 +40,7 @@ def reason_to_skip(encoding: Plugin, task: ResolvedTask, fits: bool) -> str | No
             raise
         return str(error)
     except CRASHES:
-        return None  # a crash: the run itself records it, and the others go on
+        return None  # a crash: the run records it, and other runs continue
 
 
 def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Depths) -> list[str]:
@@ -49,7 +49,7 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
     for encoding in encodings:
         try:
             note = depths.describe_missing_layers(encoding, task.model)
-        except CRASHES:  # a crash: the run itself records it
+        except CRASHES:  # the run records the crash
             continue
         if note:
             notes.append(f"{encoding.label} on {task.label}: {note}")

@@ -22,7 +22,7 @@ class Pretrained(Plugin):
     """The encoding of a checkpoint, under the name of its folder.
 
     Attributes:
-        checkpoint: the folder.
+        checkpoint: the checkpoint in that folder.
     """
 
     checkpoint: Checkpoint
@@ -35,7 +35,7 @@ class Adapted(Plugin):
     Attributes:
         encoding: the new encoding.
         origin: the encoding that the model was trained with.
-        config: training with the new encoding.
+        config: configuration of the training with the new encoding.
         label: "origin -> encoding", with the training in brackets.
     """
 
@@ -45,7 +45,7 @@ class Adapted(Plugin):
 
     @property
     def spec(self) -> str:
-        """The canonical spec of the encoding by itself."""
+        """The canonical spec of the new encoding alone."""
         return self.encoding.spec
 
 
@@ -56,7 +56,7 @@ def load_origin(spec: str) -> Plugin:
         spec: spec of an encoding, or folder of a checkpoint.
 
     Raises:
-        InputError: there is no such encoding, or the folder is of a model that cannot be used.
+        InputError: there is no such encoding, or the model in the folder cannot be used.
     """
     folder = Path(spec)
     where = spec.partition(":")[0]

@@ -28,10 +28,10 @@ def check_task_fits(task: ResolvedTask, device: str, precision: str, shards: int
         task: the task.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        shards: number of GPUs that weights, gradients and optimizer are shared out over.
+        shards: number of GPUs over which weights, gradients and optimizer states are sharded.
 
     Raises:
-        InputError: they do not.
+        InputError: they do not fit.
     """
     if task.start:
         check_task_fits(task.start, device, precision, shards)
@@ -58,11 +58,11 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
     """Check that the encoding's own weights and tables fit into memory.
 
     Raises:
-        InputError: they do not.
+        InputError: they do not fit.
     """
     layers = 1 if instance.shared else task.model.layers
     needed = BYTES_PER_PARAMETER * layers * _numbers(instance)
-    available = memory_of("cpu")  # where every model is built
+    available = memory_of("cpu")  # every model is built on the CPU
     if needed > available:
         raise InputError(
             f"{encoding.label} needs {_size(needed)} for its own weights, and this machine has "
@@ -71,7 +71,7 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
 
 
 def _bytes_per_parameter(task: ResolvedTask, precision: str, shards: int) -> float:
-    if trains_all(task.train):  # one GPU has the whole model in evaluation
+    if trains_all(task.train):  # in evaluation, one GPU has the whole model
         return max(4, BYTES_PER_PARAMETER / shards)
     return 2 if precision == "bf16" else 4
 
@@ -86,16 +86,16 @@ def decoder_parameters(model: ModelConfig) -> int:
 
 
 def batch_bytes(task: ResolvedTask, device: str, precision: str) -> int:
-    """Return a lower bound of the bytes that a batch and the activations of a slice of it take.
+    """Return a lower bound of the bytes of a batch and of the activations of one slice of it.
 
-    On a GPU that is one row: training halves slices that do not fit.
+    On a GPU a slice may be a single row, because training halves slices that do not fit.
     """
     train = task.train
     model = task.model
     rows = 1 if device == "cuda" else min(train.micro_batch or train.batch_size, train.batch_size)
-    saved = 4 * model.width + 2 * model.mlp_width  # numbers a token that backward needs, at least
+    saved = 4 * model.width + 2 * model.mlp_width  # minimum of numbers per token for backward
     of_blocks = model.layers * saved
-    if train.recompute:  # the input of each, and one of them at a time
+    if train.recompute:  # the input of each block, and all activations of one block at a time
         of_blocks = model.layers * model.width + saved
     activations = rows * model.train_length * of_blocks
     ids = train.batch_size * model.train_length * BYTES_PER_TOKEN
@@ -103,7 +103,7 @@ def batch_bytes(task: ResolvedTask, device: str, precision: str) -> int:
 
 
 def memory_of(device: str) -> int:
-    """Return the bytes that a device has, and that this process may use of them."""
+    """Return the bytes of a device's memory that this process may use."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[1])
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

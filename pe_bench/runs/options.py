@@ -16,9 +16,9 @@ from pe_bench.train.loggers import LoggerName, check_logger
 
 
 def read_data(words: Sequence[str]) -> dict[str, Path]:
-    """Return the folder of each task that words such as "DIR" and "task=DIR" name.
+    """Return the data folder of each task from words such as "DIR" and "task=DIR".
 
-    A folder without a task has the key "".
+    The key of a folder without a task is "".
 
     Raises:
         InputError: there is no such task.
@@ -42,15 +42,16 @@ def _read_place(word: str) -> tuple[str, Path]:
 class RunOptions:
     """The options of `pe-bench run` that apply to every run of a grid, with its defaults.
 
-    `data` has a folder by name of a task; the key "" stands for every task of the command.
-    `train`, `pretrain`, `model` and `adapt` have changed fields of a preset's config.
+    `data` maps the name of a task to a folder; the key "" stands for every task of the command.
+    `train`, `pretrain`, `model` and `adapt` map fields of a preset's config to changed values.
 
     Attributes:
         precision: "fp32" or "bf16".
         cache: folder for downloads, tokenizers and checkpoints.
 
     Raises:
-        InputError: a field that does not exist, another precision, or a logger without its package.
+        InputError: a field that does not exist, an unknown precision, or the package of the logger
+            is not installed.
     """
 
     preset: str = option(
@@ -136,9 +137,9 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Places:
-    """Where to find what a record only names; None: where it was.
+    """Places of files and folders that a record names; None: the place has not changed.
 
-    `data` has a folder by name of a task, "" for the run's own.
+    `data` maps the name of a task to a folder; the key "" stands for the run's own task.
     """
 
     encoding: str | None = option(None, "where the file of the encoding is now", metavar="FILE")

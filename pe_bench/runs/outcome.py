@@ -1,4 +1,4 @@
-"""How runs end."""
+"""Outcomes of runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +8,11 @@ from pe_bench.results.record import Status
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run ended.
+    """The outcome of one run.
 
     Attributes:
         title: encoding, task and seed.
-        status: "done" also if subsets are missing for a reason that was reported.
+        status: status of the run; also "done" if subsets are missing for a reported reason.
         complaints: messages of user errors.
         folder: folder of the run; None if there is none.
         cause: first failure other than a user error, in one line.

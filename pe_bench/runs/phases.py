@@ -38,11 +38,11 @@ from pe_bench.train.training_result import TrainingResult
 
 @dataclass(frozen=True)
 class Phases:
-    """Trains an encoding on a task or on each of its subsets, and the model that this starts from.
+    """Training of an encoding on a task or its subsets, and of the model that it starts from.
 
     Attributes:
         encoding: the encoding.
-        results: folder to write to; chosen learning rates are kept in `tuning/`.
+        results: folder to write to; its folder `tuning/` stores chosen learning rates.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
         ranks: the other processes that train with this one, if any.
@@ -70,14 +70,14 @@ class Phases:
 
         Args:
             task: the phase's task.
-            subset: the subset that the phase serves; None: all of them.
-            seed: of weights and batches.
-            folder: for the checkpoints; None: that of `checkpoint`.
+            subset: the subset that the phase trains for; None: all subsets.
+            seed: seed of weights and batches.
+            folder: folder for the checkpoints; None: the one that `checkpoint` returns.
             choice: learning rate and option value; None: the choice of the search.
             watch: ends a trial early.
 
         Raises:
-            SharedFailure: the model cannot be built, or a phase that serves all subsets failed.
+            SharedFailure: the model cannot be built, or a phase for all subsets failed.
             FirstStepFailure: the phase of one subset failed before its first step.
         """
         from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
@@ -143,12 +143,12 @@ class Phases:
         """Train a phase together with the first rank.
 
         Args:
-            task: of the run.
-            phase: of the task, or of the task that it starts from.
-            group: the process group, in which this is not the first rank.
+            task: task of the run.
+            phase: phase of the task, or of the task that it starts from.
+            group: the process group; this process is not its first rank.
 
         Raises:
-            InputError: this process knows no such phase of the run.
+            InputError: the run has no such phase in this process.
         """
         from pe_bench.train.training import join_training
 
@@ -168,10 +168,10 @@ class Phases:
         )
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
-        """Return the phases and the task that a phase belongs to.
+        """Return the `Phases` and the task that a phase belongs to.
 
         Raises:
-            InputError: there are none.
+            InputError: it belongs to neither the task nor a task that this one starts from.
         """
         place: ResolvedTask | None = task
         while place is not None:
@@ -185,7 +185,7 @@ class Phases:
 
     @property
     def before(self) -> "Phases":
-        """Phases of the model that a task starts from: with the origin of an adapted encoding."""
+        """Phases of the model to start from, with the origin instead of an adapted encoding."""
         if isinstance(self.encoding, Adapted):
             return replace(self, encoding=self.encoding.origin)
         return self
@@ -205,7 +205,7 @@ class Phases:
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
     ) -> Mapping[str, Tensor]:
-        """Return the initial weights of a model, which the previous phase has trained."""
+        """Return the initial weights of a model, trained by the previous phase."""
         assert task.start is not None
         of_subset = subset if isinstance(self.encoding, Adapted) else None
         before, _ = self.before.trained(task.start, of_subset, seed)
@@ -214,27 +214,28 @@ class Phases:
         return take_over(model, before.state_dict(), self.encoding)
 
     def _mark_start(self, start: ResolvedTask, subset: str | None, seed: int) -> None:
-        """Keep the weights that a phase starts from, and what the record of a run says of them."""
+        """Mark the checkpoint that a phase starts from, so that it is kept for records of runs."""
         of_subset = subset if isinstance(self.encoding, Adapted) else None
         folder = self.before.checkpoint(start, of_subset, seed)
-        with contextlib.suppress(OSError):  # of a read-only cache
+        with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> Path:
-        """Return the folder of a phase's model, for this run and later ones."""
+        """Return the folder in which this run and later ones find the model of a phase."""
         folder = task.task.context.cache / CHECKPOINTS
         return folder / self.identity(task, subset, seed, choice)
 
     def identity(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
     ) -> str:
-        """Return a digest of every setting that determines the weights, and the subset if any.
+        """Return a digest of every setting that determines the weights, and of the subset if any.
 
-        It contains the choice, not the search that made it, so another search finds the trained
-        model. If a phase starts from another one, it also contains that one's search.
+        It depends on the choice, but not on the search that led to it, so that another search finds
+        the trained model. If a phase starts from another one, it depends on the search of the
+        earlier phase too.
         """
         settings = dict(task.settings)
         values: tuple[str, ...] = ()
@@ -255,7 +256,7 @@ class Phases:
         Trials are stored, so a later call resumes the search.
 
         Raises:
-            SharedFailure: no candidate is left for a phase that serves all subsets, or it failed.
+            SharedFailure: no candidate is left for a phase for all subsets, or it failed.
             FirstStepFailure: the phase of one subset failed before its first step.
             FloatingPointError: no candidate is left for the phase of one subset.
         """
@@ -270,7 +271,7 @@ class Phases:
             return search.chosen(subset) or self._choose(search, subset)
 
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
-        """Return the trials and the choices for a task, None without tuning."""
+        """Return the trials and the choices for a task; None without tuning."""
         content = self._search(task).read() if task.tuning else {}
         return content or None
 
@@ -280,7 +281,7 @@ class Phases:
         return Search(task, self.encoding, path)
 
     def _choose(self, search: Search, subset: str | None) -> Candidate:
-        before = Candidate(0.0)  # of the phase that the task starts from: its value stays
+        before = Candidate(0.0)  # choice of the earlier phase, whose option value does not change
         if search.task.start is not None:
             before = self.before.choose(search.task.start, None)
         values = values_to_try(self.encoding, search.task)
@@ -295,7 +296,7 @@ class Phases:
                 raise SharedFailure from error
             raise
         for candidate, seed in search.tried(subset):
-            if subset is not None or candidate != best:  # what starts from it needs the best
+            if subset is not None or candidate != best:  # later phases start from the best one
                 folder = self.checkpoint(search.task, subset, seed, candidate)
                 shutil.rmtree(folder, ignore_errors=True)
         return best

@@ -1,6 +1,6 @@
 """The search for the learning rate of a phase, and for a constant of the encoding.
 
-`candidates.py` has the rule by which it chooses.
+`candidates.py` contains the rule for the choice.
 """
 
 import math
@@ -28,20 +28,20 @@ from pe_bench.system.console import info
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 TRAININGS = 6
-"""What a search costs, about, in full trainings; most trials end early."""
+"""Approximate cost of a search, in full trainings; most trials end early."""
 
 EXTENSIONS = 2
-"""Rates beyond an edge of the grid that are tried after the other candidates, at most."""
+"""Maximum number of rates beyond an edge of the grid, tried after all other candidates."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Tries candidates for the phases of a task.
+    """Search among candidates for the phases of a task.
 
     Attributes:
-        task: has the first rates and the seeds in `task.tuning`.
+        task: the task; `task.tuning` contains the first rates and the seeds.
         encoding: the encoding.
-        path: file that keeps trials and choices, so that a later call goes on from there.
+        path: file that stores trials and choices, from which a later call resumes.
     """
 
     task: ResolvedTask
@@ -59,11 +59,11 @@ class Search:
         return f"{self.encoding.label} · {subset or self.task.label} · tune"
 
     def read(self) -> dict[str, Any]:
-        """Return all that the file keeps; empty: nothing."""
+        """Return the content of the file; empty if there is no intact file."""
         return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
-        """Return the chosen candidate of a phase; None before the choice."""
+        """Return the chosen candidate of a phase; None: none has been chosen yet."""
         content = self.read()
         rate = content.get("lr", {}).get(_phase(subset))
         value = content.get("values", {}).get(_phase(subset))
@@ -77,14 +77,16 @@ class Search:
         *,
         default: str | None = None,
     ) -> Candidate:
-        """Return the candidate that the rule above chooses.
+        """Return the candidate that the rule in `candidates.py` chooses.
 
         Args:
-            subset: of the phase; None: it serves all of them.
-            values: of the encoding's tunable option, without its default.
-            attempt: called with a candidate and a seed that were not tried before, and the training
-                loss of the best trial halfway, None where no trial is hopeless.
-            default: value that candidates have otherwise; None: the encoding's default.
+            subset: subset that the phase trains for; None: all subsets.
+            values: values of the encoding's tunable option, without its default.
+            attempt: trains a candidate. Its arguments are the candidate, the seed, and the training
+                loss of the best trial halfway; None: the trial must not end as hopeless. Called
+                only for candidates and seeds that have no stored trial.
+            default: option value of candidates without one of `values`; None: the encoding's
+                default.
 
         Raises:
             FloatingPointError: no candidate is left.
@@ -125,9 +127,9 @@ class Search:
     def _decide(
         self, trials: dict[Candidate, list[Trial]], run: Callable[[Candidate, int], Trial]
     ) -> Candidate | None:
-        """Give further seeds to the candidates that need them; return the choice, if any is left.
+        """Train promising candidates with further seeds, and return the choice; None: none is left.
 
-        The choice is that of all finalists with all of their seeds.
+        The choice is the same as if all finalists were trained with all seeds.
         """
         seeds = self.tuning.seeds
         while True:
@@ -198,7 +200,7 @@ class Search:
 
 
 def _best_halfway(trials: Sequence[Sequence[Trial]] | Any) -> float | None:
-    """Return the training loss halfway of the trial with the smallest loss, if there is one."""
+    """Return the halfway training loss of the trial with the smallest loss, if there is one."""
     finished = [found[0] for found in trials if None not in (found[0].loss, found[0].halfway)]
     return min(finished, key=lambda trial: trial.finite_loss).halfway if finished else None
 

@@ -1,4 +1,4 @@
-"""Build the task and the encoding of a run from its record."""
+"""The task and the encoding of a run, built from its record."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -20,8 +20,8 @@ from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
-NEEDED = {"task", "precision", "model", "train", "start"}  # of the settings
-TRAINED = ("checkpoints", "tuning")  # folders of the cache; all others have data
+NEEDED = {"task", "precision", "model", "train", "start"}  # required settings
+TRAINED = ("checkpoints", "tuning")  # folders of the cache with results of training, not data
 
 
 def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
@@ -30,12 +30,12 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
     Code comes from the package and from `places` only, whatever files the record names.
 
     Args:
-        record: of a run.
-        scratch: folder for a cache that has nothing that was trained.
-        places: where files and data are now.
+        record: record of a run.
+        scratch: folder for a cache without trained models.
+        places: current places of files and data.
 
     Raises:
-        InputError: plugins or data are not there, others are, or a setting is another one here.
+        InputError: plugins or data are missing or differ, or a setting differs here.
     """
     _check_complete(record.settings)
     with trusting_only(places.encoding, places.task):
@@ -61,10 +61,10 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
 
 
 def _check_complete(settings: Mapping[str, Any] | None) -> None:
-    """Check that settings, and those of the task that they start from, are complete.
+    """Check that the settings of a task, and of the task that it starts from, are complete.
 
     Raises:
-        InputError: they do not.
+        InputError: they are not.
     """
     while settings is not None:
         if not settings.keys() >= NEEDED:
@@ -78,7 +78,7 @@ def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugi
     """Return the plugin of a label.
 
     Raises:
-        InputError: it is not there, or another one is.
+        InputError: the plugin is missing, or has another label.
     """
     spec = _spec(kind, label, record, place)
     plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
@@ -88,7 +88,7 @@ def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugi
 
 
 def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
-    """Return what loads a plugin: its label, with the path of a file that the user has given."""
+    """Return the spec that loads a plugin: its label, with the path of the user's file if any."""
     name, colon, options = label.partition(":")
     if name in plugins.names(kind):
         return label
@@ -100,7 +100,7 @@ def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
 
 
 def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOptions:
-    """Return the options of a command that would do the run."""
+    """Return the options of a command that would execute the run."""
     cls: type[Task] = _load("task", record.task, record, places.task).cls
     data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}
     data |= places.data
@@ -123,7 +123,7 @@ def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOption
 
 
 def _adaptation(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a recorded adaptation; none where nothing is trained."""
+    """Return the options of a recorded adaptation; none if nothing is trained."""
     config = recorded.get("config") or {}
     if not config.get("steps"):
         return {}
@@ -131,10 +131,10 @@ def _adaptation(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
-    """Check that settings are those of a record; versions of code may be others.
+    """Check that settings equal those of a record; versions of code may differ.
 
     Raises:
-        InputError: they are not.
+        InputError: a setting differs.
     """
     now = flatten_settings(task.settings)
     for name, before in flatten_settings(record.settings).items():
@@ -154,7 +154,7 @@ def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
 def _changes_of_start(
     record: RunRecord, preset: Preset, data: Mapping[str, Path]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what differs from presets in the phase that the task starts from, and in the model."""
+    """Return the changes to the presets of the phase to start from, and of the model."""
     pretrain: dict[str, Any] = {}
     shape = preset.model
     if preset.starts_from and record.settings["start"]:
@@ -174,7 +174,8 @@ def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
 def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
     """Return the search that chose the run's learning rates.
 
-    Candidates that followed from a given learning rate are left out and follow from it again.
+    If the user gave a learning rate, the search derived its candidates from it. The result then
+    has no candidates, so that they are derived again.
     """
     tune = settings.get("tune")
     if not tune:
@@ -185,7 +186,7 @@ def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
 
 
 def _make_cache(folder: Path) -> Path:
-    """Return a cache that has all data of the user's own, and nothing that was trained."""
+    """Return a cache that has all data of the user's cache, and no results of training."""
     folder.mkdir(parents=True, exist_ok=True)
     user = cache_folder()
     for path in sorted(user.iterdir()) if user.is_dir() else ():

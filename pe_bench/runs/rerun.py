@@ -1,4 +1,4 @@
-"""Repeat a run from its record, in a scratch place, and compare the numbers."""
+"""Repetition of a run from its record in a scratch folder, and comparison of the numbers."""
 
 import os
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
 PLACE = ("subset", "metric", "length", "second_axis")
-NOT_LISTED = ("clock", "git.")  # never the same; reported in a separate sentence
+NOT_LISTED = ("clock", "git.")  # the clock always differs; commits have a separate sentence
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is another one now. Either is None where that run has no such row."""
+    """A number that differs after the repetition; None if that run has no such row."""
 
     place: str
     before: str | None
@@ -37,7 +37,7 @@ class Number:
 
     @property
     def difference(self) -> float:
-        """How far apart they are; infinite where one is missing."""
+        """Absolute difference of the two numbers; infinite if one is missing."""
         if self.before is None or self.now is None:
             return float("inf")
         return abs(float(self.before or "nan") - float(self.now or "nan"))
@@ -45,14 +45,15 @@ class Number:
 
 @dataclass(frozen=True)
 class Repetition:
-    """What a repeated run has led to.
+    """The result of repeating a run.
 
     Attributes:
-        outcome: of the repeated run.
-        rows: number of rows that were recorded.
-        numbers: those that differ, the largest difference first.
-        conditions: what differs in settings and environment: name, before and now.
-        commits: what two commits mean for the numbers; empty: record and code are of one.
+        outcome: outcome of the repeated run.
+        rows: number of recorded rows.
+        numbers: the numbers that differ, the largest difference first.
+        conditions: differences of settings and environment: name, value before, value now.
+        commits: a sentence on what two different commits mean for the numbers; empty if record
+            and code have the same commit.
     """
 
     outcome: Outcome
@@ -69,13 +70,13 @@ def repeat(
     device: str,
     places: Places | None = None,
 ) -> Repetition:
-    """Train and measure again what a record describes; nothing is read but data.
+    """Repeat the training and the evaluation of a record, without using any earlier result.
 
     Args:
-        record: of a finished run.
+        record: record of a finished run.
         scratch: folder for results and checkpoints.
-        device: where to run.
-        places: where files and data are now.
+        device: "cpu" or "cuda".
+        places: current places of files and data.
 
     Raises:
         InputError: the record cannot be repeated here.
@@ -84,7 +85,7 @@ def repeat(
     places = places or Places()
     threads = record.environment.get("threads")
     if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
-        torch.set_num_threads(threads)  # the order of sums depends on it
+        torch.set_num_threads(threads)  # the number of threads changes the order of sums
     task, encoding = rebuild(record, scratch, places)
     _write_choices(record, task, encoding, scratch)
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
@@ -103,10 +104,10 @@ def repeat(
 
 
 def describe_commits(before: Mapping[str, Any], now: Mapping[str, Any], same: bool) -> str:
-    """Return a sentence on the commits of a record and of the code now; empty: there is one only.
+    """Return a sentence on the commits of a record and of this code; empty if they are the same.
 
     Args:
-        before, now: environments, as records have them.
+        before, now: recorded environment and current environment.
         same: whether versions of encoding, task, decoder and training are the same.
     """
     old, new = (show_commit(one) or "an unknown one" for one in (before, now))
@@ -132,7 +133,7 @@ def _check_repeatable(record: RunRecord) -> None:
 
 
 def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scratch: Path) -> None:
-    """Write the recorded learning rates where the run looks for them, so that none is tried."""
+    """Write the recorded learning rates where the run looks for them, so that none is searched."""
     for name, one in (("task", task), ("start", task.start)):
         content = (record.tuning or {}).get(name)
         if content and one is not None:
@@ -142,7 +143,7 @@ def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scra
 
 
 def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Number]]:
-    """Return how many rows were recorded, and those whose values are not the same."""
+    """Return the number of recorded rows, and the numbers that differ."""
     old = {_place(row): row["value"] for row in read_run_rows(before)}
     new = {_place(row): row["value"] for row in read_run_rows(now)}
     numbers = [
@@ -160,7 +161,7 @@ def _place(row: Mapping[str, str]) -> str:
 def _changed_conditions(
     record: RunRecord, task: ResolvedTask, encoding: Plugin, now: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
-    """Return what differs between a record and now, of all that may change numbers."""
+    """Return the conditions that may change numbers and differ: name, value before, value now."""
     old = flatten_settings({**record.environment, "encoding_version": record.encoding_version})
     new = flatten_settings({**now, "encoding_version": encoding.version})
     old |= _versions(record.settings)
@@ -173,6 +174,6 @@ def _changed_conditions(
 
 
 def _versions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the versions of code among settings."""
+    """Return the settings that are versions of code."""
     flat = flatten_settings(settings)
     return {name: version for name, version in flat.items() if "versions." in name}

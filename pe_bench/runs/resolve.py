@@ -23,8 +23,8 @@ from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.train import training_result
 
-# How often a phase saves, how it slices a batch and whether it keeps activations change no number
-# beyond rounding.
+# These options change numbers by rounding at most: the interval between checkpoints, the size of
+# slices of a batch, and whether activations are recomputed.
 IRRELEVANT = ("save_every", "micro_batch", "recompute")
 
 NO_CHECKPOINT = "its tokens are special, and a checkpoint has those of its tokenizer"
@@ -39,15 +39,15 @@ class ResolvedTask:
         task: the task itself, its data opened.
         model: shape of the decoder.
         train: training phase.
-        settings: everything that decides a number except encoding and seed. A table never mixes
-            two of them, and their digest is part of a run's folder name.
-        start: task whose trained model this one starts from, or None. The task itself, where
-            another encoding goes on from its model.
+        settings: everything that determines a number except encoding and seed. A table never mixes
+            rows of different settings, and their digest is part of a run's folder name.
+        start: task whose trained model this one starts from, or None. If another encoding continues
+            from a model of this task, `start` is the task itself.
         tuning: learning rates that are tried for every encoding, or None.
-        adapting: makes the batches of the training phase in place of `task`, where their size or
-            the length of their rows is another one.
-        first_step: step of the first batch; earlier ones were those of `start`.
-        given: the spec as it was given, with the path of a file.
+        adapting: task that makes the training batches instead of `task` if their size or the length
+            of their rows differs.
+        first_step: step of the first batch; `start` used the batches of earlier steps.
+        given: the spec as the user wrote it, with the path of a file.
         words: the options of the command that change it, see `command_words`.
     """
 
@@ -74,9 +74,9 @@ class ResolvedTask:
         return made
 
     def make_model(self, encoding: Plugin, seed: int) -> Decoder:
-        """Return the decoder that a training phase begins with, or a checkpoint's.
+        """Return the initial decoder of a training phase, or the decoder of a checkpoint.
 
-        All but the encoding depends on the seed alone.
+        Weights outside the encoding depend on the seed alone.
         """
         if isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained):
             return load_pretrained(encoding, self.model, seed, self.settings["precision"])
@@ -84,11 +84,11 @@ class ResolvedTask:
         return Decoder(self.model, encoding.make)
 
     def make_empty(self, encoding: Plugin) -> Decoder:
-        """Return a decoder whose weights take no memory, but for those of the encoding."""
+        """Return a decoder whose weights take no memory, except those of the encoding."""
         return make_empty(self.model, encoding.make)
 
     def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
-        """Return the task with the conditions of timing in its settings, if it measures time.
+        """Return the task with the timing conditions in its settings if it measures time.
 
         Args:
             conditions: see `pe_bench.runs.timing_context.find_conditions`.
@@ -98,7 +98,7 @@ class ResolvedTask:
         return replace(self, settings={**self.settings, "conditions": dict(conditions)})
 
     def digest(self, *more: Any) -> str:
-        """Return eight characters that stand for the settings and for `more`."""
+        """Return a digest of the settings and of `more`, eight characters."""
         return digest_settings(self.settings, *more)
 
 
@@ -108,13 +108,13 @@ def resolve(
     """Return the task of a spec with its data opened, and the task that it starts from.
 
     Args:
-        options: those of the command.
+        options: options of the command.
         spec: name or file of the task, with options.
         asked: False for a task that only provides the start of another one.
-        shape: of a checkpoint that models begin with; None: they are trained here.
+        shape: shape of the checkpoint that models start from; None: they are trained here.
 
     Raises:
-        InputError: anything that the user can mend.
+        InputError: an error that the user can correct.
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = preset_of(options, plugin, asked)
@@ -126,11 +126,11 @@ def resolve(
         context = replace(context, untrained=True)
     with as_exception():
         task: Task = plugin.cls.make(context, **plugin.options)
-    assert task.subsets  # an InputError where the user named one that does not exist
+    assert task.subsets  # raises an InputError if the user named a subset that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
     model = start.model if start else _shape(options, preset, task, shape)
-    # What a task starts from is in the settings under `start`.
+    # The settings describe the task to start from under `start`, not among the options.
     own = {k: v for k, v in plugin.options.items() if not isinstance(v, TaskSpec)}
     settings = {
         "task": plugin.label,
@@ -155,7 +155,7 @@ def resolve(
 
 
 def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | None:
-    """Return the spec of the task that a task starts from: its option's, else its preset's.
+    """Return the spec of the task that a task starts from: from its option, else from its preset.
 
     Raises:
         InputError: the option has no effect.
@@ -197,7 +197,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
 
 
 def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
-    """Return the rates to try for a task; the user's are for tasks that the command names.
+    """Return the rates to try for a task; the user's rates apply to tasks that the command names.
 
     Raises:
         InputError: there is nothing to try.
@@ -213,7 +213,7 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
 
 
 def untrained(overrides: Mapping[str, Any]) -> list[str]:
-    """Return the overrides that have no effect where nothing is trained."""
+    """Return the overrides that have no effect if nothing is trained."""
     return [name for name in overrides if name != "length"]
 
 
@@ -280,7 +280,7 @@ def _shape(
     """Return the decoder's shape: preset, overrides, then facts of the task's data.
 
     Args:
-        given: that of a checkpoint, which has its own facts but for what tokens mean.
+        given: shape of a checkpoint; it has the checkpoint's facts, except the meaning of tokens.
     """
     if given:
         vocabulary = task.vocabulary

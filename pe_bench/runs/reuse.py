@@ -1,4 +1,4 @@
-"""Finds finished runs whose models another search has led to as well, so that none is trained."""
+"""Reuse of finished runs with the same models under another search, which avoids training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[s
     """Return digests of the weights of a run's models; this may search for learning rates.
 
     Returns:
-        By the subset that a model is for, "" where it serves all, a digest.
+        The digest of each model, by its subset; "" for a model for all subsets.
     """
     return {subset or "": phases.identity(resolved, subset, seed) for subset in _subsets(resolved)}
 
@@ -30,15 +30,15 @@ def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[s
 def find_same(
     records: Iterable[RunRecord], resolved: ResolvedTask, phases: Phases, seed: int
 ) -> RunRecord | None:
-    """Return a finished run with the same models, measured on the same data; None without one.
+    """Return a finished run with the same models, measured on the same data; None: there is none.
 
-    Its settings differ only in the search for its learning rates.
+    Its settings differ only in the search for learning rates.
 
     Args:
-        records: of runs of the same encoding and task.
+        records: records of runs of the same encoding and task.
         resolved: the task.
-        phases: the training of the encoding.
-        seed: of the run.
+        phases: training phases of the encoding.
+        seed: seed of the run.
     """
     candidates = [
         record
@@ -57,7 +57,7 @@ def find_same(
         return None
     try:
         models = identify_models(resolved, phases, seed)
-    except CRASHES:  # of the search: the run meets and records it
+    except CRASHES:  # the search crashes again in the run, which records it
         return None
     for record in candidates:
         if _models_of(record, _subsets(resolved)) == models:
@@ -77,14 +77,14 @@ def _subsets(resolved: ResolvedTask) -> Sequence[str | None]:
 
 
 def _without_search(settings: Mapping[str, Any]) -> str:
-    """Return a digest of settings but for learning rate and search."""
+    """Return a digest of the settings without learning rate and search."""
     train = {name: value for name, value in settings["train"].items() if name != "lr"}
     rest = {name: value for name, value in settings.items() if name != "tune"}
     return digest_settings({**rest, "train": train})
 
 
 def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str, str]:
-    """Return the digests of a run's models; earlier versions recorded only their settings."""
+    """Return the digests of a run's models; for earlier versions, computed from the settings."""
     if record.models:
         return record.models
     found = {}

@@ -1,4 +1,4 @@
-"""One run, an encoding on a task under a seed: skip, train, evaluate, write, resume."""
+"""One run of an encoding on a task under a seed: skip, train, evaluate, write, resume."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -52,11 +52,11 @@ class Run:
     Attributes:
         resolved: the task.
         encoding: the encoding.
-        seed: of weights, batches and evaluation.
+        seed: seed of weights, batches and evaluation.
         results: folder to write to.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        keep: leave the trained models in the folder of the run.
+        keep: whether to leave the trained models in the folder of the run.
         ranks: the other processes that train with this one, if any.
         logger: gets the learning curves; None: no logger.
     """
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def phases(self) -> Phases:
-        """The training of its encoding."""
+        """Training phases of the encoding."""
         return Phases(
             self.encoding, self.results, self.device, self.precision, self.ranks, self.logger
         )
@@ -108,11 +108,11 @@ class Run:
     def execute(
         self, *, begun: Callable[[], None] = _nothing, since: datetime | None = None
     ) -> Outcome:
-        """Execute the parts that are missing, under a lock: only one process works on a run.
+        """Execute the missing parts, under a lock: only one process works on a run.
 
         Args:
             begun: called before the work begins; not called for a finished run.
-            since: a run that another process has failed at after this time is not tried again.
+            since: if the run failed in another process after this time, it is not tried again.
 
         Raises:
             Busy: another process is working on this run.
@@ -137,16 +137,16 @@ class Run:
             return self._failed(failures)
 
     def record_death(self, reason: str) -> Outcome:
-        """Record that the process which worked on the run has died."""
+        """Record that the process of the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
         held = hold(self.folder / "lock", timeout=5)
-        with contextlib.suppress(Timeout), held, self.files.executing():  # which removes its mark
+        with contextlib.suppress(Timeout), held, self.files.executing():  # removes the mark
             return self._failed(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
     def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
-        """Return the outcome of a finished run; None if something is left to measure."""
+        """Return the outcome of a finished run; None if subsets are still to be measured."""
         if self.files.is_done(self.resolved.task.subsets):
             if self.missing_models():
                 begun()
@@ -205,7 +205,7 @@ class Run:
         return Outcome(self.title, "skipped", (sentence,) if complain else (), self.folder)
 
     def _measure_all(self, failures: Failures) -> dict[str, dict[str, Any]]:
-        """Train and measure the subsets that are missing; return the cost of each subset."""
+        """Train and measure the missing subsets; return the cost of each subset."""
         costs: dict[str, dict[str, Any]] = {}
         for subset in self.resolved.task.subsets:
             kept = self.files.recall_cost(subset)
@@ -257,7 +257,7 @@ class Run:
         return Outcome(self.title, "done", (), self.folder)
 
     def missing_models(self) -> list[str | None]:
-        """Return the subsets whose models are still to be kept; None stands for all subsets."""
+        """Return the subsets whose models are not kept yet; None stands for all subsets."""
         task = self.resolved.task
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
             return []
@@ -277,7 +277,7 @@ class Run:
         keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
-        """Remove the weights of the finished run from the cache, if nothing goes on from them.
+        """Remove the weights of the finished run from the cache, if nothing starts from them.
 
         Args:
             models: digests of the models, by subset.
@@ -299,7 +299,7 @@ class Run:
         phase = subset if task.trains_each_subset else None
         folder = self.files.work(subset) if phase else None
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
-        if phase in self.missing_models():  # now: a large one takes long to read again
+        if phase in self.missing_models():  # kept now: reading a large model again takes long
             self._keep(model, phase)
         found, seconds = evaluate(model, task, subset, self.seed, self.files, self.precision)
         cost = {

@@ -1,4 +1,4 @@
-"""The files of one run: those of each subset, all rows, items and curves, and the record."""
+"""The files of one run: a set for each subset, all rows, items and curves, and the record."""
 
 import contextlib
 import shutil
@@ -43,18 +43,18 @@ from pe_bench.task import Evaluation
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads and writes the files of a run.
+    """Reader and writer of the files of a run.
 
     Attributes:
-        path: of the folder.
-        labels: values that every row of the run has, by column.
+        path: path of the folder.
+        labels: values of columns that are equal in all rows of the run.
     """
 
     path: Path
     labels: Mapping[str, Any]
 
     def make(self) -> None:
-        """Make the folder; a file in its place is set aside."""
+        """Make the folder; rename a file in its place."""
         if self.path.exists() and not self.path.is_dir():
             set_aside(DamagedError(self.path, "is not the folder of a run"))
         with saving(self.path):
@@ -72,8 +72,9 @@ class RunFolder:
         """Return the journal of a subset's evaluation.
 
         Args:
-            subset: its name.
-            sample: from 0 on; an encoding that draws positions is evaluated more than once.
+            subset: name of the subset.
+            sample: index of the evaluation, from 0; an encoding that draws positions is evaluated
+                several times.
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
         return Journal(self.path / "journal" / f"{name}.jsonl", of=f"{place_of(self.path)}/{name}")
@@ -96,12 +97,12 @@ class RunFolder:
         write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
 
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
-        """Return the cost of a subset that is measured, its rows and items whole."""
+        """Return the cost of a measured subset; None: its rows or items are missing or damaged."""
         path = self._file(subset, ".json")
         return read_if_intact(lambda: read_sealed(path, of=self._seal(subset)))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
-        """Return the rows and items of subsets that are measured."""
+        """Return the rows and items of measured subsets."""
         rows: list[Measurement] = []
         items: list[Items] = []
         for subset in subsets:
@@ -110,9 +111,9 @@ class RunFolder:
         return Evaluation(rows, items=items)
 
     def read_curves(self, subsets: Sequence[str]) -> dict[Key, LearningCurve]:
-        """Return the learning curves of subsets that are measured."""
+        """Return the learning curves of measured subsets."""
         curves: dict[Key, LearningCurve] = {}
-        for subset in subsets:  # those of a training that serves several are the same
+        for subset in subsets:  # subsets of the same training have the same curve
             curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
         return curves
 
@@ -124,7 +125,7 @@ class RunFolder:
         return self._has(subsets)
 
     def looks_done(self, subsets: Sequence[str]) -> bool:
-        """Return the same as `is_done`, but leave damaged files in place."""
+        """Return the same as `is_done`, but do not rename damaged files."""
         try:
             read_sealed(self.path / "run.json", of=place_of(self.path))
         except (OSError, DamagedError):
@@ -146,7 +147,7 @@ class RunFolder:
         """Return whether the process that last executed the run was killed, or killed itself."""
         if self._mark.exists():
             with contextlib.suppress(Timeout, OSError, SavingError), hold(self.path / "lock", 0):
-                return True  # nobody executes it
+                return True  # no process executes it
         return False
 
     @property
@@ -158,15 +159,15 @@ class RunFolder:
         return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
 
     def read(self) -> RunRecord | None:
-        """Return the record of the run, None where there is none."""
+        """Return the record of the run; None: there is none."""
         return read_record(self.path) if (self.path / "run.json").is_file() else None
 
     def next_order(self) -> int:
-        """Return a place in the order of records after all runs of this encoding and task."""
+        """Return an order for a record that follows all runs of this encoding and task."""
         return 1 + max((other.order for other in self.siblings()), default=0)
 
     def come_last(self) -> None:
-        """Make the finished run the one that reports show, where its code was edited meanwhile."""
+        """Let reports show this finished run, instead of a later run of other code."""
         own = read_record(self.path)
         for other in self.siblings():
             edited = other.encoding_version != own.encoding_version
@@ -175,10 +176,7 @@ class RunFolder:
                 return
 
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
-        """Write rows and items, and then the record of the run.
-
-        The learning curves of the subsets in the record come along.
-        """
+        """Write rows, items and the learning curves of the subsets, and then the record."""
         if found:
             write_items(self.path / "items.parquet", found.items)
             self._write_rows(self.path / "rows.csv", found.rows)
@@ -188,7 +186,7 @@ class RunFolder:
         self._write_record(record)
 
     def take_over(self, record: RunRecord, other: RunRecord) -> None:
-        """Write the rows, items and curves of another run as those of this one, and its record."""
+        """Write the rows, items and curves of another run for this run, and the record."""
         rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
         write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)
         for name in ("items.parquet", FILE):
@@ -218,9 +216,9 @@ class RunFolder:
         return self.path / "subsets" / f"{slug(subset)}{suffix}"
 
     def _seal(self, subset: str) -> str:
-        """Return the name under which the files of a subset are sealed."""
+        """Return the name that seals the files of a subset."""
         return f"{place_of(self.path)}/{subset}"
 
     def siblings(self) -> list[RunRecord]:
-        """Return the records of all runs of this encoding and task, this one among them."""
+        """Return the records of all runs of this encoding and task, including this one."""
         return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]

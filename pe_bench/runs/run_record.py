@@ -1,4 +1,4 @@
-"""The record of a run: how its numbers were made, and their cost."""
+"""The record of a run: the origin of its numbers, and their cost."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,12 +25,12 @@ def make_record(
     """Return the record of a run that ends now.
 
     Args:
-        status: how it ends.
+        status: status of the run.
         resolved: the task.
-        phases: the training of the encoding.
-        seed: of the run.
-        order: place among the runs of this encoding and task.
-        **more: what only some runs have.
+        phases: training phases of the encoding.
+        seed: seed of the run.
+        order: position among the runs of this encoding and task.
+        **more: fields that only some runs have.
     """
     task = resolved.task
     return RunRecord(
@@ -76,16 +76,16 @@ def _describe_environment(phases: Phases) -> dict[str, Any]:
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time in UTC as records have it; later ones are greater."""
+    """Return a time in UTC in the format of records; texts of later times are greater."""
     return moment.isoformat(timespec="milliseconds")
 
 
 def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
-    """Return the cost of subsets in all calls together.
+    """Return the total cost of subsets over all calls.
 
     Args:
-        costs: of each subset that is measured.
-        each_subset: whether each was trained by itself; False: one training served all.
+        costs: cost of each measured subset.
+        each_subset: whether each subset had a separate training; False: all shared one training.
     """
     trainings = [cost["training"] for cost in costs.values()]
     if not each_subset:
@@ -93,7 +93,7 @@ def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool)
     seconds = [training["seconds"] for training in trainings]
     seconds += [cost["evaluation_seconds"] for cost in costs.values()]
     peaks = [part["peak_memory_bytes"] for part in (*trainings, *costs.values())]
-    notes: dict[str, None] = {}  # in order, each once
+    notes: dict[str, None] = {}  # an ordered set
     parts = {}
     for name, cost in costs.items():
         notes |= dict.fromkeys(cost["notes"])
@@ -116,14 +116,15 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
 def find_curves(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: TrainingResult
 ) -> dict[Key, LearningCurve]:
-    """Return the learning curves behind a model, keys as in `OF_A_RUN`.
+    """Return the learning curves of a model's phases, with keys as in `OF_A_RUN`.
 
     Args:
         resolved: the task.
-        phases: the training of the encoding.
-        subset: the one that the model was trained for; None: it serves all.
-        seed: of the run.
-        trained: end of the model's last phase, "task"; the one that it starts from is "start".
+        phases: training phases of the encoding.
+        subset: subset that the model was trained for; None: all subsets.
+        seed: seed of the run.
+        trained: result of the model's last phase, called "task" in the keys. The phase that it
+            starts from is called "start".
     """
     before = subset if isinstance(phases.encoding, Adapted) else None  # as `Phases` starts
     start = _find_start(resolved, phases, before, seed)
@@ -138,7 +139,7 @@ def find_curves(
 def _find_start(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
 ) -> TrainingResult | None:
-    """Return the end of the phase that a task, or a subset of it, starts from."""
+    """Return the result of the phase that a task, or a subset of it, starts from."""
     start = resolved.start
     if start is None or phases.is_loaded:
         return None
@@ -148,7 +149,7 @@ def _find_start(
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
-    """Return from what and how an encoding goes on, None if it does not."""
+    """Return the origin and the configuration of an adapted encoding; None for any other one."""
     if not isinstance(encoding, Adapted):
         return None
     origin = encoding.origin
@@ -166,7 +167,7 @@ def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
 
 
 def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:
-    """Return the chosen learning rates, and those of the phase that the task starts from."""
+    """Return the chosen learning rates of the task and of the phase that it starts from."""
     found = {}
     for name, task in (("task", resolved), ("start", resolved.start)):
         choices = phases.choices(task) if task else None

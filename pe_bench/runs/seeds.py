@@ -1,4 +1,4 @@
-"""Seeds as a command line writes them: numbers and ranges."""
+"""Seeds in the notation of the command line: numbers and ranges."""
 
 import re
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pe_bench.registry.options import convert
 
 LARGEST_SEED = 2**63 - 1
-MAX_SEEDS = 1000  # of a range
+MAX_SEEDS = 1000  # in one range
 
 
 def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
     """Return the seeds of several numbers and ranges, such as "7" and "0-4".
 
     Raises:
-        ValueError: a word is no seed and no range. The message says what it must be.
+        ValueError: a word is neither a seed nor a range. The message says what it must be.
     """
     found: list[int] = []
     for word in words:
@@ -32,7 +32,7 @@ def _read_word(word: str) -> Sequence[int]:
 
 
 def _read_seed(word: str) -> int:
-    """Return a seed that every generator takes."""
+    """Return a seed within the range of every random generator."""
     try:
         seed: int = convert(word, int)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Paths of the user's plugins and data that a run has used."""
+"""Paths of the user's plugins and data in a run."""
 
 import inspect
 from pathlib import Path
@@ -14,8 +14,8 @@ def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     """Return the paths of the user's plugins and data, for the record of a run.
 
     Returns:
-        "encoding" and "task": file or folder of a plugin of the user's; "data": folders by name of
-        a task, "" for the run's own; "tokenizer": its spec.
+        "encoding" and "task": file or folder of the user's plugin; "data": folders by name of a
+        task, "" for the run's own task; "tokenizer": spec of the tokenizer.
     """
     text = task.start or task
     found: dict[str, Any] = {"tokenizer": text.task.context.tokenizer}

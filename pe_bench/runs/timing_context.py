@@ -1,4 +1,4 @@
-"""What times depend on besides settings: the machine, and the code itself."""
+"""Conditions of timing besides the settings: the machine, and the code itself."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def find_conditions(device: str) -> dict[str, Any]:
 
 
 def code_of(encoding: Plugin) -> str:
-    """Return a digest of an encoding's own code: a version stands for its numbers alone."""
+    """Return a digest of an encoding's code; versions cover changes of numbers, but not of time."""
     in_folder = encoding.file.name == "encoding.py"
     files = sorted(encoding.file.parent.glob("*.py")) if in_folder else [encoding.file]
     return fingerprint(files, ())

@@ -1,4 +1,4 @@
-"""Models that `--keep` leaves in the folders of runs, as folders of transformers."""
+"""Models that `--keep` leaves in the folders of runs, in the format of transformers."""
 
 import errno
 import shutil
@@ -14,7 +14,7 @@ from pe_bench.task import Vocabulary
 from pe_bench.text.tokenizer import Tokenizer
 
 WHOLE = "model"
-"""Folder in that of a run, of the model that serves all subsets; or of one folder for each."""
+"""Subfolder of a run's folder with the model for all subsets, or with one folder per subset."""
 
 
 def place_of(run: Path, subset: str | None) -> Path:
@@ -22,24 +22,24 @@ def place_of(run: Path, subset: str | None) -> Path:
 
     Args:
         run: folder of the run.
-        subset: the one that the model was trained for; None: it serves all.
+        subset: subset that the model was trained for; None: all subsets.
     """
     return run / WHOLE if subset is None else run / WHOLE / slug(subset)
 
 
 def is_kept(place: Path) -> bool:
-    """Return whether a model is in its folder."""
+    """Return whether a folder contains a kept model."""
     return (place / "config.json").is_file()
 
 
 def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer) -> None:
-    """Write a model as a folder of transformers, whole or not at all.
+    """Write a model as a folder of transformers, completely or not at all.
 
     Args:
-        model: trained.
-        place: its folder; nothing is done where it is kept already.
-        encoding: its encoding.
-        vocabulary: of the task.
+        model: the trained model.
+        place: folder for the model; nothing is done if it contains a kept model.
+        encoding: encoding of the model.
+        vocabulary: vocabulary of the task.
     """
     if is_kept(place):
         return
@@ -57,13 +57,13 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
     """Copy the model that a run has kept.
 
     Args:
-        record: of the run.
-        folder: new, or empty.
-        subset: whose model; None: there is one only.
+        record: record of the run.
+        folder: a new or empty folder.
+        subset: subset of the model; None: the run has only one model.
 
     Raises:
         InputError: there is no such model, or the folder has files already.
-        SavingError: it cannot be written.
+        SavingError: the copy cannot be written.
     """
     assert record.folder is not None
     kept = record.folder / WHOLE

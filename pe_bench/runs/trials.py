@@ -13,16 +13,17 @@ FAR = 0.2  # nats per target
 
 
 class Watch:
-    """Ends a trial as soon as its outcome is known.
+    """Stopping rule that ends a trial as soon as its outcome is known.
 
-    It is solved once its loss in training and then on held-out batches is below half of SOLVED
-    (batches in training may be easier ones at first). It is hopeless if its training loss halfway
-    is more than twice that of the best trial there, or more than FAR nats above it.
+    A trial is solved once its training loss and then its held-out loss are below half of SOLVED;
+    the second condition is necessary because a curriculum may begin with easier training batches.
+    A trial is hopeless if its training loss halfway is more than twice that of the best trial, or
+    more than FAR nats above it.
 
     Args:
-        steps: planned.
+        steps: number of planned steps.
         held_out: measures the loss on held-out batches.
-        best: training loss of the best trial halfway; None: no trial is hopeless.
+        best: halfway training loss of the best trial; None: the trial must not end as hopeless.
     """
 
     def __init__(self, steps: int, held_out: Callable[[], float], best: float | None) -> None:
@@ -32,7 +33,7 @@ class Watch:
         self.best = best
         self.halfway: float | None = None
         self.reason = ""
-        self.model: Decoder | None = None  # that is being trained
+        self.model: Decoder | None = None  # the model in training
 
     def __call__(self, step: int, loss: float) -> bool:
         """Return whether the training ends after `step` steps, given its recent loss."""
@@ -55,7 +56,7 @@ class Watch:
 def held_out_loss(
     model: Decoder, task: ResolvedTask, subset: str | None, device: str, precision: str
 ) -> float:
-    """Return the mean loss of a model's targets in held-out batches, nats."""
+    """Return the mean loss of a model on the targets of held-out batches, in nats."""
     assert task.tuning is not None
     model.eval()
     autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")

@@ -22,8 +22,8 @@ def built(encoding: Plugin, choice: Candidate) -> Plugin:
 def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
     """Return the values to try for an encoding's tunable option, as a spec writes them.
 
-    There are none where the user gives the option, or where a model goes on from another one.
-    A value under which the encoding cannot serve the task is left out.
+    There are none if the user gives the option, or if a model continues from another one. Values
+    with which the encoding does not support the task are left out.
     """
     assert task.tuning is not None
     if isinstance(encoding, Adapted | Pretrained) or task.start or not task.tuning.values:
@@ -40,6 +40,6 @@ def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
             fits = task.task.skip(task.make_encoding(candidate)) is None
         except InputError:
             continue
-        if fits and candidate.label != encoding.label:  # it is the default
+        if fits and candidate.label != encoding.label:  # equal labels: the default value
             found.append(show(value))
     return found

@@ -8,11 +8,11 @@ from pe_bench.errors import InputError
 from pe_bench.option_table import check_numbers, option
 from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 
-FACTORS = (1 / 3, 1, 3)  # of the preset's learning rate
+FACTORS = (1 / 3, 1, 3)  # multiples of the preset's learning rate
 SEEDS = (1000, 1001, 1002)
 BATCHES = 16  # held-out batches to evaluate a model on
 VERSION = 2
-"""Raise it when the search changes: another search may lead to other models."""
+"""Increase it when the search changes, since another search may lead to other models."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,13 @@ class Tuning:
     """The options of the search for learning rates, the same for every encoding.
 
     Attributes:
-        lr: learning rates that are tried first, in ascending order; empty in the options of a
-            command: the default rates.
-        seeds: of the models that are trained for the search. They are never reported.
+        lr: learning rates that are tried first, in ascending order; if empty in the options of a
+            command, the default rates are tried.
+        seeds: seeds of the models that are trained for the search. They are never reported.
         batches: number of held-out batches to evaluate a model on.
         values: whether an encoding's own constant is searched too, see `Encoding.tunable`.
-        version: of the search; version 1 had one seed as a rule and took the smallest mean loss.
+        version: version of the search; version 1 usually had one seed and chose the smallest mean
+            loss.
 
     Raises:
         InputError: a rate is not positive and finite, there are fewer than two, or no seed.
@@ -58,23 +59,23 @@ class Tuning:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "Tuning":
-        """Return the search that `settings` of a run describe; those of version 1 name no more."""
+        """Return the search in the settings of a run; without a version in them it is version 1."""
         given = {"values": False, "version": 1, **settings}
         return cls(**{**given, "lr": tuple(given["lr"]), "seeds": tuple(given["seeds"])})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the settings of a run say about its search."""
+        """The entry for the search in the settings of a run."""
         found = asdict(self)
         if self.version == 1:
             del found["values"], found["version"]
         return found
 
     def check_reported(self, seeds: Sequence[int]) -> None:
-        """Check that no seed is both reported and used for choosing.
+        """Check that no seed is both reported and used for the search.
 
         Raises:
-            InputError: one is.
+            InputError: a seed is used for both.
         """
         both = sorted({*seeds} & {*self.seeds})
         if both:
@@ -85,12 +86,12 @@ class Tuning:
 
 
 def default_rates(lr: float) -> tuple[float, ...]:
-    """Return a third, one and three times a learning rate, with a single digit where rounded."""
+    """Return a third, one and three times a learning rate; rounded rates have a single digit."""
     return tuple(lr if factor == 1 else round_rate(lr * factor) for factor in FACTORS)
 
 
 def round_rate(lr: float) -> float:
-    """Return a number with one significant digit; 9 becomes 10, as 1, 3, 10 have equal steps."""
+    """Return a number with one significant digit; 9 becomes 10, to keep the steps 1, 3, 10."""
     digits, _, exponent = f"{lr:.3e}".partition("e")
     digit = int(float(digits) + 0.5)
     return float(f"{10 if digit == 9 else digit}e{exponent}")

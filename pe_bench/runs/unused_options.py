@@ -1,4 +1,4 @@
-"""Refuses options that have an effect on no task of a command."""
+"""Check for options that have no effect on any task of a command."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     """Check that every option of the command has an effect on some task.
 
     Raises:
-        InputError: one has none.
+        InputError: an option has no effect.
     """
     starts = [task.start for task in tasks if task.start]
     everything = (*tasks, *starts)

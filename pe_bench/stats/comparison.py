@@ -1,16 +1,20 @@
 """Differences between encodings, paired by seed and by item, with intervals and corrected p-values.
 
-All encodings are run on the same seeds (weights, batches) and the same items. The uncertainty of a
-difference has two sources, other seeds and other items, and a hierarchical bootstrap resamples
-both: the seeds of a pair together, and within each cell the items (or documents) of all runs
-together.
+All encodings are run with the same seeds (weights, batches) and the same items. The uncertainty of
+a difference has two sources, seeds and items, and a hierarchical bootstrap resamples both: seeds
+are drawn jointly for the two encodings of a pair, and within each cell items (or documents) are
+drawn jointly for all runs.
 
-Resampling few seeds gives too narrow intervals: five vary by 4/5 of their variance, and their
-percentiles have no tails. So the seeds' part of the variance is that of drawing one seed less than
-there are (Rao and Wu 1988), which is known without drawing; what items add under single seeds is
-counted once, not in both parts (Owen 2007); and intervals and p-values are those of Student's t
-with the degrees of freedom of the two sources (Satterthwaite 1946). A difference counts only if a
-permutation of the seeds' numbers agrees, see `compare`.
+Resampling few seeds gives intervals that are too narrow: with five seeds the bootstrap has 4/5 of
+the variance, and its percentiles have no tails. Three corrections follow:
+
+- The variance from seeds is the variance of drawing n - 1 of n seeds (Rao and Wu 1988), for which
+  there is a formula.
+- The variance that items cause within single seeds is counted once, not in both parts (Owen 2007).
+- Intervals and p-values come from Student's t distribution, with the degrees of freedom of both
+  sources combined (Satterthwaite 1946).
+
+A difference is significant only if a permutation test over seeds agrees, see `compare_asked`.
 """
 
 import math
@@ -32,21 +36,21 @@ from pe_bench.stats.significance import (
 )
 
 RESAMPLES = 2000
-WEIGHTS_AT_ONCE = 4_000_000  # numbers in memory while items are resampled
+WEIGHTS_AT_ONCE = 4_000_000  # maximum number of weights in memory while items are resampled
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One encoding's number minus that of another one.
+    """The difference between the numbers of two encodings, first minus second.
 
     Attributes:
         first, second: the encodings.
         value: mean difference over the seeds that both have.
         low, high: 95 % interval of this difference alone; nan with one seed and no items.
         seeds: number of seeds that both have.
-        p_value: corrected for the number of comparisons; 1 where nothing can be said.
-        significant: whether the difference counts at 5 % in all comparisons together.
-        spread: standard deviation of the difference over seeds; nan for one.
+        p_value: p-value, corrected for the number of comparisons; 1 if there are too few numbers.
+        significant: whether the difference is significant at 5 % after the correction.
+        spread: standard deviation of the difference over seeds; nan for one seed.
     """
 
     first: str
@@ -62,14 +66,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Scores:
-    """A number of each run, and what it becomes on other items.
+    """One number of each run, also computed on resampled items.
 
     Attributes:
-        encodings: E labels.
-        values: (E, S) the number under each seed; nan where a run is missing.
-        resampled: (B, E, S) the same on resampled items; None: the items are not known.
-        clusters: independent items, or documents, behind a number.
-        seeds: S numbers of the seeds; empty: they are not known.
+        encodings: E labels of the encodings.
+        values: (E, S) number of each encoding and seed; nan: the run is missing.
+        resampled: (B, E, S) the same numbers on resampled items; None: the items are unknown.
+        clusters: number of independent items, or documents, that a number is computed from.
+        seeds: the S seeds; empty: they are unknown.
     """
 
     encodings: Sequence[str]
@@ -82,14 +86,14 @@ class Scores:
 def resample_items(
     runs: Sequence[Sequence[Items]], resamples: int = RESAMPLES
 ) -> tuple[Floats, int] | None:
-    """Return the mean over cells of each run on resampled items, the same ones for all runs.
+    """Return the mean over cells of each run on resampled items; all runs use the same items.
 
     Args:
-        runs: R runs, each with its cells in one order.
-        resamples: how often, B.
+        runs: R runs, each with its cells in the same order.
+        resamples: number of resamples, B.
 
     Returns:
-        The means (B, R) and the number of clusters; None where runs have other cells or items.
+        The means (B, R) and the number of clusters; None: cells or items differ between runs.
     """
     first = runs[0] if runs else []
     places = [cell.place for cell in first]
@@ -115,17 +119,18 @@ def compare(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference
 
 
 def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
-    """Return the differences that were asked for, corrected for their number (Holm 1979).
+    """Return requested differences, corrected for the number of comparisons (Holm 1979).
 
     Args:
-        asked: the numbers, such as those of a task, and two of their encodings.
+        asked: for each difference, the numbers (for example of one task) and two encodings.
 
-    Two tests have to agree. One is the t-test on the bootstrap's standard error, which knows of
-    items. The other permutes the means of single seeds between the two encodings and assumes
-    nothing else; with n seeds its p-value is at least 2 / C(2n, n), 0.10 for three. Where the
-    number of seeds allows, the larger of the two p-values is corrected. Where even the smallest
-    possible one could not survive the correction, the first alone is, and the second must be at
-    most 5 % by itself.
+    A difference is significant only if two tests agree. The first is a t-test with the standard
+    error of the bootstrap, which includes items. The second permutes the numbers of single seeds
+    between the two encodings, without further assumptions; with n seeds its p-value is at least
+    2 / C(2n, n), 0.10 for three seeds. If there are enough seeds, the larger of the two p-values is
+    corrected. If even the smallest possible p-value of the permutation test would be above 5 %
+    after the correction, only the first p-value is corrected, and the second must be at most 5 %
+    without a correction.
     """
     plain = [_difference(*one) for one in asked]
     permuted = [_permutation(*one) for one in asked]
@@ -149,10 +154,10 @@ def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Differ
 
     Args:
         scores: the numbers.
-        fewer: the differences of some of the pairs, corrected for their own number. A pair that is
-            not significant here is not significant among all pairs either: a permutation of few
-            seeds may count among few comparisons and cannot among many, and more comparisons must
-            not make a claim easier.
+        fewer: differences of some pairs, corrected for the number of these pairs only. A pair that
+            is not significant here is not significant among all pairs either. Without this
+            rule, more comparisons could make a claim easier: with few seeds, the correction
+            includes the permutation test only if there are few comparisons.
     """
     alone = {frozenset((one.first, one.second)): one for one in fewer}
     found = []
@@ -170,11 +175,11 @@ def rank_intervals(
     """Return the best and the worst rank that each encoding may have.
 
     Args:
-        encodings: all of them.
-        differences: of all pairs.
+        encodings: all encodings.
+        differences: differences of all pairs.
         higher_is_better: direction of the number.
     """
-    better = dict.fromkeys(encodings, 0)  # how many are better than it
+    better = dict.fromkeys(encodings, 0)  # number of encodings that are significantly better
     worse = dict.fromkeys(encodings, 0)
     for difference in differences:
         if difference.significant:
@@ -191,8 +196,8 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     """Return the compact letter display (Piepho 2004): equal letters, no significant difference.
 
     Args:
-        ranking: encodings, the best first; it gets an "a".
-        differences: of all pairs.
+        ranking: encodings, the best first; the best one gets an "a".
+        differences: differences of all pairs.
     """
     groups = [set(ranking)]
     for difference in differences:
@@ -222,11 +227,11 @@ def _resampled_cell(
     """Return a cell's number in each run on resampled clusters, (B, R).
 
     Args:
-        values: (C, R, K) sums over clusters.
-        weights: (C,) of the clusters.
-        cell: any run's, for how the number is made.
-        resamples: B.
-        rng: what draws.
+        values: (C, R, K) sums of scores within clusters.
+        weights: (C,) weights of the clusters.
+        cell: the cell of any run; it defines how the number is computed.
+        resamples: number of resamples, B.
+        rng: random number generator.
     """
     count, runs, scores = values.shape
     flat = values.reshape(count, runs * scores)
@@ -242,7 +247,7 @@ def _resampled_cell(
 
 
 def _difference(scores: Scores, first: str, second: str) -> Difference:
-    """Return a difference with its interval and its p-value, not corrected."""
+    """Return a difference with its interval and its uncorrected p-value."""
     one, other = (list(scores.encodings).index(name) for name in (first, second))
     differences = scores.values[one] - scores.values[other]
     both = np.isfinite(differences)  # (S,)
@@ -276,7 +281,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
 
 
 def _permutation(scores: Scores, first: str, second: str) -> float:
-    """Return the p-value of permuting the seeds' numbers, of the seeds that both have."""
+    """Return the p-value of the permutation test over the seeds that both encodings have."""
     one, other = (scores.values[list(scores.encodings).index(name)] for name in (first, second))
     both = np.isfinite(one - other)  # (S,)
     return permutation_p(one[both], other[both])

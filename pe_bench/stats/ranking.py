@@ -1,13 +1,13 @@
 """Encodings over several tasks: mean ranks, mean normalised scores, rank correlations.
 
-A score is normalised by two numbers of its task, so that all are without unit and higher is better:
-0 is what can be had without a model, such as the best reference, and 1 is the ceiling. In means,
-scores below the floor count as 0: a task without a worst score, such as perplexity, would decide
-them alone. Ranks know no floor.
+A score is normalised by two numbers of its task, so that it has no unit and higher is better: 0 is
+the floor, a score that needs no model, such as the best baseline, and 1 is the ceiling. In means,
+scores below the floor count as 0. Otherwise a task without a worst score, such as perplexity,
+could dominate the mean. Ranks ignore the floor.
 
-Tasks are a sample of tasks, and seeds of seeds. The bootstrap draws both, one fewer than there are
-(Rao and Wu 1988), which gives the variance of so few without a bias; its intervals are those of
-Student's t over tasks, as percentiles of a handful have no tails.
+Tasks and seeds are random samples. The bootstrap draws n - 1 of n tasks and n - 1 of n seeds (Rao
+and Wu 1988), which gives an unbiased variance for small samples. Intervals come from Student's t
+distribution over tasks, since percentiles of a small sample have no tails.
 """
 
 import math
@@ -21,7 +21,7 @@ from pe_bench.results.items import Floats
 from pe_bench.stats.comparison import Scores
 from pe_bench.stats.significance import student_quantile
 
-FEWEST_TASKS = 3  # two have no spread to speak of, and a correlation needs more than one other
+FEWEST_TASKS = 3  # two tasks are too few for a spread and for a mean of rank correlations
 RESAMPLES = 4000
 
 
@@ -30,8 +30,8 @@ class TaskScores:
     """The numbers of a task.
 
     Attributes:
-        task: its name.
-        scores: of all encodings.
+        task: name of the task.
+        scores: numbers of all encodings.
         higher_is_better: direction of the numbers.
         floor, ceiling: the numbers that are normalised to 0 and 1.
     """
@@ -43,7 +43,7 @@ class TaskScores:
     ceiling: float
 
     def normalise(self) -> Scores:
-        """Return the scores on the scale from 0, the floor and all below it, to 1, the ceiling."""
+        """Return normalised scores: 0 at the floor and below it, 1 at the ceiling."""
         again = self.scores.resampled
         return Scores(
             self.scores.encodings,
@@ -54,7 +54,7 @@ class TaskScores:
         )
 
     def directed(self) -> Floats:
-        """Return the scores (E, S) on the same scale, below the floor too: they can be ranked."""
+        """Return the scores (E, S) on the same scale, negative below the floor, for ranks."""
         return self._scaled(self.scores.values)
 
     def _scaled(self, values: Floats) -> Floats:
@@ -63,14 +63,14 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an encoding does over all tasks; an interval holds 95 %, over tasks and seeds.
+    """The result of an encoding over all tasks, with 95 % intervals over tasks and seeds.
 
     Attributes:
-        encoding: its label.
-        rank: mean over the tasks, 1 is the best.
-        rank_low, rank_high: ends of its interval.
+        encoding: label of the encoding.
+        rank: mean rank over the tasks, 1 is the best.
+        rank_low, rank_high: ends of the rank's interval.
         score: mean of the normalised scores.
-        score_low, score_high: ends of its interval.
+        score_low, score_high: ends of the score's interval.
     """
 
     encoding: str
@@ -86,7 +86,7 @@ def average_over(tasks: Sequence[TaskScores]) -> Scores:
     """Return the means over tasks of the normalised scores, for each seed that all tasks have.
 
     Args:
-        tasks: one at least, of the same encodings in the same order.
+        tasks: at least one task; all have the same encodings in the same order.
     """
     parts = [task.normalise() for task in tasks]
     seeds = sorted(set(parts[0].seeds).intersection(*[part.seeds for part in parts[1:]]))
@@ -105,8 +105,8 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
     """Return the standing of each encoding, the best mean rank first.
 
     Args:
-        tasks: `FEWEST_TASKS` at least, of the same encodings in the same order; each encoding has
-            one seed of each task at least.
+        tasks: at least `FEWEST_TASKS` tasks; all have the same encodings in the same order, and
+            each encoding has at least one seed in each task.
     """
     means = np.array([_mean_over_seeds(task.normalise().values) for task in tasks])  # (T, E)
     ranks = _ranks(np.array([_mean_over_seeds(task.directed()) for task in tasks]))
@@ -120,15 +120,15 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
         half = student_quantile(len(tasks) - 1) * drawn_scores[:, place].std()
         low, high = max(1.0, rank - wide), min(float(len(encodings)), rank + wide)
         least = max(0.0, score - half)
-        most = max(score, min(1.0, score + half))  # nothing is above the ceiling
+        most = max(score, min(1.0, score + half))  # no score is above the ceiling
         found.append(Standing(encoding, rank, low, high, score, least, most))
     return sorted(found, key=lambda one: (one.rank, -one.score))
 
 
 def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
-    """Return Spearman's correlation of each two tasks over their encodings, (T, T).
+    """Return Spearman's correlation over encodings for each pair of tasks, (T, T).
 
-    It is nan where a task does not tell the means of its encodings apart.
+    It is nan if all encodings have the same mean in a task.
     """
     means = np.array([_mean_over_seeds(task.directed()) for task in tasks])
     centred = _ranks(means) - (means.shape[1] + 1) / 2
@@ -140,9 +140,9 @@ def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
 
 
 def smallest_correlation(encodings: int) -> float:
-    """Return about how far from 0 a rank correlation must be to count at 5 %; inf: none counts."""
+    """Return the approximate smallest rank correlation significant at 5 %; inf: there is none."""
     degrees = encodings - 2
-    if degrees < 2:  # of three encodings one order in six is any given one
+    if degrees < 2:  # three encodings have six orders, so the smallest p-value is above 5 %
         return math.inf
     quantile = student_quantile(degrees)
     return quantile / math.sqrt(degrees + quantile**2)
@@ -169,16 +169,16 @@ def _draw(tasks: Sequence[TaskScores]) -> tuple[Floats, Floats]:
 
 
 def _cut(values: Floats) -> Floats:
-    """Return normalised scores, 0 for those below the floor; nan stays nan."""
+    """Return normalised scores, with 0 for scores below the floor; nan stays nan."""
     return np.maximum(values, 0)
 
 
 def _mean_over_seeds(values: Floats, otherwise: Floats | float = math.nan) -> Floats:
-    """Return means (..., E) of numbers (..., E, S) without the missing ones.
+    """Return means (..., E) of numbers (..., E, S), ignoring missing numbers.
 
     Args:
-        values: the numbers.
-        otherwise: what stands for the mean where all are missing.
+        values: the numbers; nan: missing.
+        otherwise: result if all numbers are missing.
     """
     known = np.isfinite(values)
     counts = known.sum(-1)
@@ -187,7 +187,7 @@ def _mean_over_seeds(values: Floats, otherwise: Floats | float = math.nan) -> Fl
 
 
 def _ranks(means: Floats) -> Floats:
-    """Return ranks along the last axis, 1 for the highest; equal numbers share theirs."""
+    """Return ranks along the last axis, 1 for the highest; equal numbers have the mean rank."""
     higher = (means[..., None, :] > means[..., :, None]).sum(-1)
     equal = (means[..., None, :] == means[..., :, None]).sum(-1)
     return np.asarray(higher + (equal + 1) / 2)

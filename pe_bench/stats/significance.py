@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, and imports slowly
+from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, but imports slowly
 
 from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
@@ -17,12 +17,12 @@ POWER = 0.8
 
 
 def smallest_p(seeds: int) -> float:
-    """Return the smallest two-sided p-value of permuting as many seeds of each of two encodings."""
+    """Return the smallest two-sided p-value of the permutation test with a number of seeds."""
     return min(1.0, 2 / math.comb(2 * seeds, seeds))
 
 
 def seeds_needed(comparisons: int) -> int:
-    """Return how many seeds the permutation test needs for a claim at 5 % (Holm's first step)."""
+    """Return the number of seeds that the permutation test needs at 5 % in Holm's first step."""
     seeds = 1
     while smallest_p(seeds) * comparisons > LEVEL:
         seeds += 1
@@ -30,21 +30,21 @@ def seeds_needed(comparisons: int) -> int:
 
 
 def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
-    """Return about how many seeds show a true difference in four of five experiments.
+    """Return the approximate number of seeds that show a true difference with a power of 80 %.
 
     Args:
         effect: the difference, not 0.
-        spread: its standard deviation over seeds.
-        comparisons: how many are asked; the strictest level that Holm's correction may ask counts.
+        spread: standard deviation of the difference over seeds.
+        comparisons: number of comparisons; the level is the strictest one of Holm's correction.
     """
     beyond = float(ndtri(1 - LEVEL / (2 * comparisons)))
     by_size = ((beyond + float(ndtri(POWER))) * spread / effect) ** 2
-    # Student's t in place of the normal distribution costs beyond^2 / 2 more (Guenther 1981).
+    # Student's t instead of the normal distribution needs beyond^2 / 2 more seeds (Guenther 1981).
     return max(seeds_needed(comparisons), math.ceil(by_size + beyond**2 / 2))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979), in the order given."""
+    """Return p-values corrected for their number (Holm 1979), in the given order."""
     corrected = [1.0] * len(p_values)
     largest = 0.0
     for step, place in enumerate(np.argsort(p_values, kind="stable")):
@@ -64,13 +64,13 @@ def student_quantile(degrees: float) -> float:
 
 
 def permutation_p(one: Floats, other: Floats) -> float:
-    """Return the two-sided p-value of permuting the seeds' numbers between two encodings.
+    """Return the two-sided p-value of permuting the numbers of seeds between two encodings.
 
-    All divisions are counted up to eight seeds; above, 20,000 random ones.
+    The test uses all divisions for up to eight seeds, and 20,000 random divisions for more seeds.
 
     Args:
-        one: (S,) a number of each seed.
-        other: (S,) of the other encoding.
+        one: (S,) number of the first encoding for each seed.
+        other: (S,) number of the second encoding for each seed.
     """
     seeds = len(one)
     if seeds < 2:
@@ -84,7 +84,10 @@ def permutation_p(one: Floats, other: Floats) -> float:
 
 @lru_cache(maxsize=8)
 def _divisions(seeds: int) -> npt.NDArray[np.int64]:
-    """Return which of twice as many numbers go to the first of two encodings, (D, seeds)."""
+    """Return the indices of the numbers that each division gives to the first encoding, (D, seeds).
+
+    There are 2 * seeds numbers in total.
+    """
     if seeds <= 8:
         return np.array(list(combinations(range(2 * seeds), seeds)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)

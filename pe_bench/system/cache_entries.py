@@ -1,4 +1,4 @@
-"""What the cache folder has, which commands are using it, and what may be removed."""
+"""The entries of the cache folder, the commands that use it, and the removal of entries."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ KINDS: Mapping[str, str] = {
     "tokenizers": "vocabularies",
     "builtin": "documents",
 }
-"""Kinds of entries by the folder they are in; downloads have a folder for each repository."""
+"""Kinds of entries by folder; downloads have a folder for each repository."""
 
 DOWNLOADS = "downloads"
 UNFINISHED = "unfinished"
@@ -37,7 +37,7 @@ ALL_KINDS = (*KINDS.values(), DOWNLOADS, UNFINISHED)
 RUNNING = "running"
 FINAL = "final.safetensors"
 OF = "of"
-"""File in a folder of weights that says which run they were trained for."""
+"""File in a folder of weights with the name of the run that they were trained for."""
 
 START = "start"
 """File in a folder of weights that other trainings start from."""
@@ -50,14 +50,14 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Entry:
-    """Something in the cache that is made, and removed, as a whole.
+    """A unit of the cache, which is created and removed as a whole.
 
     Attributes:
         kind: one of `ALL_KINDS`.
-        name: of its files.
+        name: common name of its files.
         paths: its files and folders.
-        size: of all files, bytes.
-        used: when it was last used, seconds since the epoch.
+        size: total size of its files in bytes.
+        used: time of the last use, seconds since the epoch.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def owner(self) -> str:
-        """What it was made for, where the cache knows that; its name elsewhere."""
+        """The run that weights were trained for, if known; otherwise the name of the entry."""
         if self.kind in (WEIGHTS, UNFINISHED):
             with contextlib.suppress(OSError):
                 return (self.paths[0] / OF).read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ class Entry:
 
 
 def find_entries(cache: Path, kinds: Collection[str] = ALL_KINDS) -> list[Entry]:
-    """Return the entries of some kinds in a cache, by kind and name."""
+    """Return the entries of given kinds in a cache, sorted by kind and name."""
     groups: dict[tuple[str, str], list[Path]] = {}
     for folder in _children(cache):
         if folder.name in KINDS:
@@ -98,14 +98,14 @@ def find_entries(cache: Path, kinds: Collection[str] = ALL_KINDS) -> list[Entry]
 
 
 def mark_used(path: Path) -> None:
-    """Note that a file of the cache is used now; a read-only cache has no such notes."""
+    """Record that a file of the cache is used now; has no effect in a read-only cache."""
     with contextlib.suppress(OSError):
         os.utime(path, (time.time(), path.stat().st_mtime))
 
 
 @contextlib.contextmanager
 def using(cache: Path) -> Iterator[None]:
-    """Register a command that uses a cache, so that nothing that it uses is removed.
+    """Register a command that uses a cache, so that entries in use are not removed.
 
     Raises:
         InputError: `PE_BENCH_CACHE_GB` is not a number.
@@ -113,7 +113,7 @@ def using(cache: Path) -> Iterator[None]:
     weights_limit()
     name = f"{slug(platform.node())}-{os.getpid()}{LOCK}"
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, SavingError):  # of a read-only cache
+        with contextlib.suppress(OSError, SavingError):  # the cache may be read-only
             (cache / RUNNING).mkdir(parents=True, exist_ok=True)
             path = cache / RUNNING / name
             stack.enter_context(hold(path, timeout=0))
@@ -122,15 +122,15 @@ def using(cache: Path) -> Iterator[None]:
 
 
 def used_since(cache: Path) -> float:
-    """Return when the oldest running command of a cache began; infinity without one."""
+    """Return the start time of the oldest running command of a cache; infinity if none runs."""
     begun = [float("inf")]
     for path in _children(cache / RUNNING):
-        with contextlib.suppress(FileNotFoundError):  # it has just ended
+        with contextlib.suppress(FileNotFoundError):  # the command has just ended
             started = path.stat().st_mtime
             if _is_held(path):
                 begun.append(started)
             else:
-                path.unlink()  # of a command that was killed
+                path.unlink()  # the command was killed
     return min(begun)
 
 
@@ -149,7 +149,7 @@ def remove(entry: Entry) -> None:
     """Remove an entry from the cache.
 
     Raises:
-        SavingError: it cannot be removed.
+        SavingError: the entry cannot be removed.
     """
     for path in entry.paths:
         with saving(path):
@@ -163,7 +163,7 @@ def drop_weights(folder: Path) -> None:
     """Remove the weights of a finished run, unless other trainings start from them or use them."""
     if not (folder / FINAL).exists() or (folder / START).exists():
         return
-    with contextlib.suppress(OSError, SavingError):  # Timeout among them
+    with contextlib.suppress(OSError, SavingError):  # includes Timeout
         with hold(folder / "lock", timeout=0):
             for path in _children(folder):
                 if path.name != "lock":
@@ -173,9 +173,9 @@ def drop_weights(folder: Path) -> None:
 
 
 def limit_weights(cache: Path) -> None:
-    """Remove the weights that were not used for longest, until the rest is within the limit.
+    """Remove the least recently used weights until the size is within the limit.
 
-    Weights of unfinished trainings stay, and those that a running command has used.
+    Weights of unfinished trainings, and weights that a running command has used, are not removed.
 
     Raises:
         InputError: `PE_BENCH_CACHE_GB` is not a number.
@@ -193,7 +193,7 @@ def limit_weights(cache: Path) -> None:
 
 
 def weights_limit() -> float:
-    """Return the most bytes of weights that finished trainings leave in the cache.
+    """Return the maximum size in bytes of weights of finished trainings in the cache.
 
     Raises:
         InputError: `PE_BENCH_CACHE_GB` is not a number.
@@ -209,7 +209,7 @@ def weights_limit() -> float:
 
 
 def _name(path: Path, folder: str) -> str:
-    """Return the name of the entry that a file or folder belongs to; empty: it has none."""
+    """Return the name of the entry that a file or folder belongs to; empty: there is none."""
     if folder != "datasets":
         return path.name.partition(".")[0] if folder == "tokenizers" else path.name
     found = re.search(r"(text|records)-[0-9a-f]{32}(-test)?", path.name)
@@ -246,12 +246,12 @@ def _is_held(lock: Path) -> bool:
             return False
     except Timeout:
         return True
-    except (OSError, SavingError):  # not to be known: it counts as held
+    except (OSError, SavingError):  # unknown: counts as held
         return True
 
 
 def _remove_lock(path: Path) -> None:
-    """Remove a lock file, and the folders that were made for it if nothing else is in them."""
+    """Remove a lock file, and the folders created for it if they are empty."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
         path.parent.rmdir()

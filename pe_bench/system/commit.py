@@ -1,4 +1,4 @@
-"""The git commit of the code: of its checkout, or of the one that its package was built from."""
+"""The git commit of the code, from its checkout or from the build of its package."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROUNDING = "equal up to rounding, which training amplifies"
-"""How results of two commits compare if their versions of code are equal."""
+"""Comparison of the results of two commits with equal versions of code, as part of a sentence."""
 
 
 BUILT_FROM = Path(__file__).with_name("built_from.json")
@@ -15,7 +15,7 @@ BUILT_FROM = Path(__file__).with_name("built_from.json")
 
 
 def find_commit() -> dict[str, Any] | None:
-    """Return "commit" and "dirty", whether files had changed since; None: it is not known."""
+    """Return "commit" and "dirty" (whether files have changed since); None: it is unknown."""
     here = Path(__file__).resolve()
 
     def git(*args: str) -> str:
@@ -32,7 +32,7 @@ def find_commit() -> dict[str, Any] | None:
 
 
 def _recorded() -> dict[str, Any] | None:
-    """Return what the build has recorded; None: nothing."""
+    """Return the commit that the build has recorded; None: there is none."""
     try:
         found = json.loads(BUILT_FROM.read_text(encoding="utf-8"))
         return {"commit": str(found["commit"]), "dirty": bool(found["dirty"])}

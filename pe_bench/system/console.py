@@ -13,7 +13,7 @@ EVERY = 10.0  # seconds between two progress lines of a bar
 
 
 class Bar:
-    """Progress through a known number of steps, a context manager that closes it.
+    """Progress bar for a known number of steps, a context manager that closes the bar.
 
     Attributes:
         title: title of the work.
@@ -72,7 +72,7 @@ class Bar:
 
 
 class View:
-    """Shows lines and bars as lines on standard output and standard error.
+    """Output of lines and progress bars as lines on standard output and standard error.
 
     Args:
         prefix: prefix of each line, to distinguish parallel work.
@@ -168,9 +168,9 @@ def write(text: str, stream: TextIO) -> None:
         except UnicodeEncodeError as error:
             stream.write(text.encode(error.encoding, "replace").decode(error.encoding))
         stream.flush()
-    except BrokenPipeError:  # such as that of `pe-bench run ... | head`
+    except BrokenPipeError:  # for example, `pe-bench run ... | head`
         silence(stream)
-    except OSError as error:  # such as that of a file on a full disk
+    except OSError as error:  # for example, a full disk
         silence(stream)
         if stream is sys.stdout:
             warn(f"cannot write to standard output ({error.strerror}): its lines are lost")

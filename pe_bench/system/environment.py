@@ -16,13 +16,13 @@ import torch
 
 from pe_bench.system import commit
 
-# From malloc.h of glibc: parameters, and their largest values.
+# Parameters of malloc, from malloc.h of glibc, and their largest values.
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 MOST_KEPT = 2**31 - 1
 LARGEST_ON_HEAP = 2**25
 
-# Of Linux: writing 5 to the first resets the peak memory that the second reports as VmHWM.
+# Linux: writing 5 to the first file resets the peak memory, which the second reports as VmHWM.
 PEAK_RESET = Path("/proc/self/clear_refs")
 STATUS = Path("/proc/self/status")
 PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizers")
@@ -31,9 +31,9 @@ PACKAGES = ("pe-bench", "torch", "lightning", "numpy", "rouge-score", "tokenizer
 def set_up(device: str) -> None:
     """Set global options of torch and of the allocator.
 
-    On a GPU float32 is not rounded to TF32, which keeps 10 of its 23 bits. cuDNN's attention is
-    disabled: it plans for each new shape, in up to a second, and some versions return wrong
-    gradients with a mask.
+    On a GPU, float32 is not rounded to TF32, which keeps 10 of the 23 bits of the mantissa. cuDNN's
+    attention is disabled: it needs up to a second to plan each new shape, and some versions return
+    wrong gradients with a mask.
     """
     if device == "cuda":
         torch.set_float32_matmul_precision("highest")
@@ -107,7 +107,8 @@ def reset_peak_memory(device: str) -> None:
 def peak_memory(device: str) -> int:
     """Return the peak memory in bytes since `reset_peak_memory`, of the GPU or of the process.
 
-    If the system cannot reset the peak of a process, it is the peak since the process started.
+    If the system cannot reset the peak of a process, the result is the peak since the process
+    started.
     """
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated())

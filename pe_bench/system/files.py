@@ -21,7 +21,7 @@ LARGEST = 512 * 2**20
 """Largest file of results that is read, in bytes; also the largest size of its unpacked content."""
 
 LONGEST = 200
-"""Bytes of a name made from a label. File systems allow 255, and names have endings."""
+"""Maximum length in bytes of a name made from a label. File systems allow 255 with suffixes."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(path)
         aside = path.with_name(f"{_aside(path)}{os.getpid()}-{secrets.token_hex(4)}")
-        aside.touch(exist_ok=False)  # its mode follows the umask, unlike that of `tempfile`
+        aside.touch(exist_ok=False)  # the file mode follows the umask, unlike with `tempfile`
         try:
             yield aside
             with aside.open("rb") as file:
@@ -94,7 +94,7 @@ def saving(path: Path) -> Iterator[None]:
 
 
 class SameFolder:
-    """Makes a folder, and notices when it is no longer there or another one has its name.
+    """A folder that is created and later checked: it must not be removed or replaced.
 
     Args:
         path: path of the folder.
@@ -110,7 +110,7 @@ class SameFolder:
         """Check that the folder is the same.
 
         Raises:
-            SavingError: it is not.
+            SavingError: the folder was removed or replaced.
         """
         with contextlib.suppress(OSError):
             if os.path.samestat(self._made, self.path.stat()):
@@ -124,7 +124,7 @@ class SameFolder:
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a regular file.
 
-    A FIFO, whose reader would wait for ever, and a device are not opened.
+    FIFOs and devices are refused; reading a FIFO might never end.
 
     Args:
         path: path of the file.
@@ -139,7 +139,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 def open_regular(path: Path, limit: int) -> io.BufferedReader:
     """Open a regular file for reading, see `read_regular`."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # no wait at a FIFO
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not block
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
@@ -160,7 +160,7 @@ def check_links(folder: Path, names: Iterable[str]) -> None:
         names: names of the files; they need not exist.
 
     Raises:
-        OSError: one is.
+        OSError: a file is such a link.
     """
     for name in names:
         path = f"{folder}/{name}"
@@ -174,7 +174,7 @@ def list_files(folder: Path) -> list[Path]:
     """Return all files below a folder, in order; links to other folders are not followed.
 
     Raises:
-        OSError: one is a link that leads out of the folder, or no regular file.
+        OSError: a file is a link that leads out of the folder, or not a regular file.
     """
     root = folder.resolve()
     found = []

@@ -1,4 +1,4 @@
-"""Locks between processes, of one machine or of several that share a file system."""
+"""Locks between processes on one machine, or on several machines that share a file system."""
 
 import contextlib
 import errno
@@ -23,8 +23,8 @@ _reminded: dict[Path, float] = {}
 def hold(path: Path, timeout: float = -1) -> Iterator[None]:
     """Hold a lock file within the context.
 
-    If the file system has no locks at all (ENOSYS), the existence of the file is the lock. The file
-    of a process that has died on another machine then stays: see `tell_holder`.
+    If the file system does not support locks (ENOSYS), the existence of the file is the lock. If
+    the process dies on another machine, the file then remains: see `tell_holder`.
 
     Args:
         path: path of the lock file, in an existing folder.
@@ -36,7 +36,7 @@ def hold(path: Path, timeout: float = -1) -> Iterator[None]:
     """
     lock = FileLock(path)
     try:
-        with warnings.catch_warnings():  # that the file system has no locks
+        with warnings.catch_warnings():  # a warning that the file system has no locks
             warnings.filterwarnings("ignore", "flock not supported")
             lock.acquire(timeout=timeout)
     except Timeout:
@@ -86,10 +86,10 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def tell_holder(path: Path) -> None:
-    """Warn which process a lock file names, every ten minutes at most.
+    """Warn which process holds a lock file, at most every ten minutes.
 
-    Only lock files that are the lock itself name a process. It may have died on another machine,
-    which nothing but its user can know.
+    Lock files name a process only if the file system does not support locks. Only the user can know
+    whether that process has died on another machine.
     """
     now = time.monotonic()
     if now - _reminded.get(path, -REMIND_S) < REMIND_S:
@@ -97,7 +97,7 @@ def tell_holder(path: Path) -> None:
     try:
         process, host, *_ = path.read_text(encoding="utf-8").splitlines()
         age = time.time() - path.stat().st_mtime
-    except (OSError, ValueError):  # released meanwhile, or a lock of the system
+    except (OSError, ValueError):  # released meanwhile, or a real lock, which names no process
         return
     _reminded[path] = now
     warn(

@@ -1,7 +1,7 @@
-"""Typed values from JSON that somebody else may have written.
+"""Typed values from JSON of untrusted sources.
 
-`read_as` is the boundary between files and the program: behind it, values have their declared
-types, numbers are finite and in range, and text has no control characters.
+`read_as` validates the content of files: its results have their declared types, numbers are finite
+and in range, and text has no control characters.
 """
 
 import math
@@ -26,8 +26,8 @@ from typing import (
 from pe_bench.system.files import slug
 from pe_bench.system.text import FORBIDDEN, printable
 
-DEPTH = 30  # of values without a declared type
-LARGEST = 2**63  # integers are below, as in a table
+DEPTH = 30  # maximum nesting of values without a declared type
+LARGEST = 2**63  # integers must be smaller, as in a table
 
 LINE = re.compile(f"[^\n\t{FORBIDDEN.pattern[1:]}*")
 
@@ -35,7 +35,7 @@ Read = Callable[..., Any]
 
 
 class WrongError(ValueError):
-    """A value that is not of its declared type.
+    """Error for a value that does not have its declared type.
 
     Args:
         says: the problem, as the end of a sentence.
@@ -48,7 +48,7 @@ class WrongError(ValueError):
         self.path = path
 
     def below(self, name: object) -> "WrongError":
-        """Return the same for the value that holds this one under a name."""
+        """Return the same error for the object that contains the value under a name."""
         return WrongError(self.says, printable(str(name))[:100], *self.path)
 
 
@@ -72,7 +72,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    # Most text is printable as Python sees it, which is faster to tell.
+    # Python's `isprintable` is faster, and true for most text.
     return isinstance(value, str) and (value.isprintable() or FORBIDDEN.search(value) is None)
 
 
@@ -91,16 +91,16 @@ def _is_file_name(value: Any) -> bool:
 
 Count = Annotated[int, _must("a number, 0 or more", lambda x: _is_integer(x) and x >= 0)]
 Measured = Annotated[float, _must("a number", _is_number)]
-"""A number that may be infinite or no number, such as the loss of a training that diverged."""
+"""A number that may be infinite or nan, such as the loss of a training that diverged."""
 Line = Annotated[str, _must("a line of text", is_line)]
 Label = Annotated[str, _must("a name", _is_label)]
-"""The name of an encoding or a task, which `slug` turns into that of a folder."""
+"""The name of an encoding or a task; `slug` makes the name of a folder from it."""
 FileName = Annotated[str, _must("a name of letters, digits and any of .=,+-_", _is_file_name)]
 
 
 @dataclass(frozen=True)
 class PartOf:
-    """Kind of an object with fields of a dataclass, which may be absent unless they are needed."""
+    """Kind of an object with fields of a dataclass, all optional except the needed ones."""
 
     cls: type[Any]
     needed: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ SIMPLE: dict[Any, Read] = {
     float: _must("a finite number", lambda value: _is_number(value) and math.isfinite(value)),
     str: _must("text without control characters", _is_text),
     type(None): _must("null", lambda value: value is None),
-    object: lambda value: value,  # read later
+    object: lambda value: value,  # validated later
 }
 
 
@@ -121,14 +121,14 @@ def read_as(kind: Any, value: Any, **more: Any) -> Any:
 
     Args:
         kind: the type: a simple one, a union, a `Literal`, a tuple or list of any length, a mapping
-            from text, a `TypedDict` (other keys may be anything), a dataclass (other keys are
-            dropped), one of the types above, `Any` (any JSON), `object` (not looked at), or
+            from text, a `TypedDict` (other keys may have any value), a dataclass (other keys are
+            dropped), one of the types above, `Any` (any JSON), `object` (not checked), or
             `Annotated[type, kind]`.
-        value: from `json.loads`.
+        value: the JSON value, as `json.loads` returns it.
         **more: values of other fields of a dataclass.
 
     Raises:
-        WrongError: it is of another type; the message names the place.
+        WrongError: the value has another type; the message contains the keys that lead to it.
     """
     return _reader(kind)(value, **more)
 
@@ -162,7 +162,7 @@ def _reader(kind: Any) -> Read:
 
 
 def _read_any(value: Any, depth: int = 0) -> Any:
-    """Check JSON of any shape."""
+    """Check JSON of any structure."""
     if isinstance(value, dict | list):
         if depth == DEPTH:
             raise WrongError(f"is nested in more than {DEPTH} levels")
@@ -203,7 +203,7 @@ def _read_union(args: tuple[Any, ...]) -> Read:
 
 
 def _read_kinds(args: tuple[Any, ...]) -> Read:
-    """Return the reader of a dataclass that the key "kind" names, in lower case."""
+    """Return a reader of several dataclasses; the key "kind" has the class name in lower case."""
     readers = {arg.__name__.lower(): _reader(arg) for arg in args}
 
     def read(value: Any) -> Any:
@@ -246,7 +246,7 @@ def _read_mapping(reader: Read) -> Read:
 
 
 class _Readers(dict[str, Read]):
-    """The readers of declared keys, made when needed, as a type may have itself as a part."""
+    """The readers of declared keys, made on demand, since a type may contain itself."""
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class _Readers(dict[str, Read]):
 
 
 def _check_keys(hints: Mapping[str, Any], needed: tuple[str, ...]) -> Read:
-    """Return the reader of an object with declared keys, which stays as it is."""
+    """Return a reader that checks the declared keys of an object and returns it unchanged."""
     readers = _Readers(hints)
 
     def read(value: Any) -> Any:
@@ -281,7 +281,7 @@ def _make_instance(cls: type[Any]) -> Read:
     names = [field.name for field in fields(cls)]
     needed = tuple(f.name for f in fields(cls) if f.default is f.default_factory is MISSING)
     readers = _Readers(get_type_hints(cls, include_extras=True))
-    last: dict[str, tuple[Any, Any]] = {}  # runs of a folder have most of their settings in common
+    last: dict[str, tuple[Any, Any]] = {}  # a cache: the runs of a folder share most settings
 
     def read(value: Any, **more: Any) -> Any:
         _check_needed(value, needed)

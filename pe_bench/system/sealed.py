@@ -1,9 +1,10 @@
 """JSON records with checksums of themselves and of other files.
 
 A sealed record has four additional keys: `schema`, the version of the file format; `of`, the key of
-its owner, such as a run; `files`, the SHA-256 of other files; and `sha256`, that of the record
-itself without this key. It is written after these files. Reading it therefore detects files that
-are incomplete, damaged, or copied from another owner. Files of a later version are refused.
+its owner, such as a run; `files`, the SHA-256 of other files; and `sha256`, the SHA-256 of the
+record itself without this key. The record is written after these files. Reading it therefore
+detects files that are incomplete, damaged, or copied from another owner. Files of a later version
+are refused.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ from pe_bench.system.schema import WrongError, read_as
 SCHEMA = 1
 """Version of the file formats of results and caches.
 
-Raise it if an earlier version would misread new files. Keep reading the files of earlier versions,
-or refuse them with a sentence.
+Increase it if an earlier version would misread new files. New code must either read the files of
+earlier versions, or refuse them with a sentence.
 """
 
 Content = TypeVar("Content")
@@ -56,7 +57,7 @@ def write_sealed(
     """
     with saving(path):
         sums = {file.relative_to(path.parent).as_posix(): _flushed_sum(file) for file in files}
-    # The seal is that of the content as JSON: keys are strings, tuples are lists.
+    # The seal is computed from the JSON content: keys are strings, tuples are lists.
     seal = {"schema": SCHEMA, "of": of, "files": sums}
     kept = json.loads(json.dumps({**content, **seal}, default=str))
     write_json(path, kept | {"sha256": _seal(kept)})

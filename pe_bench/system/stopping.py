@@ -1,4 +1,4 @@
-"""Stop on a signal: cleanly on the first one, immediately on the second."""
+"""Handling of stop signals: a clean stop on the first one, an immediate one on the second."""
 
 import contextlib
 import multiprocessing
@@ -16,8 +16,8 @@ LOST = 70  # exit code of a process that cannot continue; its last line says why
 def stopping_cleanly() -> Iterator[list[signal.Signals]]:
     """Turn the first stop signal into a KeyboardInterrupt, and the second into an exit.
 
-    Ignored signals, as under nohup, stay ignored. The handlers stay after a signal, so that another
-    one during the exit of the interpreter prints no traceback.
+    Ignored signals, for example under nohup, stay ignored. The handlers stay after a signal, so
+    that another signal during the exit of the interpreter prints no traceback.
 
     Yields:
         The list of received signals.

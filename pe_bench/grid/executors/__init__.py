@@ -1,1 +1,1 @@
-"""Where the runs of a grid are executed: in this process, in worker processes, on a Ray cluster."""
+"""Executors of a grid's runs: in this process, in worker processes, on a Ray cluster."""

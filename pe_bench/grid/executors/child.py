@@ -1,4 +1,4 @@
-"""A process of this one that answers messages through a pipe, and ends with it."""
+"""A child process that answers messages through a pipe, and ends with this process."""
 
 import contextlib
 import os
@@ -16,20 +16,22 @@ MODULE = "pe_bench.grid.executors.worker"
 
 
 class Child:
-    """A process, the pipe to it, and a file that ends with this process and ends it.
+    """A child process, the pipe to it, and a file whose end makes the child exit.
+
+    The file ends with this process.
 
     Args:
-        grace: seconds that it has to end by itself, more than 0 if it writes files.
+        grace: seconds that the child has to end by itself; more than 0 if it writes files.
     """
 
     def __init__(self, grace: float) -> None:
         self.channel: Connection[Any, Any]
         self.channel, other = Pipe()
         reading, self.life = os.pipe()
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the child lives
         numbers = map(str, (other.fileno(), reading, grace))
         command = [sys.executable, "-P", "-m", MODULE, *numbers]
-        # Signals are for this process, which then ends its workers; Ctrl-C would reach all.
+        # Only this process handles signals, and then ends its workers. Ctrl-C would reach them too.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             self.process = subprocess.Popen(
@@ -46,19 +48,19 @@ class Child:
             os.close(reading)
 
     def send(self, message: Any) -> None:
-        """Send a message; a process that has died meanwhile is found when it should answer."""
+        """Send a message. If the process has died, `receive` will show it."""
         with contextlib.suppress(BrokenPipeError):
             self.channel.send(message)
 
     def receive(self) -> Any:
-        """Return the next answer, None where the process has died."""
+        """Return the next answer; None: the process has died."""
         try:
             return self.channel.recv()
         except (EOFError, OSError):
             return None
 
     def died_of(self, name: str = "its process") -> str:
-        """Return how the process, which has a name, has ended, in a few words."""
+        """Return a short description of how the process ended, with the given name."""
         code = self.process.wait()
         self.stop()
         self.output.seek(0)
@@ -81,7 +83,7 @@ class Child:
         self.channel.close()
 
     def join(self, deadline: float) -> None:
-        """Wait until the process has ended, after a deadline by force."""
+        """Wait until the process has ended; kill it at a deadline."""
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -91,9 +93,9 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a worker, which imports what this process can import.
+    """Return the environment of a worker, with the import path of this process.
 
-    Workers share the cores: threads that spin while they wait would make the others ten times
+    Workers share the cores: threads that spin while they wait would make other workers ten times
     slower.
     """
     path = os.pathsep.join(entry or "." for entry in sys.path)

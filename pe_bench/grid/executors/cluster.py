@@ -1,4 +1,4 @@
-"""Workers on an existing Ray cluster, which restarts those that have died."""
+"""Workers on an existing Ray cluster; dead workers are restarted."""
 
 import contextlib
 import functools
@@ -20,16 +20,16 @@ from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.system.stopping import SIGNALS
 
-RETRIES = 3  # of a worker that has died; the next one resumes its run
-LOOK = 0.5  # seconds between two looks into the mailbox
+RETRIES = 3  # restarts of a dead worker; the new one resumes its run
+LOOK = 0.5  # seconds between two checks of the mailbox
 
 
 class Cluster(Executor):
-    """Starts workers on a Ray cluster, which needs the same code and file system everywhere.
+    """Executor with workers on a Ray cluster; all machines need the same code and file system.
 
     Args:
         spec: the grid; each worker gets one device.
-        threads: threads of each worker.
+        threads: number of threads of each worker.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster.
@@ -54,12 +54,12 @@ class Cluster(Executor):
             max_retries=RETRIES,
         )(_work)
         work = ray.put(make_work(runs, self.spec, self.threads, self.started))
-        # As many as there are runs: the cluster starts those that it has room for.
+        # One worker per run: the cluster starts them as it has free devices.
         workers = {remote.remote(work, number, mailbox): number for number in range(len(runs))}
         self.pending = set(workers)
         while self.pending and relay.left:
             ready, _ = ray.wait(list(self.pending), timeout=LOOK)
-            with contextlib.suppress(ray.exceptions.RayError):  # what they say may be lost
+            with contextlib.suppress(ray.exceptions.RayError):  # messages may be lost
                 for number, answer in ray.get(mailbox.take.remote()):
                     yield from relay.hear(number, answer)
             for reference in ready:
@@ -85,7 +85,7 @@ class Cluster(Executor):
         errors = self.ray.exceptions
         try:
             self.ray.get(reference)
-        except errors.RayTaskError as error:  # such as of a machine without this package
+        except errors.RayTaskError as error:  # for example, a machine without this package
             last = str(error).strip().splitlines()[-1]
             return f"the Ray cluster cannot run it: {last}"
         except errors.RayError as error:
@@ -97,13 +97,13 @@ class Cluster(Executor):
 
 
 class _Mailbox:
-    """Keeps the answers of workers until they are asked for; an actor of the cluster."""
+    """Storage for the answers of workers until they are requested; an actor of the cluster."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, Answer]] = []
 
     def put(self, number: int, answer: Answer) -> None:
-        """Keep the answer of a worker."""
+        """Store the answer of a worker."""
         self.kept.append((number, answer))
 
     def take(self) -> list[tuple[int, Answer]]:
@@ -123,20 +123,20 @@ def _work(work: Work, number: int, mailbox: Any) -> None:
     worker.tell = tell
     worker.do(work)
     ray = importlib.import_module("ray")
-    ray.get(last)  # whoever waits for this function finds all answers in the mailbox
+    ray.get(last)  # when this function returns, all answers are in the mailbox
 
 
 @functools.cache
 def _worker() -> Worker:
-    """Return the worker of this process, which keeps the tasks that it has opened."""
+    """Return the worker of this process; it is kept, together with the tasks that it has opened."""
     return Worker(lambda answer: None)
 
 
 def _join() -> tuple[Any, bool]:
-    """Return the module ray, and whether this call has connected it with a cluster.
+    """Return the module ray, and whether this call has connected to a cluster.
 
     Raises:
-        InputError: it is not installed, or there is no cluster.
+        InputError: Ray is not installed, or there is no cluster.
     """
     try:
         import ray
@@ -156,6 +156,6 @@ def _join() -> tuple[Any, bool]:
             f"there is no Ray cluster to send runs to ({first}): start one with "
             "`ray start --head`, or give the address of one as RAY_ADDRESS"
         ) from None
-    for number, handler in before.items():  # Ray has set its own
+    for number, handler in before.items():  # Ray has replaced the signal handlers
         signal.signal(number, handler)
     return ray, True

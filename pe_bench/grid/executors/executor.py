@@ -9,15 +9,15 @@ from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.outcome import Outcome
 
 Ended = tuple[PlannedRun, Outcome | None]
-"""A planned run and how it has ended; None where another command works on it."""
+"""A planned run and its outcome; None: another command works on the run."""
 
 
 class Executor:
-    """Executes the runs of a grid. A context manager that ends the processes it has started.
+    """Executor of the runs of a grid, a context manager that ends the processes it has started.
 
     Attributes:
-        lanes: number of runs that are executed at once; None: as many as there is room for.
-        started: time of the start; a run that another process has failed at since then is not
+        lanes: number of runs at the same time; None: limited only by the cluster.
+        started: time of the start. If a run has failed in another process since then, it is not
             tried again.
     """
 
@@ -31,10 +31,10 @@ class Executor:
 
         Args:
             runs: the runs.
-            display: is told which runs begin, and gets their lines and bars.
+            display: shows which runs begin, and their lines and progress bars.
 
         Returns:
-            Each run as it ends.
+            An iterator that yields each run when it ends.
 
         Raises:
             SavingError: a result could not be written.

@@ -18,13 +18,13 @@ GRACE = 2.0  # seconds that a worker has to end by itself
 
 
 class Processes(Executor):
-    """Starts workers, which share the runs of a grid by the locks of the results folder.
+    """Executor with workers that distribute the runs of a grid by the locks of the results folder.
 
-    A worker that dies has failed its run; another one takes its place.
+    If a worker dies, its run has failed, and a new worker replaces it.
 
     Args:
         spec: the grid, with the number of workers.
-        threads: threads of each worker.
+        threads: number of threads of each worker.
     """
 
     def __init__(self, spec: GridSpec, threads: int) -> None:
@@ -73,13 +73,13 @@ class Processes(Executor):
 
 
 def make_work(runs: Sequence[PlannedRun], spec: GridSpec, threads: int, since: datetime) -> Work:
-    """Return the work of workers, for planned runs."""
+    """Return the message to workers that contains planned runs."""
     specs = tuple(RunSpec.of(planned.run) for planned in runs)
     return Work(spec, specs, threads, since, Path.cwd())
 
 
 def _readable(workers: Sequence[Child]) -> list[Child]:
-    """Return the workers that have said something, or have died; wait for one."""
+    """Wait, and return the workers that have sent a message or have died."""
     by_channel = {worker.channel: worker for worker in workers}
     ready = wait(list(by_channel))
     return [worker for channel, worker in by_channel.items() if channel in ready]

@@ -1,4 +1,4 @@
-"""Receives the messages of several workers: lines, bars, and the outcomes of runs."""
+"""Handling of messages from several workers: lines, bars, and the outcomes of runs."""
 
 from collections.abc import Hashable, Sequence
 
@@ -12,14 +12,14 @@ from pe_bench.system.console import Bar
 
 
 class Relay:
-    """Shows the messages of workers about the runs of a grid.
+    """Display of the messages of workers about the runs of a grid.
 
-    A run that one worker has finished looks done to the others, and so does one that another
-    command has finished. The latter is only known when all workers have tried every run.
+    Workers report a run as done if another worker or another command has finished it. These two
+    cases can only be distinguished when all workers have tried every run.
 
     Args:
         runs: the runs.
-        display: of the grid.
+        display: display of the grid.
     """
 
     def __init__(self, runs: Sequence[PlannedRun], display: Display) -> None:
@@ -31,7 +31,7 @@ class Relay:
         self._bars: dict[int, Bar] = {}
 
     def hear(self, worker: Hashable, answer: Answer) -> list[Ended]:
-        """Show an answer of a worker, and return the run that it ends, if it does.
+        """Show an answer of a worker, and return the run that ends with it, if any.
 
         Raises:
             SavingError: the worker could not save a result.
@@ -55,16 +55,16 @@ class Relay:
         for index in sorted(self.left):
             said = self._found.get(index, [])
             for number, what in enumerate(said):
-                if what not in said[:number]:  # every worker has said the same
+                if what not in said[:number]:  # every worker sends the same messages
                     ended += self._show(index, what)
         ended += [(self.runs[index], None) for index in sorted(self.left)]
         return ended
 
     def died(self, worker: Hashable, reason: str) -> list[Ended]:
-        """Record the death of a worker, of which the run that it had has failed.
+        """Record the death of a worker: its current run has failed.
 
-        Without a run, the first one that nobody has begun counts as failed: it may have
-        killed the worker, and would kill the next one too.
+        If the worker had no run, the first run that no worker has begun counts as failed: it may
+        have killed the worker, and would kill the next one too.
         """
         own = [index for index in self.left if self._worker_of.get(index) == worker]
         free = [index for index in sorted(self.left) if index not in self._worker_of]

@@ -1,4 +1,4 @@
-"""Runs one after the other, in this process."""
+"""Execution of one run after the other, in this process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -19,10 +19,10 @@ def _nothing() -> None:
 
 
 class Serial(Executor):
-    """Runs one run after the other in this process.
+    """Executor of one run after the other in this process.
 
     Args:
-        threads: of each run.
+        threads: number of threads of each run.
     """
 
     def __init__(self, threads: int) -> None:
@@ -45,15 +45,15 @@ class Serial(Executor):
 def execute(
     run: Run, begun: Callable[[], None] = _nothing, since: datetime | None = None
 ) -> Outcome:
-    """Run a run, and write the baselines of its task.
+    """Execute a run, and write the baselines of its task.
 
     Args:
         run: the run.
-        begun: called where there is something to do.
-        since: a failure that another process has recorded after this time is not tried again.
+        begun: called when the work begins; not called for a finished run.
+        since: if the run failed in another process after this time, it is not tried again.
 
     Raises:
-        Busy: another process is working on it.
+        Busy: another process is working on the run.
         SavingError: a result could not be written.
     """
     try:

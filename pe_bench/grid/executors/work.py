@@ -14,9 +14,10 @@ from pe_bench.train.process_group import ProcessGroup
 
 
 class RunSpec(NamedTuple):
-    """A run of the grid: two specs, as they were given, a seed, and the name of the run's folder.
+    """A run of the grid: two specs as the user wrote them, a seed, the name of the run's folder.
 
-    The name has digests of code and data: a worker that comes to another name has another version.
+    The name contains digests of code and data. If a worker computes another name, it has another
+    version of the code.
     """
 
     encoding: str
@@ -32,14 +33,14 @@ class RunSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """The runs that are left of a grid. All workers get the same, and share them by locks.
+    """The remaining runs of a grid. All workers get the same list, and locks distribute the runs.
 
     Attributes:
         spec: the grid.
-        runs: its runs that are left.
-        threads: of each worker.
+        runs: the remaining runs.
+        threads: number of threads of each worker.
         since: start of the command; a run that has failed after it is not tried again.
-        cwd: working directory, which paths may be relative to.
+        cwd: working directory, for relative paths.
     """
 
     spec: GridSpec
@@ -54,11 +55,11 @@ class Part:
     """A training phase of a run, for a process that trains it together with others.
 
     Attributes:
-        work: has the run.
+        work: the work that contains the run.
         index: index of the run.
         phase: the phase.
         group: the process group, with the rank of the process.
-        port: at which they find each other.
+        port: port at which the processes find each other.
     """
 
     work: Work
@@ -70,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartEnded:
-    """A process has trained its part, or failed for a reason."""
+    """Message of a process that has trained its part, or has failed for a reason."""
 
     reason: str = ""
 
@@ -89,7 +90,7 @@ class Event:
 
     Attributes:
         index: index of the run.
-        what: a line, a bar, the beginning, or the outcome of the run.
+        what: a line, a progress bar, the beginning, or the outcome of the run.
     """
 
     index: int
@@ -98,12 +99,12 @@ class Event:
 
 @dataclass(frozen=True)
 class SavingFailed:
-    """A result could not be saved; no worker can go on."""
+    """Message that a result could not be saved, so that no worker can continue."""
 
     sentence: str
 
 
 PASSED: Literal["passed"] = "passed"
-"""A worker has tried every run."""
+"""Message of a worker that has tried every run."""
 
 Answer = Event | SavingFailed | PartEnded | Literal["passed"]

@@ -1,7 +1,8 @@
 """A process that works on a grid, together with others on the same results folder.
 
-`python -m pe_bench.grid.executors.worker PIPE LIFE GRACE`: the numbers of two open files, and
-seconds. The process ends when the second file ends, with that of its parent at the latest.
+`python -m pe_bench.grid.executors.worker PIPE LIFE GRACE`: PIPE and LIFE are the numbers of two
+open files, GRACE is a time in seconds. The process ends when the file LIFE ends, at the latest when
+its parent ends.
 """
 
 import _thread
@@ -23,12 +24,12 @@ from pe_bench.system.stopping import stopping_cleanly
 if TYPE_CHECKING:
     from pe_bench.grid.executors.work import Answer, Part, Work
 
-LOOK = 1.0  # seconds between two looks at the parent
-NOTICE = 0.1  # seconds until the end of the parent shows
+LOOK = 1.0  # seconds between two checks of the parent
+NOTICE = 0.1  # seconds until the end of the parent can be detected
 
 
 def main(pipe: int, life: int, grace: float) -> None:
-    """Do the work that comes through a pipe, until it ends."""
+    """Do the work that comes through a pipe, until the pipe ends."""
     with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
         _be_first_without_memory()
@@ -43,12 +44,12 @@ def main(pipe: int, life: int, grace: float) -> None:
 
 
 def _end_with(life: int, grace: float) -> None:
-    """End this process with its parent at once, or some seconds after the parent has asked for it.
+    """End this process together with its parent, or a few seconds after the parent asks for it.
 
     Args:
-        life: a file that ends when the parent asks, or ends itself. A process that a plugin has
-            forked may keep it open, so the parent is looked at as well.
-        grace: seconds to end in order.
+        life: a file that ends when the parent asks, or when the parent ends. A process forked by a
+            plugin may keep it open, so the parent is checked too.
+        grace: seconds that this process has to end by itself after the parent has asked.
     """
     parent = os.getppid()
     while not select.select([life], [], [], LOOK)[0] and os.getppid() == parent:
@@ -57,17 +58,17 @@ def _end_with(life: int, grace: float) -> None:
     if os.getppid() == parent:
         _thread.interrupt_main(signal.SIGTERM)
         time.sleep(grace)
-    os._exit(128 + signal.SIGTERM)  # all that is written is whole at any moment
+    os._exit(128 + signal.SIGTERM)  # safe: files are complete at any moment
 
 
 def _be_first_without_memory() -> None:
-    """Let Linux end this process rather than its parent where memory runs out."""
+    """Let Linux kill this process before its parent if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
 class _Lines(io.TextIOBase):
-    """Forwards printed lines, for instance of a plugin."""
+    """Stream that forwards printed lines, for example of a plugin."""
 
     def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
         self.say = say

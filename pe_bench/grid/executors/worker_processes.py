@@ -1,4 +1,4 @@
-"""The other ranks of a run under `--devices`: processes that train it together with this one."""
+"""The other ranks of a run under `--devices`: processes that train together with this process."""
 
 import contextlib
 import os
@@ -17,16 +17,16 @@ from pe_bench.system.stopping import LOST
 from pe_bench.train.process_group import TIMEOUT, ProcessGroup, Strategy, connect
 
 HOST = "127.0.0.1"
-NOTICE = 1.0  # seconds until the death of another process shows
-PATIENCE = 10.0  # seconds until a failure of another process, which may be this one's too, counts
+NOTICE = 1.0  # seconds until the death of another process can be detected
+PATIENCE = 10.0  # seconds to wait for the failure of another process to occur in this one too
 
 
 class RankProcesses:
-    """Starts the other ranks when a phase needs them, and keeps them for the following phases.
+    """Processes of the other ranks, started on demand and kept for the following phases.
 
-    This process is the first rank. If another rank dies, this one cannot continue, and may be
-    waiting in code that cannot be interrupted: it exits too, with the reason as its last line.
-    After any other failure all other ranks are replaced.
+    This process is the first rank. If another rank dies, this process cannot continue, and may be
+    waiting in code that cannot be interrupted. So it exits too, with the reason as its last line.
+    After any other failure, all other ranks are replaced.
 
     Args:
         devices: number of processes, this one included.
@@ -43,7 +43,7 @@ class RankProcesses:
         self.done: queue.Queue[Child] = queue.Queue()
 
     def of(self, work: Work, index: int) -> "RankProcesses":
-        """Return these processes for the phases of a run, given its index."""
+        """Return these processes, prepared for the phases of the run with an index."""
         self.work = work
         self.index = index
         return self
@@ -66,10 +66,10 @@ class RankProcesses:
             yield first
             for _ in self.children:
                 self.done.get()
-        except RuntimeError:  # such as a connection that is lost
+        except RuntimeError:  # for example, a lost connection
             time.sleep(NOTICE)
             if any(child.process.poll() is not None for child in self.children):
-                threading.Event().wait()  # the one that watches it ends this process
+                threading.Event().wait()  # the thread that watches the child ends this process
             self._end()
             raise
         except BaseException:
@@ -98,7 +98,7 @@ class RankProcesses:
         child.stop()
 
     def _give_up(self, child: Child, reason: str) -> None:
-        """Exit this process, unless the other one has been replaced meanwhile."""
+        """Exit this process, unless the child has been replaced meanwhile."""
         if child in self.children:
             os.write(2, f"{reason}\n".encode())
             os._exit(LOST)

@@ -1,4 +1,4 @@
-"""Works on the runs of a grid in this process, while others work on the same results folder."""
+"""Work on the runs of a grid in this process, while others work on the same results folder."""
 
 import os
 import time
@@ -27,14 +27,14 @@ from pe_bench.system import environment
 from pe_bench.system.console import Bar, View, showing, warn
 from pe_bench.train.threads import using_threads
 
-PAUSE = 0.3  # seconds between two messages on the same bar
+PAUSE = 0.3  # seconds between two messages about the same progress bar
 
 
 class Worker:
-    """Takes the runs that no other worker has taken.
+    """Worker that executes the runs that no other worker is working on.
 
     Args:
-        tell: receives the messages about the runs.
+        tell: function that receives the messages about the runs.
     """
 
     def __init__(self, tell: Callable[[Answer], None]) -> None:
@@ -46,14 +46,14 @@ class Worker:
         self.early: list[Line] = []  # printed before the run has begun
 
     def do(self, message: Work | Part) -> None:
-        """Do what another process asks for."""
+        """Execute the message of another process."""
         if isinstance(message, Part):
             self.tell(self.train_part(message))
         else:
             self.work(message)
 
     def work(self, work: Work) -> None:
-        """Try every run once. One that another process works on is passed over."""
+        """Try every run once; skip a run that another process works on."""
         for self.index in range(len(work.runs)):
             self.begun = False
             self.early = []
@@ -70,7 +70,7 @@ class Worker:
         self.tell(PASSED)
 
     def train_part(self, part: Part) -> PartEnded:
-        """Train a phase together with the process that leads it."""
+        """Train a phase together with the first rank."""
         try:
             with showing(_Silent()), using_threads(part.work.threads):
                 run = self.prepare(part.work, part.index)
@@ -89,10 +89,10 @@ class Worker:
             self.early.append(line)
 
     def prepare(self, work: Work, number: int) -> Run:
-        """Return a run.
+        """Return the run with a number in the work.
 
         Raises:
-            InputError: it is another run than the command has spec.
+            InputError: the run differs from the run of the command.
         """
         if not work.cwd.is_dir():
             raise InputError(
@@ -114,12 +114,12 @@ class Worker:
         return run
 
     def _run(self, work: Work) -> Outcome:
-        """Return how the current run has ended."""
+        """Execute the current run and return its outcome."""
         spec = work.runs[self.index]
         title = f"{spec.encoding} · {spec.task} · seed {spec.seed}"
         view = _Telling(self)
         try:
-            with showing(_Silent()):  # the command has said it already
+            with showing(_Silent()):  # the command has already printed these lines
                 run = self.prepare(work, self.index)
             title = run.title
             execution = work.spec.execution
@@ -154,7 +154,7 @@ class _Silent(View):
 
 
 class _Telling(View):
-    """Passes on the lines and bars of a worker's run."""
+    """View that sends the lines and bars of a worker's run to the command."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()

@@ -62,7 +62,7 @@ class LogitTerms:
 
     @property
     def prepared(self) -> Tensor | None:
-        """Return value of `prepare_product`, (B, H, S, F), or None."""
+        """The return value of `prepare_product`, (B, H, S, F), or None."""
         return None if self.positions is None else self.positions.prepared
 
     @property

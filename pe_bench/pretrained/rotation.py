@@ -19,7 +19,7 @@ OF_LLAMA = "rope"
 
 BASE = "base"
 SCALING = "scaling"
-"""Option with options of its own. A spec that sets it replaces these as well."""
+"""Option that has sub-options. A spec that sets it replaces these as well."""
 
 
 def with_rotation(spec: str, config: LlamaConfig) -> tuple[str, list[str]]:

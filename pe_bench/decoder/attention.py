@@ -261,7 +261,7 @@ def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
 def _sink_before_first_key(
     q: Tensor, k: Tensor, v: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Prepend a key without a value, whose logits are those of the sink, (H,), to q, k and v.
+    """Prepend a key without a value and with the logits of the sink, (H,), to q, k and v.
 
     As the first key it is visible to all queries. A query is prepended too, so that key i still
     belongs to query i.
@@ -279,7 +279,7 @@ def _sink_before_first_key(
 def _sink_behind_last_key(
     k: Tensor, v: Tensor, mask: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Append a key without a value, whose logits are those of the sink, (H,), to k, v and mask."""
+    """Append a key without a value and with the logits of the sink, (H,), to k, v and mask."""
     if mask.dtype == torch.bool:
         mask = k.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
     sink = logits.to(mask.dtype)[:, None, None]  # (H, 1, 1)

@@ -128,7 +128,7 @@ def unmasked_logits(
 
     Args:
         q: queries.
-        k: keys, with as many heads as q.
+        k: keys, with the same number of heads as q.
         terms: terms of the logits.
         reversed_queries: the queries are in descending order, for `by_distance`.
     """

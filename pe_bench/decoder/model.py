@@ -1,8 +1,7 @@
 """A LLaMA decoder for any encoding.
 
-Names and shapes of the parameters equal those of the Hugging Face Llama without its "model."
-prefix, so pretrained checkpoints load without conversion. Parameters of the encoding are below
-"encodings.".
+Parameters have the names and shapes of the Hugging Face Llama without its "model." prefix, so
+pretrained checkpoints load without conversion. Parameters of the encoding are below "encodings.".
 """
 
 from collections.abc import Sequence

@@ -76,10 +76,10 @@ class Passkey(PromptTask):
     | published (Zhu et al. 2025) | preset paper |
     |---|---|
     | Llama 2 7B | `perplexity`, preset paper: 162 million parameters, C4, rows of 1024 |
-    | goes on with RedPajama's sample | with C4 |
+    | trained further on RedPajama's sample | on C4 |
     | 64 rows of 8192 tokens, 1000 steps, AdamW, 2e-5, warm-up of 50 steps, no decay | the same |
     | documents joined by EOS, filled up with pads | windows at random places, a BOS before each |
-    | positions scaled to half for all methods | as the encoding's own options say |
+    | positions scaled to half for all methods | set by the encoding's options |
     | LoRA, LongLoRA, theta, TAPE's own parameters | everything (others: `--from`, `--adapt.*`) |
     | half precision, `generate` | float32 logits, greedy |
 

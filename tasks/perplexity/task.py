@@ -54,7 +54,7 @@ TEST = "test"  # the subset for the test part of the training corpus
 class Perplexity(Task):
     """Trains on windows of the concatenated train split, each with a BOS before it.
 
-    Evaluation takes windows of the test split, each four times as long as those of training.
+    Evaluation uses windows of the test split, each four times as long as a training window.
 
     | rows | tokens that count |
     |---|---|
@@ -62,7 +62,7 @@ class Perplexity(Task):
     | `key-tokens` | the `context` tokens that are predictable only with a longer context |
     | `bits_per_byte`, `perplexity` of `test` | all of the first n of each window |
     | `tail_bits_per_byte`, `tail_perplexity` | the last `stride` of these |
-    | `position` | of the windows up to an offset, from half of it on |
+    | `position` | tokens from half of an offset up to it |
 
     The headline, `4x-context`, is the loss with the whole window as context. `1x-context` is the
     loss of the same tokens with the training length as context, and `context_gain` is the
@@ -101,8 +101,8 @@ class Perplexity(Task):
     | documents begin with BOS, no EOS | a row begins with BOS, documents end with EOS |
     | a random tenth of the files, shuffled in a buffer | 35 files, windows at random places |
 
-    Published perplexities (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are of
-    fine-tuned pre-trained models; nothing here is trained like that.
+    Published perplexities (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are for
+    fine-tuned pretrained models; nothing here is trained in this way.
 
     Args:
         corpus: training corpus. With --data, a corpus in that folder: DIR/NAME or DIR, a folder of

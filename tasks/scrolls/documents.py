@@ -1,8 +1,8 @@
 """Question-answer and summary records: one JSON object per line, kept as a table on disk.
 
-The layout is that of Shaham et al. (2022, arXiv:2201.03533): `<subset>/<split>.jsonl`, alone or
-in `<subset>.zip`, with the fields `id`, `input` and `output`; an example with several reference
-outputs is several lines with one `id`.
+The layout follows Shaham et al. (2022, arXiv:2201.03533): `<subset>/<split>.jsonl`, alone or in
+`<subset>.zip`, with the fields `id`, `input` and `output`. An example with several reference
+outputs has several lines with the same `id`.
 """
 
 import contextlib

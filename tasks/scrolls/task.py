@@ -60,7 +60,7 @@ class Scrolls(Task):
 
     | | built-in documents (preset quick without --data) | others |
     |---|---|---|
-    | model | trained from scratch | that of the task `perplexity`, fine-tuned |
+    | model | trained from scratch | model of the task `perplexity`, fine-tuned |
     | trained | on all seven subsets together | on each subset, from the same start |
     | a row | document, questions, one answer | input, output |
     | measured on | documents of 1, 2 and 4 times the trained length | the input, cut to fit |
@@ -77,7 +77,7 @@ class Scrolls(Task):
     | real data | protocol strict | protocol paper (the recipe of the TAPE paper) |
     |---|---|---|
     | before the output | SEP | a second BOS |
-    | summaries | as the others | framed by an instruction, its tail appended in any case |
+    | summaries | as the others | framed by an instruction, whose tail is always appended |
     | words of the input | 20,000 | 20,000 in training, 15,000 in evaluation |
     | decoding | greedy | summaries are sampled, with a seed (published: without) |
     | precision | the same for all | as strict (published: baselines had another one) |

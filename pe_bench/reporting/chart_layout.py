@@ -1,4 +1,4 @@
-"""Limits of axes, ticks, and names beside points: pure functions of numbers."""
+"""Limits of axes, ticks, and positions of names of points: pure functions of numbers."""
 
 import math
 from collections.abc import Mapping, Sequence

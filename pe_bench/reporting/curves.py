@@ -52,7 +52,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         for order, encoding in enumerate(shown):
             points = chart.series[encoding]
             look = draw_options(table, encoding, chosen[encoding]) | BARS
-            # Later curves are thinner, so that those below can be seen where they coincide.
+            # Later curves are thinner, so that coinciding curves below stay visible.
             look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
             if chart.log_y and encoding == reference:
                 look |= {"linewidth": 4.0, "zorder": 3}

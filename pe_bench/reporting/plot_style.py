@@ -37,7 +37,7 @@ def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
 
 
 def short_labels(table: Table, encodings: Iterable[str]) -> list[str]:
-    """Return the labels of encodings without the options that the picture's heading states."""
+    """Return the labels of encodings without the original model, which the heading names."""
     origin = (table.about.adaptation or {}).get("from")
     prefix = f"{origin} -> " if origin else ""
     return [table.describe(encoding).removeprefix(prefix) for encoding in encodings]

@@ -218,7 +218,7 @@ class Perplexity(Task):
         )
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Return why the task cannot be run, also where no test document is long enough."""
+        """Return why the task cannot be run, including that no test document is long enough."""
         reasons = [super().skip(encoding), *map(self._too_short, self.subsets)]
         return next(filter(None, reasons), None)
 

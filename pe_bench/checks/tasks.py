@@ -211,7 +211,7 @@ def _equal(one: Batch, other: Batch) -> bool:
 
 
 def _outside(ids: Tensor, size: int) -> str:
-    """Return a sentence if ids are outside the vocabulary, else ""."""
+    """Return a sentence if ids are not integers or outside the vocabulary, else ""."""
     if ids.is_floating_point():
         return f"are {ids.dtype}, not integers"
     low = int(ids.min())

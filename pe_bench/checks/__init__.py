@@ -1,1 +1,1 @@
-"""Checks of the declared properties of encodings and tasks, and costs of encodings."""
+"""Checks of properties that encodings and tasks declare, and costs of encodings."""

@@ -26,12 +26,12 @@ SHAPE = ModelConfig(
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of one encoding, in addition to those of a decoder without positions.
+    """Costs of one encoding, in addition to the costs of a decoder without positions.
 
     Attributes:
         parameters: number of parameters of the encoding in all layers.
         flops: floating-point operations per token of a forward pass over the training length.
-            Attention counts as the whole square of queries and keys, as usual; copies are free.
+            As usual, attention counts all pairs of queries and keys. Copies are free.
         cache: cached numbers per token; None if no cache can be used.
         bare_flops: operations per token of the decoder without positions.
         bare_cache: cached numbers per token of the decoder without positions.
@@ -45,7 +45,7 @@ class Costs:
 
 
 def measure_costs(make_encoding: MakeEncoding, shape: ModelConfig = SHAPE) -> Costs:
-    """Return the costs of an encoding, from one forward pass with and one without it.
+    """Return the costs of an encoding, from forward passes with and without it.
 
     Raises:
         InputError: the encoding does not fit the shape.
@@ -82,7 +82,7 @@ def _tokens(shape: ModelConfig, length: int) -> Tensor:
 @torch.no_grad()
 def _flops(model: Decoder, tokens: Tensor) -> float:
     products = CountProducts()
-    # Blocks, and nothing else, leave out the products with later keys.
+    # Avoid the blocked backend, which skips the products with later keys.
     formula = any(map(model.encoding.overrides, ("product", "rewrite_logits", "normalise")))
     with products, CountElementwise() as others:
         model(tokens, backend="eager" if formula else "sdpa")

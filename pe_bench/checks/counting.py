@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-# Operations on every element that carry no "pointwise" tag; and those that only move numbers.
+# Elementwise operations without a "pointwise" tag, and operations that only move numbers.
 REDUCTIONS = {"_softmax", "cumsum", "sum", "mean", "amax", "max", "linalg_vector_norm"}
 MOVES = {"_to_copy", "clone", "copy", "copy_", "masked_fill", "masked_fill_", "where", "fill_"}
 
 
 class CountProducts(FlopCounterMode):
-    """Counts the floating-point operations of matrix products: `get_total_flops`."""
+    """Counter of the floating-point operations of matrix products: `get_total_flops`."""
 
     def __init__(self) -> None:
         super().__init__(display=False, custom_mapping=_EXTRA)
@@ -29,7 +29,7 @@ def count_products(call: Callable[[], object]) -> int:
 
 
 class CountElementwise(TorchDispatchMode):
-    """Counts one operation for each element that arithmetic touches."""
+    """Counter of one operation for each element of an arithmetic operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -48,19 +48,19 @@ class CountElementwise(TorchDispatchMode):
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Operations of torch's fused attention on a CPU, which torch's counter lacks."""
+    """Return the operations of torch's fused CPU attention, which torch's counter lacks."""
     batch, heads, queries, dim = q
     return int(2 * batch * heads * queries * k[2] * (dim + v[3]))
 
 
 def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Operations of its backward pass: the logits again, and two products for each forward one."""
+    """Return the operations of its backward pass: the logits, and two products per forward one."""
     batch, heads, queries, dim = q
     return int(2 * batch * heads * queries * k[2] * (3 * dim + 2 * v[3]))
 
 
 def _triangular_solve(matrix: Any, right: Any, *_: Any, **__: Any) -> int:
-    """Operations of a triangular solve: n^2 for each column of the right-hand side."""
+    """Return the operations of a triangular solve: n^2 per column of the right-hand side."""
     return int(math.prod(matrix[:-2]) * matrix[-1] ** 2 * right[-1])
 
 

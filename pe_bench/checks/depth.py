@@ -1,4 +1,4 @@
-"""Find encodings whose special layers do not exist in a shallow model."""
+"""Find encodings with special layers that do not exist in a shallow model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,27 +14,27 @@ from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry.plugins import Plugin
 
-DEEP = 16  # layers of the model whose layers are compared
+DEEP = 16  # number of layers of the model in which layers are compared
 TOKENS = 12
 TOLERANCE = 1e-9  # relative, in float64
 
 
 class Depths:
-    """Finds encodings that treat layers differently in deeper models only.
+    """Finder of encodings that treat layers differently only in deeper models.
 
-    An encoding of every fourth layer does nothing to a model of three. Models of one width share
-    a result: which layers differ depends neither on the vocabulary nor on lengths.
+    For example, an encoding of every fourth layer has no effect in a model with three layers.
+    Models of one width share a result, because it depends neither on the vocabulary nor on lengths.
     """
 
     def __init__(self) -> None:
         self._unlike: dict[tuple[str, int, int, int], list[int]] = {}
 
     def describe_missing_layers(self, encoding: Plugin, config: ModelConfig) -> str | None:
-        """Return a sentence if layers differ in a deep model and are equal in this one.
+        """Return a sentence if layers differ in a deep model but are equal in this model.
 
         Args:
             encoding: the encoding.
-            config: the model's shape.
+            config: shape of the model.
         """
         if config.layers >= DEEP:
             return None
@@ -55,7 +55,7 @@ class Depths:
 
 @torch.no_grad()
 def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list[int]:
-    """Return the layers, from 0, whose output differs from that of layer 0.
+    """Return the indices, from 0, of the layers whose output differs from layer 0.
 
     All layers get the same input, state and weights, so only the encoding can make a difference.
     """
@@ -64,7 +64,7 @@ def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list
         block = Block(replace(config, mlp_width=1), 0).double().eval()
         first = make_encoding(config, 0).double().eval()
         for parameter in [*block.parameters(), *first.parameters()]:
-            # As far from zero as it takes for attention to be uneven, whatever the width.
+            # Large enough for non-uniform attention at any width.
             width = parameter.shape[-1] if parameter.dim() else 1
             parameter.copy_(torch.randn_like(parameter) / width**0.5)
         tokens = torch.randint(config.vocab_size, (1, TOKENS))
@@ -86,7 +86,7 @@ def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list
 
 
 def _like(first: Encoding, encoding: Encoding) -> Encoding:
-    """Give an encoding the parameters of another one where it has the same."""
+    """Copy the parameters of another encoding that have the same name and shape."""
     encoding = encoding.double().eval()
     own = encoding.state_dict()
     same = {

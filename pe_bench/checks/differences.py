@@ -6,17 +6,17 @@ TOLERANCE = 1e-9  # relative, in float64
 
 
 def difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
-    """Return the difference between two results as text; None if rounding explains it.
+    """Return the difference between two results as text, or None if it is within rounding.
 
     Args:
-        least: errors are relative to the largest number, and to this if all are smaller.
+        least: errors are relative to the largest number, but at least to this value.
     """
     error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=least))
     return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
 
 
 def first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:
-    """Compare the outputs of all layers and name the first that differs."""
+    """Compare the outputs of all layers and name the first layer that differs."""
     for layer, (one, other) in enumerate(zip(actual, expected, strict=True)):
         if wrong := difference(one, other, what):
             return f"{wrong}, first in layer {layer}"

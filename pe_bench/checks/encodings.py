@@ -1,8 +1,8 @@
 """Properties that every encoding must have; `pe-bench check NAME` and the tests check them.
 
-A check takes a `Subject` and returns None if it holds, a sentence if it does not, and raises
-`NotApplicable` if the encoding does not claim the property. The first line of its docstring
-is its line in the legend.
+A check takes a `Subject`. It returns None if the property holds and a sentence if it does not. It
+raises `NotApplicable` if the encoding does not claim the property. The first line of its docstring
+is shown in the legend.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
-SMALL = 1e-3  # a gradient that is smaller, relative to the largest one, is compared with that
+SMALL = 1e-3  # errors are relative to the gradient, or to this part of the largest gradient
 
 
 def interface(subject: Subject) -> str | None:
@@ -68,8 +68,7 @@ def causal(subject: Subject) -> str | None:
 def prefix_consistent(subject: Subject) -> str | None:
     """Outputs do not depend on how many tokens follow, where so declared.
 
-    Under `needs_final_length` the length of the finished sequence is the same with and without
-    them.
+    With `needs_final_length`, both cases get the same length of the finished sequence.
     """
     model = subject.model()
     tokens = subject.tokens()
@@ -143,7 +142,7 @@ def backends(subject: Subject) -> str | None:
     model = subject.model()
     tokens = subject.tokens()
     expected, gradients = outputs_and_gradients(model, tokens, "eager")
-    # Some are zero but for rounding, as of a bias that is the same for all keys.
+    # Some gradients are zero except for rounding, such as for a bias that is equal for all keys.
     least = SMALL * max(float(gradient.abs().max()) for gradient in gradients.values())
     with _small_blocks():
         for backend in _serving(model, tokens):
@@ -183,8 +182,8 @@ def gradients(subject: Subject) -> str | None:
 def bfloat16(subject: Subject) -> str | None:
     """A model in bfloat16 keeps far positions as well apart as near ones.
 
-    Its error against float32, relative to the outputs, may be twice that near position 0, plus
-    0.01. Under `logits_grow` it may grow with the logits.
+    The relative error against float32 may be at most twice the error near position 0, plus 0.01.
+    With `logits_grow` it may grow with the logits.
     """
     narrow = subject.model(torch.float32).bfloat16()
     wide = subject.model(torch.float32)
@@ -205,7 +204,7 @@ def bfloat16(subject: Subject) -> str | None:
     growth = max(1.0, sizes[1] / sizes[0], sizes[2] / sizes[0])
     declared = wide.encoding.logits_grow
     bound = 2 * first * (growth if declared else 1.0) + 0.01
-    if all(error <= bound for error in far):  # not so if one is not a number
+    if all(error <= bound for error in far):  # False if an error is NaN
         return None
     wrong = (
         f"relative error {first:.3f} near position 0 but {far[0]:.3f} near {span} and "
@@ -224,7 +223,7 @@ def finite(subject: Subject) -> str | None:
     """Outputs are finite at 8 times the training length and at random increasing ids."""
     model = subject.model(torch.float32)
     span = subject.length(8 * TRAIN_LENGTH)
-    for backend in ("eager", "auto"):  # a fused kernel may hide what overflows
+    for backend in ("eager", "auto"):  # a fused kernel may hide an overflow
         if not model(subject.tokens(span), backend=backend).isfinite().all():
             return f"not finite at length {span}"
     generator = torch.Generator().manual_seed(2)
@@ -253,7 +252,7 @@ def max_position(subject: Subject) -> str | None:
 
 
 CHECKS: dict[str, Callable[[Subject], str | None]] = {
-    "repeatable": repeatable,  # first: a random encoding would fail most of the others
+    "repeatable": repeatable,  # first, because a random encoding fails most other checks
     "causal": causal,
     "prefix_consistent": prefix_consistent,
     "shift_invariant": shift_invariant,
@@ -274,7 +273,7 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "interface": interface,
 }
 
-# The fact that a check verifies, and what to do where it does not hold.
+# The class attribute that a check verifies, and the remedy if the check fails.
 FACTS = {
     "prefix_consistent": (
         "prefix_consistent",
@@ -297,12 +296,12 @@ FACTS = {
 
 
 def examine(subject: Subject) -> dict[str, Finding]:
-    """Run every check; none can stop the others.
+    """Run every check. An error in one check does not stop the others.
 
     Raises:
         InputError: the encoding cannot be built.
     """
-    encoding = subject.model().encoding  # options out of range are the caller's error
+    encoding = subject.model().encoding  # raises for options out of range
     findings: dict[str, Finding] = {}
     for name, check in CHECKS.items():
         if "repeatable" in findings and findings["repeatable"].status == "FAIL":
@@ -316,8 +315,8 @@ def examine(subject: Subject) -> dict[str, Finding]:
 
 
 def _inherited(encoding: Encoding, fact: str, remedy: str) -> str:
-    """Return what to do about a fact that an encoding has from its parent, "" if it states it."""
-    if fact in vars(encoding):  # by its constructor
+    """Return the remedy for an attribute inherited from a parent class, "" if not inherited."""
+    if fact in vars(encoding):  # set by its constructor
         return ""
     owner = next(cls for cls in type(encoding).__mro__ if fact in vars(cls))
     if owner is type(encoding):
@@ -333,7 +332,7 @@ def _cacheable(subject: Subject) -> Decoder:
 
 
 def _serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
-    """Yield the backends other than the formula that can train the encoding."""
+    """Yield the backends that can train the encoding, except the reference formula."""
     for backend in BACKENDS:
         try:
             model.hidden(tokens[:, :2], backend=backend)
@@ -345,7 +344,7 @@ def _serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
 
 @contextmanager
 def _small_blocks() -> Iterator[None]:
-    """Let short sequences be divided into blocks as long ones are."""
+    """Divide even short sequences into blocks inside the context."""
     kept = blocked.MAX_QUERIES
     blocked.MAX_QUERIES = blocked.MIN_QUERIES
     try:
@@ -355,5 +354,5 @@ def _small_blocks() -> Iterator[None]:
 
 
 def _size(logits: Tensor) -> float:
-    """Return the root mean square of attention logits where a query may look."""
+    """Return the root mean square of the attention logits at unmasked keys."""
     return float(logits[logits.isfinite()].double().square().mean().sqrt())

@@ -22,7 +22,7 @@ class Finding:
 
     Attributes:
         status: "ok", "-" (does not apply), "FAIL" or "ERROR".
-        reason: in one sentence, of all but "ok".
+        reason: one sentence; empty for "ok".
     """
 
     status: str
@@ -30,12 +30,12 @@ class Finding:
 
     @property
     def bad(self) -> bool:
-        """Whether the plugin breaks what it must keep."""
+        """Whether the plugin violates the property or raises an error."""
         return self.status in ("FAIL", "ERROR")
 
 
 def run_check(check: Callable[[Subject], str | None], subject: Subject) -> Finding:
-    """Run one check. An exception is a finding: a broken plugin must not end the others' checks."""
+    """Run one check. An exception becomes a finding, so that checks of other plugins continue."""
     try:
         wrong = check(subject)
     except NotApplicable as claim:
@@ -54,7 +54,7 @@ def describe_crash(error: BaseException) -> str:
         owner = frame.f_locals.get("self")
         name = frame.f_code.co_name
         if _is_hook(owner, name):
-            hook = f"{type(owner).__name__}.{name}: "  # the last one, where it happened
+            hook = f"{type(owner).__name__}.{name}: "  # keep the innermost hook
     return hook + describe_error(error)
 
 

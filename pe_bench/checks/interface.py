@@ -15,7 +15,7 @@ from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.visibility import EVERYTHING
 
 NO_HOOKS = ("leads", "lead_of", "at_layer", "bias_matrix", "overrides", "options_of_llama")
-"""Methods of the interface that say what an encoding is, and change no output by themselves."""
+"""Methods of the interface that describe an encoding and do not change outputs."""
 
 METHODS = vars(Encoding) | vars(StatefulEncoding)
 HOOKS = [
@@ -28,7 +28,7 @@ OF_STATES = [name for name in HOOKS if not hasattr(Encoding, name)]
 
 
 def find_oversights(encoding: Encoding) -> list[str]:
-    """Return a sentence for each mistake that the class and a new instance show."""
+    """Return a sentence for each mistake found in the class and in a new instance."""
     found = [*_misspelt_names(encoding), *_plain_tensors(encoding)]
     changed = any(lead.overrides(hook) for lead in encoding.leads for hook in HOOKS)
     restricted = any(lead.visible != EVERYTHING for lead in encoding.leads)
@@ -55,7 +55,7 @@ def find_unused_parameters(plugin: Plugin) -> list[str]:
 
 
 def _misspelt_names(encoding: Encoding) -> Iterator[str]:
-    """Yield a sentence for each method and attribute whose name is close to the interface's."""
+    """Yield a sentence for each method or attribute with a name similar to one of the interface."""
     cls = type(encoding)
     own = dict(vars(encoding))
     for ancestor in cls.__mro__:
@@ -66,15 +66,18 @@ def _misspelt_names(encoding: Encoding) -> Iterator[str]:
             yield f"{cls.__name__}.{name} is never called: extend StatefulEncoding, not Encoding"
         if name.startswith("_") or hasattr(StatefulEncoding, name):
             continue
-        # Attributes have more short names than methods, so they have to be closer.
+        # Attributes have more short names than methods, so they must be more similar.
         known, cutoff = (HOOKS, 0.75) if inspect.isfunction(value) else (FACTS, 0.85)
         for right in get_close_matches(name, known, n=1, cutoff=cutoff):
-            if right not in own:  # else it may be a part of that one
+            if right not in own:  # else it may be a helper of that hook
                 yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
 
 
 def _plain_tensors(encoding: Encoding) -> Iterator[str]:
-    """Yield a sentence for each tensor that moves to no device and is saved in no checkpoint."""
+    """Yield a sentence for each tensor that is neither a parameter nor a buffer.
+
+    Such a tensor is not moved to a device and not saved in a checkpoint.
+    """
     of_modules = vars(nn.Module())
     for place, module in encoding.named_modules():
         for name, value in vars(module).items():

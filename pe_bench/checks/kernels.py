@@ -1,4 +1,4 @@
-"""Do a GPU's fused kernels give the formula's numbers, in the precisions that runs have?"""
+"""Compare fused GPU kernels with the reference formula, in the precisions of runs."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,9 +12,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 
 LENGTHS = (63, 64, 192, 256)
-COMPILED_LENGTHS = (192,)  # flex attention is compiled for each, which takes seconds
+COMPILED_LENGTHS = (192,)  # flex attention is compiled for each length, which takes seconds
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
-"""Relative errors, or twice that of the formula itself in that precision where it is larger."""
+"""Bounds of the relative error, or twice the formula's error in this precision if larger."""
 
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 
@@ -22,15 +22,15 @@ FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 def compare_kernels(
     model: Decoder, tokens: Tensor, backends: Sequence[Backend], lengths: Sequence[int] = LENGTHS
 ) -> str | None:
-    """Return how far a backend is from the formula in float64, None where it is near enough.
+    """Return the deviation of a backend from the formula in float64, or None if within bounds.
 
-    A fall back of torch's attention to the kernel with T x S memory is an error.
+    A fallback of torch's attention to the kernel with T x S memory is an error.
 
     Args:
-        model: in float32.
-        tokens: (B, T), of which the first ones are taken.
-        backends: which ones; those that do not serve the encoding are left out.
-        lengths: numbers of tokens.
+        model: model in float32.
+        tokens: (B, T) ids; the first ones of each row are used.
+        backends: backends to compare; backends that do not support the encoding are skipped.
+        lengths: numbers of tokens to test.
     """
     for length in dict.fromkeys(min(n, tokens.shape[1]) for n in lengths):
         truth = _results(model.double(), tokens[:, :length], "eager", torch.float64)
@@ -42,7 +42,7 @@ def compare_kernels(
                 try:
                     with sdpa_kernel(FUSED) if backend == "sdpa" else nullcontext():
                         found = _results(model.float(), tokens[:, :length], backend, dtype)
-                except InputError:  # it does not serve in this precision
+                except InputError:  # not supported in this precision
                     continue
                 for name, expected in truth.items():
                     error = _error(found[name], expected)
@@ -55,7 +55,7 @@ def compare_kernels(
 def _results(
     model: Decoder, tokens: Tensor, backend: Backend, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Return outputs, and gradients of the decoder's and of the encoding's weights, in float64."""
+    """Return outputs and gradients of all weights (decoder and encoding), in float64."""
     model.zero_grad()
     autocast: AbstractContextManager[object] = nullcontext()
     if dtype == torch.bfloat16:
@@ -74,6 +74,6 @@ def _results(
 
 
 def _error(actual: Tensor, expected: Tensor) -> float:
-    """Return the relative error by root mean squares."""
+    """Return the relative root mean square error."""
     size = expected.square().mean().sqrt().clamp(min=1e-30)
     return float((actual - expected).square().mean().sqrt() / size)

@@ -1,4 +1,4 @@
-"""Operations and kept bytes of a training step, by the parts of the model."""
+"""Operations and kept bytes of a training step, for each part of the model."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Count:
 
 
 class _Ledger:
-    """Assigns operations and kept bytes to the part of the model that is at work."""
+    """Assigns operations and kept bytes to the part of the model that is currently computed."""
 
     def __init__(self, parts: int, counter: CountProducts) -> None:
         self.counts = [Count() for _ in range(parts)]
@@ -33,7 +33,7 @@ class _Ledger:
         self.backward = False
 
     def switch(self, part: int) -> None:
-        """Note that another part is at work from now on."""
+        """Assign operations to another part from now on."""
         total = int(self.counter.get_total_flops())
         count = self.counts[self.part]
         count.products += total - self.seen
@@ -43,7 +43,7 @@ class _Ledger:
         self.part = part
 
     def keep(self, tensor: Tensor, known: set[int]) -> Tensor:
-        """Note that the backward pass needs a tensor."""
+        """Record that the backward pass needs a tensor."""
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
             known.add(storage._cdata)
@@ -52,7 +52,7 @@ class _Ledger:
 
 
 def count_step(model: Decoder, rows: int, length: int, narrow: bool) -> list[Count]:
-    """Count a training step by the parts of the model: its layers, then embeddings and head."""
+    """Count a training step for each part of the model: its layers, then embeddings and head."""
     counter = CountProducts()
     rest = len(model.layers)
     ledger = _Ledger(rest + 1, counter)
@@ -84,7 +84,7 @@ def _before(ledger: _Ledger, layer: int) -> Callable[..., None]:
     """Return a hook that is called before a layer."""
 
     def hook(block: nn.Module, args: Any) -> None:
-        if ledger.backward:  # it is computed again
+        if ledger.backward:  # recomputation
             return
         ledger.switch(layer)
         if layer == 0:
@@ -107,7 +107,7 @@ def _after(ledger: _Ledger, layer: int, rest: int) -> Callable[..., None]:
 
 @contextmanager
 def _one_block() -> Iterator[None]:
-    """Let attention treat all queries of a row as one block, so that each meets all keys."""
+    """Treat all queries of a row as one block inside the context, so that no key is skipped."""
     kept = blocked.MIN_QUERIES, blocked.MAX_QUERIES
     blocked.MIN_QUERIES = blocked.MAX_QUERIES = 2**30
     try:

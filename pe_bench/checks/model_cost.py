@@ -1,7 +1,7 @@
-"""What a model with an encoding costs in training and in generation, counted on fake tensors.
+"""Costs of a model with an encoding in training and generation, counted on fake tensors.
 
-Fake tensors have shapes only. One layer of each kind is counted, in rows of two short lengths; the
-products of a layer are linear in the number of keys that a token attends to.
+Fake tensors have a shape but no data. One layer of each kind is counted, in rows of two short
+lengths, because the products of a layer are linear in the number of keys that a token attends to.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ from pe_bench.pretrained.weights import make_empty
 from pe_bench.visibility import EVERYTHING, Visibility
 
 LONGEST = 256
-"""Tokens of the longest row that is counted."""
+"""Number of tokens of the longest row that is counted."""
 
 FEW_WORDS = 64
-"""Size of the vocabulary where layers are compared, and where rows have numbers."""
+"""Size of the vocabulary for the comparison of layers and for rows with real numbers."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class PartCost:
     """Costs of one layer, or of the embeddings and the head together.
 
     Attributes:
-        forward: operations of the forward pass, of one row.
+        forward: operations of the forward pass of one row.
         training: operations of forward and backward pass for each row of a batch.
         shared: operations of forward and backward pass that a batch needs once.
         kept: bytes per token that the backward pass needs.
-        cached: bytes of the cache per token of each tensor in it, and the tokens that are kept.
+        cached: bytes per token of each cached tensor, and the tokens that are kept.
         visible: keys that a query may attend to.
     """
 
@@ -70,14 +70,14 @@ class PartCost:
 class ModelCost:
     """Costs of a model with an encoding.
 
-    Operations are those of matrix products. Attention counts the keys that a query may attend to,
-    and no others, as ideal kernels would.
+    Only operations of matrix products count. Attention counts only the keys that a query may
+    attend to, as in an ideal kernel.
 
     Attributes:
-        parameters: number of parameters, those of the encoding included.
+        parameters: number of parameters, including the encoding.
         weights: bytes of the parameters in generation.
         layers: the layers.
-        rest: embeddings and head.
+        rest: costs of embeddings and head.
         cacheable: whether generation can use a cache.
         max_position: number of position ids of the encoding; None: no limit.
     """
@@ -103,7 +103,7 @@ class ModelCost:
         return self.rest.kept + sum(layer.kept for layer in self.layers)
 
     def prefill(self, tokens: int) -> float:
-        """Return the operations of reading a prompt, with logits of its last token."""
+        """Return the operations of prefilling a prompt, with the logits of its last token."""
         of_token = sum(layer.forward.at(mean_keys(layer.visible, tokens)) for layer in self.layers)
         return tokens * of_token + self.rest.forward.at(0)
 
@@ -139,25 +139,25 @@ def measure(
     narrow: bool = False,
     recompute: bool = False,
 ) -> ModelCost:
-    """Return what a model costs.
+    """Return the costs of a model.
 
     Args:
-        make_encoding: maker of the encoding.
+        make_encoding: constructor of the encoding.
         shape: shape of the model.
-        narrow: bfloat16 where autocast has it, and bfloat16 weights and cache in generation.
-        recompute: the backward pass computes each block again.
+        narrow: whether to use bfloat16 autocast, and bfloat16 weights and cache in generation.
+        recompute: whether the backward pass recomputes each block.
 
     Raises:
         InputError: the encoding does not fit the shape.
     """
-    make_encoding(shape, 0)  # refuses a shape before anything is counted
+    make_encoding(shape, 0)  # raises for an unsupported shape before counting
     kinds = find_kinds(make_encoding, shape)
     chosen = [layers[-1] for layers in kinds]
     try:
         with FakeTensorMode():
             model = Decoder(shape, make_encoding)
             parts = _count(model, chosen, narrow, recompute)
-    except (DataDependentOutputException, DynamicOutputShapeException):  # it looks at numbers
+    except (DataDependentOutputException, DynamicOutputShapeException):  # reads tensor values
         few = replace(shape, vocab_size=_few_words(shape))
         model = make_empty(few, make_encoding)
         parts = _with_more_words(_count(model, chosen, narrow, recompute), shape, few)
@@ -180,7 +180,7 @@ def measure(
 
 
 def find_kinds(make_encoding: MakeEncoding, shape: ModelConfig) -> list[list[int]]:
-    """Group the layers: those of a group have the same operations in a narrow model."""
+    """Group the layers by their numbers of operations in a narrow model."""
     heads = 2
     narrow = replace(
         shape,
@@ -193,7 +193,7 @@ def find_kinds(make_encoding: MakeEncoding, shape: ModelConfig) -> list[list[int
     try:
         with torch.random.fork_rng(devices=[]):
             model = Decoder(narrow, make_encoding).eval()
-    except InputError:  # it needs the real width
+    except InputError:  # the encoding needs the real width
         return [[layer] for layer in range(shape.layers)]
     products, others = CountProducts(), CountElementwise()
     counts: list[tuple[int, int]] = [(0, 0)]
@@ -223,20 +223,20 @@ def _few_words(shape: ModelConfig) -> int:
 def _with_more_words(
     parts: Sequence[PartCost], shape: ModelConfig, few: ModelConfig
 ) -> list[PartCost]:
-    """Return the costs under the vocabulary of `shape`, given those under the one of `few`."""
+    """Convert costs with the vocabulary of `few` to costs with the vocabulary of `shape`."""
     *layers, rest = parts
     words = shape.vocab_size - few.vocab_size
     more = replace(
         rest,
         forward=Linear(rest.forward.constant + 2 * words * shape.width, rest.forward.per_key),
         training=Linear(rest.training.constant + 6 * words * shape.width, rest.training.per_key),
-        kept=rest.kept + 4 * words,  # of the loss, in float32
+        kept=rest.kept + 4 * words,  # logits of the loss, in float32
     )
     return [*layers, more]
 
 
 def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool) -> list[PartCost]:
-    """Return the costs of some layers, and of embeddings and head, which come last."""
+    """Return the costs of some layers, followed by the costs of embeddings and head."""
     model.layers = nn.ModuleList(model.layers[layer] for layer in chosen)
     if model.embed_tokens.weight.is_meta:
         _fill(model)
@@ -274,13 +274,13 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
 
 
 def _fit(per_token: Sequence[float], short: int, long: int) -> Linear:
-    """Return the line through the operations per token in rows whose tokens have all keys."""
+    """Fit a line to the operations per token of a short and a long row without masked keys."""
     slope = (per_token[1] - per_token[0]) / (long - short)
     return Linear(per_token[0] - slope * short, slope)
 
 
 def _fill(model: Decoder) -> None:
-    """Put zeros into the weights of the decoder, which are on the meta device."""
+    """Replace the decoder's weights on the meta device by zeros."""
     for module in (model.embed_tokens, model.norm, model.lm_head, *model.layers):
         module.to_empty(device="cpu")
         for parameter in module.parameters():
@@ -291,7 +291,7 @@ def _fill(model: Decoder) -> None:
 def _count_cache(
     model: Decoder, visible: Sequence[Visibility], narrow: bool
 ) -> list[list[tuple[int, Visibility]]]:
-    """Return the bytes per token of each cached tensor of each layer, and the tokens kept."""
+    """Return for each layer the bytes per token and the kept tokens of each cached tensor."""
     if not model.encoding.prefix_consistent:
         return [[] for _ in visible]
     longest = max((v.first + (v.kept or 0) for v in visible), default=0)

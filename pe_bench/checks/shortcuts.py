@@ -1,9 +1,8 @@
 """The search for shortcuts: the scores of a task's baselines between chance and ceiling.
 
-A task measures its subject only if no rule that knows neither the question nor any position
-answers it. Baselines are such rules: they count training batches, as
-`pe_bench.sequences.baselines` describes for sequences. A task explains a shortcut that it has on
-purpose in its docstring:
+A task measures what it claims only if no rule solves it without the question and without positions.
+Baselines are such rules: they count training batches, see `pe_bench.sequences.baselines`. The
+docstring of a task explains its intended shortcuts:
 
     Shortcuts:
         n-gram table: short operands are in the table; see the score out of distribution.
@@ -31,12 +30,12 @@ ENTRY = re.compile(r"^[ ]{4}(\S.*?): (.*(?:\n[ ]{5,}.*)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a shortcut comes, from 0, chance, to 1, the ceiling.
+    """The score of a shortcut on a scale from 0 (chance) to 1 (the ceiling).
 
     Attributes:
-        subset: with a separate score; empty: the task's headline.
+        subset: subset with a separate score; empty: the task's headline.
         shortcut: name of the baseline.
-        inside, outside: in and out of distribution; nan: not measured.
+        inside, outside: score in and out of distribution; nan if not measured.
     """
 
     subset: str
@@ -46,24 +45,24 @@ class Reach:
 
     @property
     def most(self) -> float:
-        """The larger one."""
+        """The larger one of `inside` and `outside`."""
         return max((n for n in (self.inside, self.outside) if not math.isnan(n)), default=math.nan)
 
     @property
     def name(self) -> str:
-        """What a docstring calls it: the kind of shortcut, and the subset if that is apart."""
+        """Name in docstrings: the kind of shortcut, and the subset if it has a separate score."""
         kind = re.sub(r"^\S+gram table$", "n-gram table", self.shortcut)
         return f"{kind} of {self.subset}" if self.subset else kind
 
 
 def search(task: Task) -> list[Reach]:
-    """Return how far each shortcut comes, for each subset that is scored apart or the headline.
+    """Return the score of each shortcut, for each subset with a separate score or the headline.
 
-    Of a metric in per cent the ceiling is 100, of a loss it is 0, which no model reaches. Chance is
-    guessing, or of a loss the table without context.
+    The ceiling is 100 for a metric in per cent and 0 for a loss, although no model reaches that.
+    Chance is guessing, or the table without context for a loss.
 
     Raises:
-        NotApplicable: nothing can be counted.
+        NotApplicable: the task has no baselines or no ceiling.
     """
     if task.measures_time:
         raise NotApplicable("it measures time")
@@ -86,7 +85,7 @@ def search(task: Task) -> list[Reach]:
 
 
 def strongest(reaches: Sequence[Reach]) -> list[Reach]:
-    """Return the shortcut that comes farthest, of equal ones the first, for each subset."""
+    """Return the shortcut with the highest score for each subset; for ties the first one."""
     found: dict[str, Reach] = {}
     for reach in reaches:
         if reach.subset not in found or reach.most > found[reach.subset].most:
@@ -95,7 +94,7 @@ def strongest(reaches: Sequence[Reach]) -> list[Reach]:
 
 
 def explained(cls: type[Task]) -> dict[str, str]:
-    """Return the shortcuts that the docstring of a task explains, each with the reason."""
+    """Return the shortcuts that the docstring of a task explains, with the reasons."""
     section = SECTION.search(inspect.getdoc(cls) or "")
     if section is None:
         return {}
@@ -103,15 +102,15 @@ def explained(cls: type[Task]) -> dict[str, str]:
 
 
 def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) -> str | None:
-    """Return the problem of a task with these shortcuts, in one sentence; None: no problem.
+    """Return the problem of a task with these shortcuts in one sentence, or None.
 
     Args:
-        reaches: of all shortcuts.
+        reaches: scores of all shortcuts.
         reasons: names of the shortcuts that the task explains.
-        default: whether the task has the options that its docstring is about: then every shortcut
-            that it explains has to be there.
+        default: whether the task has the options that its docstring describes. Then every
+            explained shortcut must exist.
     """
-    halfway: dict[str, Reach] = {}  # the one that comes farthest, by the name in a docstring
+    halfway: dict[str, Reach] = {}  # the highest score, by the name in a docstring
     for reach in sorted(reaches, key=lambda reach: reach.most, reverse=True):
         if reach.most >= HALFWAY:
             halfway.setdefault(reach.name, reach)
@@ -131,7 +130,7 @@ def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) 
 
 
 def describe(reach: Reach) -> str:
-    """Return how far a shortcut comes, such as "12 % in distribution, 3 % out of it"."""
+    """Return the score of a shortcut in words: "12 % in distribution, 3 % out of it"."""
     parts = []
     if not math.isnan(reach.inside):
         parts.append(f"{100 * reach.inside:.0f} % in distribution")
@@ -141,9 +140,9 @@ def describe(reach: Reach) -> str:
 
 
 def _ends(task: Task, means: Mapping[str, float]) -> dict[str, tuple[str, str]]:
-    """Return the names of the means in and out of distribution of each subset that has its own.
+    """Return the names of the means in and out of distribution of each subset.
 
-    Where none has, they are the headline and its counterpart.
+    Without separate means of subsets, they are the headline and its counterpart.
     """
     apart = [name for name in task.subsets if f"{name}-{OOD}" in means]
     if apart:
@@ -161,7 +160,7 @@ def _values(rows: Sequence[Measurement], metric: str) -> dict[str, float]:
 def _normalise(
     values: Mapping[str, float], chance: Mapping[str, float], name: str, ceiling: float
 ) -> float:
-    """Return where a mean is between chance and ceiling; nan where there is none."""
+    """Return the position of a mean between chance (0) and ceiling (1); nan without a mean."""
     if name not in values or math.isclose(chance[name], ceiling):
         return math.nan
     return (values[name] - chance[name]) / (ceiling - chance[name])

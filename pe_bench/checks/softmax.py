@@ -1,4 +1,4 @@
-"""Checks of which keys a query sees, and of what changes or replaces the softmax over them."""
+"""Checks of visible keys, temperatures and replacements of the softmax."""
 
 import torch
 

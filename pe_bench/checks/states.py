@@ -1,4 +1,4 @@
-"""Checks of encodings that hand a state from layer to layer."""
+"""Checks of encodings that pass a state from layer to layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -73,7 +73,7 @@ def rotation(subject: Subject) -> str | None:
 
 
 def _record_calls(owner: Any, hook: str, calls: list[tuple[Any, Any, Any]]) -> None:
-    """Let every call of a hook add (hook, arguments, result) to a list."""
+    """Append (hook, arguments, result) to a list at every call of a hook."""
     original = getattr(owner, hook)
 
     def record(*args: Any) -> Any:
@@ -85,7 +85,7 @@ def _record_calls(owner: Any, hook: str, calls: list[tuple[Any, Any, Any]]) -> N
 
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a state with every tensor of it changed."""
+    """Return a state with `change` applied to every tensor."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""The small model in which every encoding is checked, and what can be observed of it."""
+"""The small model in which every encoding is checked, and its observable outputs."""
 
 from dataclasses import dataclass, replace
 
@@ -11,8 +11,8 @@ from pe_bench.decoder.model import Decoder, MakeEncoding
 
 LENGTH = 40
 TRAIN_LENGTH = 32
-# Layers enough for what happens in every fourth one only. Larger weights than a real model's:
-# attention must be far from uniform for positions to matter.
+# Enough layers for encodings that act only in every fourth layer. The weights are larger than in a
+# real model, because positions matter only if attention is far from uniform.
 CONFIG = ModelConfig(
     layers=9,
     heads=4,
@@ -28,12 +28,12 @@ CONFIG = ModelConfig(
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoding under test: how to make one, and where to run it.
+    """An encoding under test, with its constructor and device.
 
     Attributes:
-        make_encoding: makes one for a layer.
+        make_encoding: constructs the encoding of a layer.
         device: "cpu" or "cuda".
-        kv_heads: key heads of the model; 0: as many as query heads.
+        kv_heads: number of key heads of the model; 0: the number of query heads.
     """
 
     make_encoding: MakeEncoding
@@ -46,7 +46,7 @@ class Subject:
         return replace(CONFIG, kv_heads=self.kv_heads)
 
     def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
-        """Return a small decoder without zero weights, always the same, in evaluation mode."""
+        """Return a small decoder with fixed nonzero weights, in evaluation mode."""
         torch.manual_seed(0)
         model = Decoder(replace(self.config, layers=layers), self.make_encoding)
         with torch.no_grad():
@@ -55,19 +55,19 @@ class Subject:
         return model.to(self.device, dtype).eval()
 
     def tokens(self, length: int = LENGTH, rows: int = 2) -> Tensor:
-        """Return random tokens (rows, length), always the same."""
+        """Return fixed random tokens (rows, length)."""
         generator = torch.Generator().manual_seed(1)
         shape = (rows, self.length(length))
         return torch.randint(CONFIG.vocab_size, shape, generator=generator).to(self.device)
 
     def length(self, wanted: int) -> int:
-        """Return the wanted length, or as much of it as the encoding has positions for."""
+        """Return the wanted length, limited by the number of positions of the encoding."""
         limit = self.make_encoding(self.config, 0).max_position
         return wanted if limit is None else min(wanted, limit)
 
 
 def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
-    """Return what each layer hands to the next, (B, T, C) each."""
+    """Return the output of each layer, (B, T, C) each."""
     outputs: list[Tensor] = []
     handles = [
         block.register_forward_hook(lambda block, args, returned: outputs.append(returned[0]))
@@ -82,7 +82,7 @@ def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
 def outputs_and_gradients(
     model: Decoder, tokens: Tensor, backend: Backend
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return logits (B, T, vocab_size), and the gradient of each parameter that has one."""
+    """Return logits (B, T, vocab_size) and the gradients of parameters that have one."""
     model.zero_grad()
     out = model(tokens, backend=backend)
     out.square().mean().backward()

@@ -1,4 +1,4 @@
-"""`pe-bench check`: tables of what encodings and tasks keep, and of what encodings cost."""
+"""`pe-bench check`: tables of check results and of the costs of encodings."""
 
 import math
 import textwrap
@@ -53,18 +53,18 @@ def check_encodings(
     """Run every check on every encoding and print a table; return whether all hold.
 
     Args:
-        specs: of the encodings.
+        specs: specs of the encodings.
         device: "cpu" or "cuda".
-        kv_heads: key heads of the models; 0: as many as query heads.
-        verbose: print every finding, not only those that are wrong.
-        wide: print a column for each check, and not how many hold.
+        kv_heads: number of key heads of the models; 0: the number of query heads.
+        verbose: whether to print every finding instead of only failures.
+        wide: whether to print a column for each check instead of the number of checks that hold.
 
     Raises:
-        InputError: an encoding that cannot be loaded or built.
+        InputError: an encoding cannot be loaded or built.
     """
     loaded = [plugins.load("encoding", spec) for spec in specs]
     subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}
-    for label, subject in subjects.items():  # what cannot be built is said before the first line
+    for label, subject in subjects.items():  # report build errors before printing the table
         _build(label, subject.model)
     checks = encoding_checks.CHECKS
     width = max(map(len, subjects))
@@ -91,11 +91,11 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
     """Run every check on every task and print a table; return whether all hold.
 
     Args:
-        specs: of the tasks.
-        verbose: print every finding, not only those that are wrong.
+        specs: specs of the tasks.
+        verbose: whether to print every finding instead of only failures.
 
     Raises:
-        InputError: a task that cannot be loaded or built.
+        InputError: a task cannot be loaded or built.
     """
     cache = cache_folder()
     loaded = [plugins.load("task", spec, "quick") for spec in specs]
@@ -125,7 +125,7 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
 
 
 def _print_shortcuts(searched: Mapping[str, Sequence[Reach]], *, verbose: bool) -> None:
-    """Print how far the strongest shortcut of each task comes, or all of them."""
+    """Print the score of each task's strongest shortcut, or of all shortcuts if `verbose`."""
     rows = []
     for label, reaches in searched.items():
         for reach in reaches if verbose else strongest(reaches):
@@ -149,11 +149,11 @@ def _percent(share: float) -> str:
 def describe_findings(
     findings: Mapping[str, Mapping[str, Finding]], *, verbose: bool
 ) -> Iterable[str]:
-    """Return a line for each finding that is wrong, or for all; equal reasons share a line.
+    """Return a line for each failed finding, or for all findings. Equal reasons share a line.
 
     Args:
-        findings: by label and check.
-        verbose: include those that are not wrong.
+        findings: findings by label and check.
+        verbose: whether to include findings that did not fail.
     """
     for label, found in findings.items():
         names: dict[Finding, list[str]] = {}
@@ -177,7 +177,7 @@ def _build(label: str, make: Callable[[], object]) -> None:
     """Build a plugin.
 
     Raises:
-        InputError: it cannot be built.
+        InputError: the plugin cannot be built.
     """
     try:
         make()
@@ -192,7 +192,7 @@ def _cells(found: Mapping[str, Finding], checks: Iterable[str]) -> list[str]:
 
 
 def _counts(found: Mapping[str, Finding], checks: Iterable[str]) -> list[str]:
-    """Return how many checks hold, do not apply and are wrong."""
+    """Return the numbers of checks that hold, do not apply and fail."""
     statuses = [found[name].status for name in checks]
     wrong = sum(found[name].bad for name in checks)
     return _align([str(statuses.count("ok")), str(statuses.count("-")), str(wrong)], COUNTS)
@@ -203,7 +203,7 @@ def _align(costs: Sequence[str], columns: Iterable[str]) -> list[str]:
 
 
 def _print_legend(legend: Mapping[str, str], *, closed: bool = True) -> None:
-    """Print what columns mean; `closed`: and what a dash in a column of a check does."""
+    """Explain the columns and, if `closed`, a dash in the column of a check."""
     width = max(map(len, legend))
     for name, meaning in legend.items():
         first = f"{name.ljust(width)}  "
@@ -221,7 +221,7 @@ def _first_line(check: Callable[..., Any]) -> str:
 
 
 def _costs(subject: Subject) -> tuple[Sequence[str], Finding]:
-    """Return an encoding's costs as text, and why where they cannot be measured."""
+    """Return an encoding's costs as text, and an error finding if they cannot be measured."""
     try:
         costs = measure_costs(subject.make_encoding)
     except Exception as error:
@@ -232,16 +232,16 @@ def _costs(subject: Subject) -> tuple[Sequence[str], Finding]:
 
 
 def _depth_note(subject: Subject) -> list[str]:
-    """Return a note on an encoding that does something from a third or later layer on only."""
+    """Return a note on an encoding that has an effect only from the third or a later layer on."""
     config = replace(CONFIG, layers=DEEP)
     try:
         unlike = find_unlike_layers(subject.make_encoding, config)
         if not unlike or unlike[0] < 2:
             return []
-        # A fraction of the layers, unlike a layer index, exists in shallow models too.
+        # Unlike a layer index, a fraction of the layers also exists in shallow models.
         if find_unlike_layers(subject.make_encoding, replace(config, layers=unlike[0])):
             return []
-    except Exception:  # a crash is among the findings
+    except Exception:  # a crash is already among the findings
         return []
     return [
         f"note: {describe_unlike(unlike)}; in a model of {unlike[0]} layers or fewer all are equal"

@@ -40,7 +40,7 @@ class Recorder(Decoder):
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, *args: Any, **more: Any) -> Tensor:
         held = 0 if cache is None else int(cache.lengths.max())
-        if not held:  # not what the model goes on with from its own tokens
+        if not held:  # skip steps in which the model continues its own tokens
             self.inputs.append(tokens.clone())
         self.longest = max(self.longest, held + tokens.shape[1])
         return super().hidden(tokens, cache, *args, **more)
@@ -53,8 +53,8 @@ class Observed(NamedTuple):
         rows: the measurements.
         items: the scores of single items, if the task keeps them.
         again: the rows of a second evaluation, from the journal of the first.
-        inputs: token ids that the model was given, (B, T) each.
-        longest: tokens of the longest sequence, generated tokens included.
+        inputs: token ids of the inputs of the model, (B, T) each.
+        longest: number of tokens of the longest sequence, generated tokens included.
     """
 
     rows: list[Measurement]
@@ -69,8 +69,8 @@ class TaskSubject:
     """A task under test, under its smallest preset.
 
     Attributes:
-        plugin: the task with the options of its spec; where these leave it open, its
-            `check_options` make the evaluation small.
+        plugin: the task with the options of its spec. `check_options` make the evaluation small
+            unless the spec sets the same options.
         cache: folder for derived data.
     """
 
@@ -88,16 +88,16 @@ class TaskSubject:
 
     @cached_property
     def reaches(self) -> list[Reach]:
-        """How far each shortcut comes, on as many items as a run has.
+        """The score of each shortcut, on the same number of items as in a run.
 
         Raises:
-            NotApplicable: nothing can be counted.
+            NotApplicable: see `shortcuts.search`.
         """
         return search(_make(self.plugin, self.cache, small=False))
 
     @property
     def phases(self) -> tuple[str | None, ...]:
-        """Training phases: the subsets, or None for one that serves all."""
+        """Training phases: the subsets, or None for one phase for all subsets."""
         return self.task.subsets if self.task.trains_each_subset else (None,)
 
     @cached_property
@@ -117,10 +117,10 @@ def _make(plugin: Plugin, cache: Path, *, small: bool = True) -> Task:
     Args:
         plugin: the task with its options.
         cache: folder for derived data.
-        small: whether its evaluation is as small as its `check_options` make it.
+        small: whether to make the evaluation small with the task's `check_options`.
 
     Raises:
-        InputError: it lacks what every task states, or refuses its options.
+        InputError: the task lacks a required attribute or refuses its options.
     """
     cls: type[Task] = plugin.cls
     _refuse_missing(plugin.label, cls, ("headline", "presets"))
@@ -146,10 +146,10 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
     Args:
         task: the task.
         subset: one of its subsets.
-        seed: of the model and of the evaluation.
+        seed: seed of the model and of the evaluation.
     """
     torch.manual_seed(seed)
-    np.random.seed(seed)  # a task that draws from these shows it
+    np.random.seed(seed)  # reveals tasks that use the global generators
     random.seed(seed)
     config = replace(
         TINY,
@@ -159,7 +159,7 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
         separator_ids=task.vocabulary.separator_ids,
     )
     model = Recorder(config).eval()
-    silence = redirect_stderr(StringIO())  # of progress bars
+    silence = redirect_stderr(StringIO())  # hide progress bars
     with TemporaryDirectory() as folder, torch.inference_mode(), silence:
         path = Path(folder, "journal.jsonl")
         found = task.evaluate(model, subset, seed, Journal(path))

@@ -1,7 +1,8 @@
-"""What every task must satisfy, written once: `pe-bench check NAME` and the tests run this.
+"""Properties that every task must have; `pe-bench check NAME` and the tests check them.
 
-A check takes a `TaskSubject` and returns None if it holds, a sentence if it does not, and raises
-`NotApplicable` where it cannot tell. The first line of its docstring is its line in the legend.
+A check takes a `TaskSubject`. It returns None if the property holds and a sentence if it does not.
+It raises `NotApplicable` if it cannot decide. The first line of its docstring is shown in the
+legend.
 """
 
 import math
@@ -23,9 +24,9 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
 from pe_bench.task import Batch, Task
 
-STEPS = 10  # training batches that are looked at
-ROWS = 10  # training rows of a length, none like another, from which on lengths are compared
-LEAKED = 0.1  # fraction of evaluation rows in training that chance does not explain
+STEPS = 10  # number of training batches to inspect
+ROWS = 10  # minimum number of distinct training rows of a length for a comparison
+LEAKED = 0.1  # fraction of evaluation rows in training that is too large for chance
 
 
 def batch(subject: TaskSubject) -> str | None:
@@ -114,7 +115,7 @@ def apart(subject: TaskSubject) -> str | None:
         for length, rows in _by_length(evaluated).items():
             prefixes = Counter(_prefixes([*seeds[0], *seeds[1]], length))
             if len(prefixes) < ROWS or prefixes.most_common(1)[0][1] > 1:
-                continue  # too few are as long, or such rows recur in training by chance
+                continue  # too few rows of this length, or rows repeat by chance
             here += len(rows)
             found += sum(row in prefixes for row in rows)
         if found > LEAKED * here:
@@ -197,7 +198,7 @@ CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
 
 
 def examine(subject: TaskSubject) -> dict[str, Finding]:
-    """Run every check; none can stop the others.
+    """Run every check. An error in one check does not stop the others.
 
     Raises:
         InputError: the task cannot be built.
@@ -210,7 +211,7 @@ def _equal(one: Batch, other: Batch) -> bool:
 
 
 def _outside(ids: Tensor, size: int) -> str:
-    """Return a sentence if ids are no token ids, else ""."""
+    """Return a sentence if ids are not integers or outside the vocabulary, else ""."""
     if ids.is_floating_point():
         return f"are {ids.dtype}, not integers"
     low = int(ids.min())
@@ -219,7 +220,7 @@ def _outside(ids: Tensor, size: int) -> str:
 
 
 def _train_rows(task: Task, phase: str | None, seed: int) -> list[bytes]:
-    """Return the rows of the first batches, the last target included."""
+    """Return the rows of the first batches, including the last target."""
     rows = []
     for step in range(STEPS):
         tokens, targets = task.batch(phase, seed, step)
@@ -229,7 +230,7 @@ def _train_rows(task: Task, phase: str | None, seed: int) -> list[bytes]:
 
 
 def _rows(tokens: Tensor) -> list[bytes]:
-    """Return each row's ids without what it is padded with, as bytes."""
+    """Return the ids of each row without padding, as bytes."""
     return [_as_bytes(np.trim_zeros(row, "b")) for row in tokens.cpu().numpy()]
 
 
@@ -245,10 +246,10 @@ def _by_length(rows: Iterable[bytes]) -> dict[int, list[bytes]]:
 
 
 def _prefixes(rows: Iterable[bytes], length: int) -> list[bytes]:
-    """Return the first bytes of all rows that have as many: an evaluation row may end earlier."""
+    """Return the first `length` bytes of all rows that are long enough."""
     return [row[:length] for row in rows if len(row) >= length > 0]
 
 
 def _comparable(rows: Iterable[Measurement]) -> list[str]:
-    """Return rows as texts, in which nan equals nan."""
+    """Return rows as text, so that nan equals nan."""
     return [repr(astuple(row)) for row in rows]

@@ -39,13 +39,13 @@ Backend = Literal["auto", "eager", "sdpa", "blocked", "flex"]
 BACKENDS: tuple[Backend, ...] = tuple(b for b in get_args(Backend) if b != "auto")
 
 LONG = 512
-"""Number of queries from which on blocks are cheaper than a T x S matrix."""
+"""Minimum number of queries for which blocks are cheaper than a T x S matrix."""
 
 SHORT = 64
-"""Tokens per row up to which plain products are faster on a CPU than a kernel with a mask."""
+"""Maximum row length for which plain products are faster on a CPU than a kernel with a mask."""
 
 FEW = 16
-"""Number of queries up to which copying all cached keys is slower than the products."""
+"""Maximum number of queries for which copying all cached keys is slower than the products."""
 
 FLEX_DEVICES = ["cuda"]
 """Devices on which flex attention is compiled and has a gradient."""
@@ -246,9 +246,10 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
 
 
 def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
-    """Return the bias, (B or 1, H or 1, T, S), -inf at masked keys, or without one a boolean mask.
+    """Return the bias, -inf at masked keys, or a boolean mask if there is no bias.
 
-    None if there is no bias and all queries attend to all keys before them.
+    The shape is (B or 1, H or 1, T, S). Return None if there is no bias and all queries attend to
+    all keys before them.
     """
     bias = dense_bias(terms, q.shape[2], k.shape[2], q.device)  # (B or 1, H or 1, T, S)
     if terms.index is None and bias is None and not terms.hides(k.shape[2]):
@@ -260,7 +261,7 @@ def _dense_mask(q: Tensor, k: Tensor, terms: LogitTerms) -> Tensor | None:
 def _sink_before_first_key(
     q: Tensor, k: Tensor, v: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Prepend a key without a value, whose logits are those of the sink, (H,), to q, k and v.
+    """Prepend a key without a value and with the logits of the sink, (H,), to q, k and v.
 
     As the first key it is visible to all queries. A query is prepended too, so that key i still
     belongs to query i.
@@ -278,7 +279,7 @@ def _sink_before_first_key(
 def _sink_behind_last_key(
     k: Tensor, v: Tensor, mask: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Append a key without a value, whose logits are those of the sink, (H,), to k, v and mask."""
+    """Append a key without a value and with the logits of the sink, (H,), to k, v and mask."""
     if mask.dtype == torch.bool:
         mask = k.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
     sink = logits.to(mask.dtype)[:, None, None]  # (H, 1, 1)
@@ -298,10 +299,10 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     it as additional channels, and q gets ones. Low-precision dtypes hold it as a sum of three
     parts; a single part has errors of 13 to 27 % in bfloat16.
 
-    The logits of early queries are as large as the range of c, and are rounded accordingly. If c is
-    a cumulative sum of learned gates, whose exact gradients cancel, these errors add up: at 1000
-    tokens the gradients of FoX's gates would have errors of 1 % in float32, and be useless in
-    bfloat16.
+    The logits of early queries are as large as the range of c, which increases their rounding
+    errors. If c is a cumulative sum of learned gates, whose exact gradients cancel, these errors
+    add up: at 1000 tokens the gradients of FoX's gates would have errors of 1 % in float32 and be
+    useless in bfloat16.
     """
     # The end is zero, because values near zero have the finest resolution and decaying attention
     # attends to late keys. The choice of zero has no gradient.

@@ -37,7 +37,7 @@ class Context:
     group: int | None = None  # tokens per group of shifted sparse attention
 
     def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
-        """Cache a new tensor, (B, heads, T, F), and return that of all tokens, (B, heads, S, F)."""
+        """Cache values of new tokens, (B, heads, T, F); return all so far, (B, heads, S, F)."""
         return new if self.cache is None else self.cache.append((layer, name), new)
 
     def remember_visible(
@@ -51,7 +51,7 @@ class Context:
             positions: positions of all tokens so far.
         """
         visible = positions.visible
-        # Features may be sums over all tokens, which need the keys that are not visible too.
+        # Features may be sums over all tokens, which also need the invisible keys.
         if self.cache is None or positions.features is not None or not self.cache.shrinks(visible):
             return self.remember(layer, "k", k), self.remember(layer, "v", v), positions
         k = self.cache.append_visible((layer, "k"), k, visible)
@@ -165,7 +165,7 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Attention, then MLP, both with a norm and a residual connection.
 
-    A Llama has norms at the inputs, the second of which it calls `post_attention_layernorm`.
+    Llama has norms at the inputs. Its name for the second one is `post_attention_layernorm`.
     """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -201,8 +201,8 @@ def run_checkpointed(
 ) -> tuple[Tensor, State]:
     """Call a block with activation checkpointing (Chen et al. 2016, arXiv 1604.06174).
 
-    Only its inputs are kept; the backward pass computes the block again with the same random
-    numbers. Each block then computes tables that layers would otherwise share.
+    Only the inputs are kept; the backward pass recomputes the block with the same random numbers.
+    Each block then computes the tables that layers would otherwise share.
     """
 
     def compute(x: Tensor, state: State) -> tuple[Tensor, State]:

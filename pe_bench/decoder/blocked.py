@@ -1,7 +1,7 @@
 """Attention by blocks of queries, for any encoding, with memory linear in T.
 
-Each block of queries has products with the keys up to its last query only, so half of the products
-are skipped. Its logits are discarded and computed again in the backward pass.
+Each block of queries is multiplied only with the keys up to its last query, so half of the products
+are skipped. Its logits are discarded and recomputed in the backward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ SINK = 7  # index among the inputs
 
 
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
-    """Compute `attend` for keys and values that have as many heads as the queries."""
+    """Compute `attend` for keys and values with the same number of heads as the queries."""
     features = None if terms.positions is None else terms.positions.features
     of_keys = (terms.separable, terms.by_distance, features, terms.prepared)
     inputs = (*of_keys, terms.sink, *terms.learned)
@@ -123,7 +123,7 @@ class QueryBlock:
     Attributes:
         rows: range of the queries when all queries are in descending order.
         queries: indices of the queries when all queries are in ascending order, (t,), descending.
-        keys: indices of the keys in ascending order: a range, or (s,).
+        keys: indices of the keys in ascending order: a slice, or (s,).
         seen: number of leading keys that every query may attend to.
         hidden: True where a query must not attend to one of the other keys, (B or 1, 1, t,
             s - seen).
@@ -138,13 +138,13 @@ class QueryBlock:
     def part(self, i: int) -> tuple[Any, ...]:
         """Return the index of the block's slice of the i-th input."""
         tokens = self.rows if i == Q else self.keys
-        if i == BY_DISTANCE:  # from distance 0 on
+        if i == BY_DISTANCE:  # starts at distance 0
             last = self.keys.stop - self.keys.start if isinstance(self.keys, slice) else None
             tokens = slice(last)
         return (*(slice(None),) * TOKEN_AXIS[i], tokens)
 
     def parts(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
-        """Return the block's slice of each input, a leaf if the logits need its gradient."""
+        """Return the block's slice of each input, as a leaf if the logits need its gradient."""
         parts = list(inputs)
         for i in range(len(TOKEN_AXIS)):
             if inputs[i] is not None:

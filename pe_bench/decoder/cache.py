@@ -10,7 +10,7 @@ from torch import Tensor
 from pe_bench.visibility import EVERYTHING, Visibility
 
 COLUMNS = {"cuda": 256}
-"""Reads are rounded up to a multiple of this, since each new shape needs a new kernel plan."""
+"""Reads are rounded up to a multiple of this, because each new shape needs a new kernel plan."""
 
 
 class Cache:
@@ -20,17 +20,17 @@ class Cache:
     without padding between prompt and answer. The column of a token is its index in its sequence.
     Columns past the end of a row are overwritten before any query attends to them.
 
-    A layer that attends only to the last tokens and some first ones keeps no others: the first
-    ones, followed by the last ones.
+    A layer that attends only to some first tokens and the last tokens keeps only these, in this
+    order.
 
     Args:
         batch: number of rows.
-        capacity: largest number of tokens of a row.
+        capacity: maximum number of tokens per row.
         device: device of the tensors.
-        final_lengths: tokens of each finished row, (B,) on the CPU; None: `capacity`.
+        final_lengths: number of tokens of each finished row, (B,) on the CPU; None: `capacity`.
 
     Attributes:
-        longest: tokens of the longest row, including new ones.
+        longest: number of tokens of the longest row, including new tokens.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Cache:
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._rows = torch.arange(batch, device=device)[:, None]
         self._buffers: dict[Hashable, Tensor] = {}
-        self._visible: dict[Hashable, Visibility] = {}  # of buffers that drop keys
+        self._visible: dict[Hashable, Visibility] = {}  # visibility of buffers that drop keys
         self._shrinks: dict[Visibility, bool] = {}
         self._sorted = False  # whether these buffers have dropped keys of the prompt
         self._index = torch.zeros(batch, 0, dtype=torch.long, device=device)
         self.longest = 0
         self._stop = 0
-        self._fill = 0  # the longest row, known without asking the device
+        self._fill = 0  # length of the longest row, known without synchronising
         self._columns = COLUMNS.get(torch.device(device).type, 1)
 
     def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -79,7 +79,7 @@ class Cache:
         return (None if first else self._index), self.tokens[:, : self._stop]
 
     def append(self, what: Hashable, new: Tensor) -> Tensor:
-        """Store new values and return all so far: (B, heads, T, width) -> (B, heads, S, width)."""
+        """Store new values and return all values: (B, heads, T, width) -> (B, heads, S, width)."""
         if what not in self._buffers:
             self._buffers[what] = new.new_zeros(*new.shape[:2], self.capacity, new.shape[3])
         buffer = self._buffers[what]
@@ -87,7 +87,7 @@ class Cache:
         return buffer[:, :, : self._stop]
 
     def append_visible(self, what: Hashable, new: Tensor, visible: Visibility) -> Tensor:
-        """Store new values, (B, heads, T, width); return visible ones in the order of `places`."""
+        """Store new values (B, heads, T, width); return the visible ones, ordered as `places`."""
         if not self.shrinks(visible):
             return self.append(what, new)
         self._visible[what] = visible
@@ -108,7 +108,7 @@ class Cache:
         return both
 
     def places(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
-        """Return the columns of the result of `append_visible`, (B, S), and indices of new ones.
+        """Return the columns of `append_visible`'s result, (B, S), and indices of new tokens.
 
         The indices of the new tokens are (B, T). Columns are in ascending order, except for
         missing keys, whose column is below 0. None: all columns, in order.
@@ -169,7 +169,7 @@ class Cache:
                 self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, (N,), in this order."""
+        """Keep the rows with these indices, (N,), in this order."""
         self.tokens = self.tokens[rows]
         self.lengths = self.lengths[rows]
         self.final_lengths = self.final_lengths[rows.cpu()]
@@ -184,7 +184,7 @@ class Cache:
 
 
 def _columns(lengths: Tensor, visible: Visibility) -> Tensor:
-    """Return the columns that rows of these lengths keep: (B,) -> (B, places), below 0: none."""
+    """Return the columns that rows of these lengths keep: (B,) -> (B, places), -1 or less: none."""
     first, kept = visible.first, visible.kept
     assert kept is not None
     place = torch.arange(first + kept, device=lengths.device)  # (places,)

@@ -17,11 +17,11 @@ from pe_bench.decoder.logits import LogitTerms
 from pe_bench.visibility import Visibility
 
 GRAPHS = 128
-"""Limit of compiled graphs: one for each combination of terms, value width and dtype."""
+"""Maximum number of compiled graphs: one for each combination of terms, value width and dtype."""
 
 
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
-    """Compute `attend` for keys and values that have as many heads as the queries.
+    """Compute `attend` for keys and values with the same number of heads as the queries.
 
     Supports T == S queries in order, without `bias`, `product`, `rewrite` and `normalise`.
     """
@@ -40,7 +40,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         out = attend()  # (B, H, T, E)
         return out
     out, aux = attend(return_aux=torch_flex.AuxRequest(lse=True))
-    # Not sigmoid(), whose gradient, 1 - kept, is imprecise where the sink has little weight.
+    # Not sigmoid(): its gradient, 1 - kept, is imprecise where the sink has little weight.
     kept = F.logsigmoid(aux.lse - terms.sink[:, None].to(aux.lse.dtype)).exp()  # (B, H, T)
     out = out * kept[..., None].to(out.dtype)
     return out

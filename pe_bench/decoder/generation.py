@@ -64,10 +64,10 @@ class Sampling:
 
 
 class NotFiniteError(FloatingPointError):
-    """A model's logits are not finite: it has no answer, not even a wrong one.
+    """The logits of a model are not finite, so it gives no answer.
 
     Args:
-        tokens: the number of tokens after which this begins.
+        tokens: number of tokens after which the logits are not finite.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -104,12 +104,12 @@ def generate(
     """Continue each prompt until the end token or the limit.
 
     Args:
-        model: in evaluation mode.
-        prompts: token ids, of any lengths above zero.
-        max_new_tokens: limit of new tokens per prompt. Encodings that need the length of the
-            finished sequence get the length of the prompt plus this limit.
+        model: model in evaluation mode.
+        prompts: token ids of each prompt, at least one.
+        max_new_tokens: maximum number of new tokens per prompt. Encodings that need the length of
+            the finished sequence get the length of the prompt plus this limit.
         end: id that ends an answer; it is not returned.
-        sampling: None: greedy; ties go to the smallest id.
+        sampling: sampling options; None: greedy decoding, where ties go to the smallest id.
 
     Returns:
         The new ids of each prompt.
@@ -140,7 +140,7 @@ def log_likelihoods(
     """Return the log-probability in nats of each continuation, summed over its tokens.
 
     Raises:
-        NotFiniteError: one is NaN.
+        NotFiniteError: a log-probability is NaN.
     """
     if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
         return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
@@ -186,7 +186,7 @@ def _with_cache(
     last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
     logits = model.logits(last)  # (B, vocab_size)
     answers: list[Tensor] = []
-    finite: list[Tensor] = []  # of each step, (B,)
+    finite: list[Tensor] = []  # for each step, (B,)
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     while True:
         new = choose(logits)  # (B,)
@@ -200,7 +200,7 @@ def _with_cache(
         if len(answers) % check_every == 0 and bool(done.all()):
             break
         logits = model(new[:, None], cache)[:, -1]
-    wrong = (~torch.stack(finite)).nonzero()  # step and row of each
+    wrong = (~torch.stack(finite)).nonzero()  # step and row of each non-finite logit
     if len(wrong):
         step, row = wrong[0].tolist()
         raise NotFiniteError(int(lengths[row]) + step)

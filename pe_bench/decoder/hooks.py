@@ -1,6 +1,6 @@
 """Call the hooks of an encoding in float32 or wider, and check the shapes of their results.
 
-Without the check a wrong shape would often broadcast silently, and the model would train on it.
+Without the check, a wrong shape would often broadcast silently during training.
 """
 
 from collections.abc import Callable
@@ -35,13 +35,13 @@ def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
 
 
 def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Return ids (B or 1, S) or (B or 1, S, K), random ones if the encoding draws them.
+    """Return ids (B or 1, S) or (B or 1, S, K); random ids if the encoding draws them.
 
     Args:
         encoding: the encoding.
         ids: return value of `position_ids`.
-        lengths: tokens of each finished sequence, (B,) on the CPU; lengths below the training
-            length are raised to it.
+        lengths: length of each finished sequence, (B,) on the CPU. Lengths below the training
+            length are replaced by it.
     """
     drawn = encoding.draw_positions(ids, lengths.clamp(min=encoding.model.train_length))
     if drawn is not ids:
@@ -273,8 +273,8 @@ def _check(
     """Check the shape of the result of a hook; ANY matches every size.
 
     Args:
-        part: which of several results.
-        one_row: a batch dimension of 1 broadcasts.
+        part: name of the result if the hook returns several.
+        one_row: whether a batch dimension of 1 is allowed, which broadcasts.
 
     Raises:
         InputError: the shape is wrong.

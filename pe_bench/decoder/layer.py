@@ -21,16 +21,17 @@ class AttentionLayer(nn.Module):
         layer = AttentionLayer(ModelConfig(width=256, heads=4), load_encoding("alibi"))
         y = layer(x)
 
-    A plain call is refused for an encoding that does more. One that changes the token embeddings,
-    such as `sinusoidal`, needs a call of `embed` before the first layer, and `attend`. One that
-    passes a state from layer to layer, such as `tape`, needs `attend` and `update_state`.
+    A plain call raises an error for encodings that do more. An encoding that changes the token
+    embeddings, such as `sinusoidal`, needs a call of `embed` before the first layer, and `attend`.
+    An encoding that passes a state from layer to layer, such as `tape`, needs `attend` and
+    `update_state`.
 
     Args:
         config: shape of the model: width, heads, train_length and so on.
         make_encoding: return value of `load_encoding`, or the class of an encoding.
         layer: index of this layer among `config.layers`, from 0.
-        encoding: an existing instance to use, such as that of the first layer if all layers share
-            one; None: a new one.
+        encoding: an existing instance to use, such as the first layer's if all layers share an
+            encoding; None: a new instance.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class AttentionLayer(nn.Module):
         """Return the next layer's state.
 
         Args:
-            state: this layer's.
+            state: state of this layer.
             extra: second return value of `attend`.
             mlp_in: normalised input of the layer's MLP, (B, T, C).
             mlp_out: output of the MLP before it is added to the residual, (B, T, C).

@@ -62,7 +62,7 @@ class LogitTerms:
 
     @property
     def prepared(self) -> Tensor | None:
-        """Return value of `prepare_product`, (B, H, S, F), or None."""
+        """The return value of `prepare_product`, (B, H, S, F), or None."""
         return None if self.positions is None else self.positions.prepared
 
     @property
@@ -128,7 +128,7 @@ def unmasked_logits(
 
     Args:
         q: queries.
-        k: keys, with as many heads as q.
+        k: keys, with the same number of heads as q.
         terms: terms of the logits.
         reversed_queries: the queries are in descending order, for `by_distance`.
     """

@@ -1,8 +1,7 @@
 """A LLaMA decoder for any encoding.
 
-Names and shapes of the parameters equal those of the Hugging Face Llama without its "model."
-prefix, so pretrained checkpoints load without conversion. Parameters of the encoding are below
-"encodings.".
+Parameters have the names and shapes of the Hugging Face Llama without its "model." prefix, so
+pretrained checkpoints load without conversion. Parameters of the encoding are below "encodings.".
 """
 
 from collections.abc import Sequence
@@ -55,7 +54,7 @@ class Decoder(nn.Module):
         if config.tied_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
         for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:  # the gains of the norms stay one
+            if parameter.dim() > 1:  # norms keep a gain of 1
                 nn.init.normal_(parameter, std=config.init_std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -69,7 +68,7 @@ class Decoder(nn.Module):
 
     @property
     def encoding(self) -> Encoding:
-        """The encoding of the first layer, which represents those of all layers."""
+        """The encoding of the first layer, which represents the encodings of all layers."""
         return cast(Encoding, self.encodings[0])
 
     def encoding_of(self, layer: int) -> Encoding:
@@ -101,12 +100,12 @@ class Decoder(nn.Module):
         """Return next-token logits.
 
         Args:
-            tokens: (B, T) ids; with a cache only new ones.
-            cache: tokens of earlier calls; this call adds the new ones.
-            positions: (B or 1, S) position ids; None: those of the encoding.
+            tokens: (B, T) ids; with a cache only the new tokens.
+            cache: tokens of earlier calls; this call adds the new tokens.
+            positions: (B or 1, S) position ids; None: the ids of the encoding.
             backend: implementation of attention.
-            final_lengths: tokens of each finished row, (B,) on the CPU, for encodings that
-                declare `needs_final_length`. None: T. A cache has its own.
+            final_lengths: length of each finished row, (B,) on the CPU, for encodings that
+                declare `needs_final_length`. None: T. A cache has its own lengths.
 
         Returns:
             (B, T, vocab_size), see `logits`.
@@ -121,8 +120,8 @@ class Decoder(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits (..., vocab_size) of hidden states (..., C).
 
-        In evaluation they are float32 or wider at any precision of the model: bfloat16 has only
-        128 numbers from 4 to 8, and the smallest id would win too many ties.
+        In evaluation they are float32 or wider at any precision of the model. bfloat16 has only
+        128 numbers from 4 to 8, which would cause many ties, and ties go to the smallest id.
         """
         weight: Tensor = self.lm_head.weight
         if self.training:
@@ -155,7 +154,7 @@ class Decoder(nn.Module):
         Without gradients, cache and trace, a batch that does not fit into memory is divided.
 
         Args:
-            trace: a list, to which every layer appends its attention logits (B, H, T, S).
+            trace: list to which every layer appends its attention logits (B, H, T, S).
         """
         if torch.is_grad_enabled() or cache is not None or trace is not None:
             return self._hidden(tokens, cache, positions, backend, trace, final_lengths)
@@ -219,10 +218,10 @@ class Decoder(nn.Module):
         """Continue each prompt, see `pe_bench.decoder.generation.generate`.
 
         Args:
-            prompts: token ids, of any lengths above zero.
-            max_new_tokens: limit per prompt.
-            end: id that ends an answer; it is not returned; -1: none.
-            sampling: None: greedy.
+            prompts: token ids of each prompt, at least one.
+            max_new_tokens: maximum number of new tokens per prompt.
+            end: id that ends an answer, which is not returned; -1: none.
+            sampling: sampling options; None: greedy decoding.
         """
         return generate(self, prompts, max_new_tokens=max_new_tokens, end=end, sampling=sampling)
 
@@ -238,17 +237,17 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
-        Zero where the target is IGNORE. Logits are computed in chunks of tokens, because those of
-        the whole batch would be the largest tensor by far.
+        Zero where the target is IGNORE. Logits are computed in chunks of tokens, because the
+        logits of the whole batch would be the largest tensor by far.
 
         Args:
-            tokens: ids.
+            tokens: token ids.
             targets: the next ids, or IGNORE.
             backend: implementation of attention.
             chunk: number of tokens per chunk; None: about LOGITS logits.
             final_lengths: as in `hidden`.
-            scored: (N,) result of `scored_tokens`: logits are computed for these tokens only.
-                None: for all. (Finding them in targets on a GPU would synchronise with it.)
+            scored: (N,) result of `scored_tokens`. Logits are computed only for these tokens.
+                None: for all tokens. (Finding them in targets on a GPU would synchronise.)
         """
         chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)

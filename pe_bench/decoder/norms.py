@@ -1,4 +1,4 @@
-"""Norms of a decoder, and factors of the outputs of attention and MLP."""
+"""Norms of a decoder, and factors for the outputs of attention and MLP."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,12 +36,12 @@ def make_norm(config: ModelConfig, width: int) -> nn.RMSNorm:
 
 
 def make_input_norm(config: ModelConfig) -> nn.Module:
-    """Return the norm of the input of attention or MLP; the identity if there is none."""
+    """Return the input norm of attention or MLP; the identity if the model has none."""
     return nn.Identity() if config.block.norms == "output" else make_norm(config, config.width)
 
 
 def make_output_norm(config: ModelConfig) -> nn.Module:
-    """Return the norm or factor of the output of attention or MLP, before it is added."""
+    """Return the norm or factor of the output of attention or MLP before the residual sum."""
     if config.block.norms != "input":
         return make_norm(config, config.width)
     if config.block.residual_scale != 1:

@@ -9,10 +9,10 @@ Result = TypeVar("Result")
 
 
 def retry_in_halves(run: Callable[[slice], Result], rows: int) -> list[Result]:
-    """Call a function on all rows, or on halves, quarters ... of them that fit into memory.
+    """Call a function on all rows, or on halves, quarters and so on if memory runs out.
 
     Args:
-        run: a function of a range of rows; rows must not depend on each other.
+        run: function of a slice of rows; rows must not depend on each other.
         rows: number of rows.
 
     Returns:

@@ -61,7 +61,7 @@ def shifted_sparse_attention(
 def _within(
     q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms, group: int, offset: int, backend: Backend
 ) -> Tensor:
-    """Attend within groups; the first one has `offset` tokens if that is above 0."""
+    """Attend within groups; the first group has `offset` tokens if `offset` is above 0."""
     length = q.shape[2]
     offset = min(offset, length)
     whole = (length - offset) // group * group

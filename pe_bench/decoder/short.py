@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 LONGEST = 256
-"""Number of keys up to which attention weights are kept for the backward pass."""
+"""Maximum number of keys for which attention weights are kept for the backward pass."""
 
 BLOCK = 32
 """Queries per block; keys after the last query of a block are skipped."""

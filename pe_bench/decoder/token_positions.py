@@ -23,7 +23,7 @@ def find_positions(
         encoding: the encoding, which computes position ids.
         tokens: (B, S) ids of all tokens so far.
         length: length of the longest row.
-        given: (B or 1, S) position ids from the caller; None: those of the encoding.
+        given: (B or 1, S) position ids from the caller; None: the ids of the encoding.
         index: (B, T) indices of the new tokens; None: all are new.
         final_lengths: (B,) lengths of the finished rows; None: S.
 

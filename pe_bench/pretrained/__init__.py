@@ -1,1 +1,1 @@
-"""Pretrained checkpoints: Hugging Face folders in and out, and encodings inside transformers."""
+"""Pretrained checkpoints: import and export of Hugging Face folders, encodings in transformers."""

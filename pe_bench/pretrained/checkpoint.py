@@ -68,10 +68,11 @@ class Checkpoint:
     def spec(self, spec: str) -> str:
         """Return the spec of an encoding with the rotation of this checkpoint.
 
-        If the spec does not set the base of an encoding, it gets that of the checkpoint; likewise
-        the scaling with all of its options. The same holds for an encoding inside another one.
-        If layers of the checkpoint differ, `hybrid` gets all options that the spec does not set. A
-        warning names an encoding that keeps another rotation, or replaces layers that differ.
+        If the spec does not set the base or the scaling of an encoding, they are taken from the
+        checkpoint; the scaling is taken with all of its options. The same holds for an encoding
+        inside another one. If layers of the checkpoint differ, `hybrid` gets all options that the
+        spec does not set. A warning names encodings that keep another rotation or replace layers
+        that differ.
         """
         layers = self.config.layers
         full, notes = with_rotation(with_layers(spec, layers), self.config)
@@ -91,14 +92,14 @@ class Checkpoint:
     ) -> Decoder:
         """Return the model, in evaluation mode.
 
-        With the encoding of the checkpoint, its parameters are loaded too. Another encoding is
-        initialised as its authors describe, from torch's random numbers.
+        The parameters of the checkpoint's encoding are loaded too. Another encoding is initialised
+        as its authors describe, from torch's random numbers.
 
         Args:
-            spec: spec of an encoding, used as given; None: that of the checkpoint.
+            spec: spec of an encoding, used as given; None: the encoding of the checkpoint.
             dtype: dtype of the weights; None: as in the files.
-            model: shape with other facts for encodings, such as the training length; None: that of
-                the checkpoint.
+            model: shape of the model with other values for encodings, such as the training length;
+                None: the shape of the checkpoint.
             device: device of the weights; each is moved as soon as it is read.
 
         Raises:

@@ -29,15 +29,15 @@ class Family:
     Attributes:
         model: fields of `ModelConfig` that all models share.
         block: fields of `BlockConfig` that all models share.
-        defaults: fields of config.json and their values where a file leaves them out. A family
-            with `sliding_window` among them has windows.
+        defaults: fields of config.json with their default values. A family with `sliding_window`
+            among them has windows.
         activation: field of config.json with the activation of the MLP.
-        without_rotation: layers without positions: none, those that `no_rope_layers` marks with 0,
-            or those without a window if there are windows.
-        partial: `partial_rotary_factor` has an effect: the first channels of a head turn.
-        two_rotations: layers with a window have another rotation than the rest.
-        renamed: parts of names of tensors, and their names in the decoder.
-        fused: tensors that are several of the decoder's, one behind the other.
+        without_rotation: layers without positions: none, the layers that `no_rope_layers` marks
+            with 0, or the layers without a window if there are windows.
+        partial: whether `partial_rotary_factor` has an effect: only the first channels rotate.
+        two_rotations: whether layers with a window have another rotation than the rest.
+        renamed: parts of tensor names, and their names in the decoder.
+        fused: tensors that are the concatenation of several tensors of the decoder.
     """
 
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Family:
 
     @property
     def windows(self) -> bool:
-        """Whether layers may see a window of the last keys only."""
+        """Whether layers may attend only to a window of the last keys."""
         return "sliding_window" in self.defaults
 
 
@@ -154,7 +154,7 @@ ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 def block_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `BlockConfig` for a config.json that is completed with defaults."""
+    """Return the fields of `BlockConfig` for a config.json completed with defaults."""
     fields = dict(family.block)
     for name, own in SCALES.items():
         if name in family.defaults:

@@ -14,21 +14,21 @@ from pe_bench.system.files import saving
 
 MAGIC = b"GGUF"
 OF_FILE = ("quantization_config", "_name_or_path")
-"""Fields of a config that describe the GGUF file and not the model."""
+"""Fields of a config that describe the GGUF file instead of the model."""
 
 
 def import_gguf(file: Path, folder: Path) -> Checkpoint:
     """Write the model and the tokenizer of a GGUF file as a folder of transformers.
 
-    Quantised weights become float32, without a further loss.
+    Quantised weights become float32 without further loss.
 
     Args:
         file: the GGUF file.
         folder: a new or empty folder.
 
     Raises:
-        InputError: a package is missing; the file cannot be read, or is of a model that the decoder
-            does not support; the folder is not empty.
+        InputError: a package is missing; the file cannot be read; the decoder does not support
+            its model; or the folder is not empty.
         SavingError: the folder cannot be written.
     """
     missing = [name for name in ("transformers", "gguf") if find_spec(name) is None]
@@ -67,10 +67,10 @@ def _read(file: Path) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
-    except Exception as error:  # transformers and gguf raise nothing more specific
+    except Exception as error:  # transformers and gguf raise no specific errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"transformers cannot read {file} ({reason})") from error
-    # transformers refuses to save a model that was quantised, also with weights that are not.
+    # transformers refuses to save a model that was quantised, even after dequantisation.
     with torch.device("meta"):
         model = type(read)(type(config).from_dict(_without_file(read.config.to_dict())))
     model.load_state_dict(read.state_dict(), assign=True)

@@ -48,7 +48,7 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
     """config.json of a decoder with an encoding; the fields have the same names as Llama's.
 
     Attributes:
-        encoding_spec: spec of an encoding in your own file; None: that of the config.
+        encoding_spec: spec of an encoding in your own file; None: the spec in the config.
     """
 
     model_type = OWN
@@ -62,8 +62,8 @@ class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has
 class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
     """A decoder with an encoding, as a model of transformers.
 
-    Padding is allowed on either side. `position_ids` may divide a row into documents, which do not
-    attend to each other, as in transformers. Arguments without an implementation are refused.
+    Padding is allowed on either side. As in transformers, `position_ids` may divide a row into
+    documents that do not attend to each other. Unsupported arguments are refused.
 
     Args:
         config: shape of the decoder and spec of its encoding.
@@ -107,7 +107,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         raise InputError("the vocabulary cannot be resized here: resize the Llama before")
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
-        """Compute each block again in the backward pass; the arguments make no difference."""
+        """Recompute each block in the backward pass; the arguments are ignored."""
         self.model.recompute = True
 
     def gradient_checkpointing_disable(self) -> None:
@@ -116,7 +116,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
 
     @property
     def is_gradient_checkpointing(self) -> bool:
-        """Whether the backward pass computes each block again."""
+        """Whether the backward pass recomputes each block."""
         return self.model.recompute
 
     def _init_weights(self, module: Any) -> None:
@@ -133,20 +133,20 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """Return logits (B, T, vocab_size), and the loss where there are labels.
+        """Return logits (B, T, vocab_size), and the loss if labels are given.
 
         Args:
-            input_ids: (B, T); with a cache only new tokens.
+            input_ids: (B, T) token ids; with a cache only the new tokens.
             attention_mask: (B, tokens so far), 0 at padding.
-            position_ids: (B or 1, T). Without a mask and a cache, a new document begins where they
-                do not grow by one.
+            position_ids: (B or 1, T). Without a mask and a cache, a new document begins where the
+                position does not increase by one.
             past_key_values: cache from an earlier call.
             labels: (B, T), -100 at tokens without a loss.
             use_cache: whether to return a cache.
             logits_to_keep: number of last tokens to return logits for, or their indices; 0: all.
 
         Raises:
-            InputError: an argument that is not supported.
+            InputError: an argument is not supported.
         """
         for name in NOT_SUPPORTED:
             value = kwargs.get(name, getattr(self.config, name, None))
@@ -187,8 +187,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Load the model of a folder, as in transformers.
 
-        Buffers that are in no file are computed again, because transformers leaves them
-        uninitialised.
+        Buffers that are in no file are recomputed, because transformers leaves them uninitialised.
         """
         found = super().from_pretrained(*args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found  # with output_loading_info

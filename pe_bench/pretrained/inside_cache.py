@@ -16,10 +16,10 @@ SPARE = 256
 class DecoderCache(transformers.Cache):  # type: ignore[misc]
     """The cache of the decoder, as a cache of transformers.
 
-    If outputs of the encoding depend on later tokens, it stores only the tokens.
+    If outputs of the encoding depend on later tokens, the cache stores only the tokens.
 
     Args:
-        longest: tokens of a finished sequence including padding; 0: unknown.
+        longest: number of tokens of a finished sequence including padding; 0: unknown.
     """
 
     def __init__(self, longest: int = 0) -> None:
@@ -46,10 +46,10 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         return hidden
 
     def check_positions(self, position_ids: Tensor | None) -> None:
-        """Refuse position ids that do not continue those of the tokens in the cache.
+        """Check that position ids continue the positions of the tokens in the cache.
 
         Raises:
-            InputError: they do not.
+            InputError: the position ids do not continue them.
         """
         if position_ids is None:
             return
@@ -83,7 +83,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         return self.seen
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows, in this order."""
+        """Keep the rows with the indices `beam_idx`, in this order."""
         self.padding = self.padding[beam_idx]
         self.tokens = self.tokens[beam_idx]
         if self.cache is not None:

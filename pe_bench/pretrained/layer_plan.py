@@ -8,10 +8,10 @@ from pe_bench.pretrained.families import FULL, SLIDING, Family
 from pe_bench.registry.options import split_spec
 
 OF_LAYERS = "hybrid"
-"""The encoding of a model whose layers differ, or have windows."""
+"""The encoding of models with windows or with different layers."""
 
 LOCAL = "local"
-"""Its option for the encoding of layers with a window."""
+"""Option of `hybrid` for the encoding of layers with a window."""
 
 ROTATING = "rope"
 STILL = "nope"
@@ -20,7 +20,7 @@ Layer = tuple[bool, bool]  # has a window, rotates queries and keys
 
 
 def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
-    """Return the spec of the layers of a model, without rotations; empty if they are a Llama's.
+    """Return the spec of the layers of a model, without rotations; empty for the layers of Llama.
 
     Args:
         family: the family of the model.
@@ -60,7 +60,7 @@ def with_layers(spec: str, layers: str) -> str:
     of_model, options = split_spec(layers)
     if where != of_model:
         return spec
-    if "every" in given:  # another order of the layers
+    if "every" in given:  # the spec sets another order of the layers
         del options["pattern"]
     pairs = (f"{name}={value}" for name, value in (options | given).items())
     return f"{where}:{','.join(pairs)}"

@@ -57,11 +57,11 @@ class LlamaConfig:
         model: shape of the decoder, with the training length before any scaling.
         rotation: `rope_parameters` in the format of transformers 5, including the base.
         length: `max_position_embeddings`.
-        encoding: spec of the encoding in a checkpoint of pe-bench; empty: that of a Llama, or
+        encoding: spec of the encoding in a checkpoint of pe-bench; empty: the encoding of Llama, or
             `layers`.
-        layers: spec of an encoding whose layers differ, without rotations; empty: they are equal.
-        local_rotation: as `rotation`, of layers with a window; None: they have the same.
-        family: names of the tensors.
+        layers: spec of an encoding whose layers differ, without rotations; empty: equal layers.
+        local_rotation: like `rotation`, for layers with a window; None: the same rotation.
+        family: family of the model, with the names of its tensors.
     """
 
     model: ModelConfig
@@ -73,14 +73,14 @@ class LlamaConfig:
     family: Family = FAMILIES["llama"]
 
     def of_part(self, option: str) -> "LlamaConfig":
-        """Return the config for the encoding that is an option of another one."""
+        """Return the config for an encoding that is an option of another encoding."""
         if option == LOCAL and self.local_rotation is not None:
             return replace(self, rotation=self.local_rotation)
         return self
 
     @property
     def names(self) -> TensorNames:
-        """Names of the tensors in the files, and the order of their rows."""
+        """Names of the tensors in the files and the order of their rows."""
         factor = self.rotation.get(PARTIAL) if self.family.partial else None
         turning = None if factor is None else int(self.model.head_dim * factor)
         return TensorNames(self.family, turning)
@@ -201,9 +201,10 @@ def is_plain(model: ModelConfig) -> bool:
 def _rotations(
     family: Family, content: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return `rope_parameters`, and those of layers with a window if they have their own.
+    """Return `rope_parameters`, and separate ones for layers with a window if there are any.
 
-    Until transformers 5 they were `rope_theta`, `rope_scaling` and `rope_local_base_freq`.
+    Before transformers 5, these fields were `rope_theta`, `rope_scaling` and
+    `rope_local_base_freq`.
     """
     parts = content.get("rope_parameters") or {}
     by_type = parts.keys() & {FULL, SLIDING}
@@ -264,7 +265,7 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
 
 
 def _refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -> None:
-    """Refuse fields that describe another computation than that of the decoder."""
+    """Refuse fields that describe a computation that the decoder does not implement."""
     activation = content[family.activation]
     rotations = content.get("rope_parameters") or content.get("rope_scaling") or {}
     factor = rotations.get(PARTIAL, content.get(PARTIAL))

@@ -1,4 +1,4 @@
-"""The rotation of a trained model, for other encodings in it."""
+"""Transfer of a trained model's rotation to other encodings."""
 
 import re
 from dataclasses import fields
@@ -19,7 +19,7 @@ OF_LLAMA = "rope"
 
 BASE = "base"
 SCALING = "scaling"
-"""Option that has options itself, which a spec replaces together with it."""
+"""Option that has sub-options. A spec that sets it replaces these as well."""
 
 
 def with_rotation(spec: str, config: LlamaConfig) -> tuple[str, list[str]]:
@@ -59,7 +59,7 @@ def _choose_options(
     Args:
         spec: spec of the encoding.
         plugin: the encoding.
-        own: what it returns from `options_of_llama`.
+        own: return value of the encoding's `options_of_llama`.
         config: config of the trained model.
     """
     _, given = split_spec(spec)
@@ -85,7 +85,7 @@ def _choose_options(
 
 
 def _rotation_of(config: LlamaConfig) -> dict[str, Any]:
-    """Return the rotation of a trained model, as options of the encoding of a Llama."""
+    """Return the rotation of a trained model as options of Llama's encoding."""
     if not config.encoding:
         cls = plugins.load("encoding", OF_LLAMA).cls
         rotation: dict[str, Any] = cls.options_of_llama(config.rotation, config.length)
@@ -117,7 +117,7 @@ def _rotates(plugin: Plugin, model: ModelConfig) -> bool:
 
 
 def is_shipped(spec: str) -> bool:
-    """Return whether a spec names shipped encodings only, and no file with code."""
+    """Return whether a spec names only shipped encodings, and no file with code."""
     return split_spec(spec)[0] in plugins.names("encoding") and not FILE.search(spec)
 
 
@@ -139,7 +139,7 @@ def _is_value(text: str, annotation: Any) -> bool:
 
 
 def _join(spec: str, options: dict[str, str]) -> str:
-    """Return a spec with other options."""
+    """Return a spec with its options replaced."""
     where, _ = split_spec(spec)
     separator = ":" if isinstance(spec, EncodingSpec) else ","
     pairs = separator.join(f"{name}={value}" for name, value in options.items())

@@ -1,4 +1,4 @@
-"""Rows of tokens as transformers gives them: with padding on either side, or several documents."""
+"""Rows of tokens from transformers: with padding on either side, or with several documents."""
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ def left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
 def other_positions(
     position_ids: Tensor | None, tokens: Tensor, mask: Tensor | None, padding: Tensor
 ) -> Tensor | None:
-    """Return position ids as (B, T), or None if they are 0, 1, 2, ... behind the padding (B,)."""
+    """Return position ids (B, T), or None if they are 0, 1, 2, ... after the padding (B,)."""
     if position_ids is None:
         return None
     given = position_ids.expand(tokens.shape)  # (B, T)
@@ -45,7 +45,7 @@ def other_positions(
 def hidden_of_documents(model: Decoder, tokens: Tensor, ids: Tensor) -> Tensor:
     """Return hidden states (B, T, C) of rows (B, T) that consist of several documents.
 
-    Each document becomes a row. A document begins where its ids (B, T) do not grow by one.
+    Each document becomes a row. A document begins where `ids` (B, T) does not increase by one.
     """
     breaks = ids.diff(dim=1, prepend=ids[:, :1] - 1).ne(1)  # (B, T)
     breaks[:, 0] = True

@@ -112,5 +112,5 @@ def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
 
 
 def _their_name(name: str, plain: bool) -> str:
-    """Return the name of a weight in transformers, whose Llama has the head outside the model."""
+    """Return the name of a weight in transformers, where the head of Llama is outside `model`."""
     return name if plain and name == HEAD else f"model.{name}"

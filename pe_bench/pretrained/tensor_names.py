@@ -1,4 +1,4 @@
-"""Tensors in the files of a family, as parameters of the decoder."""
+"""Mapping of the tensors in files of a family to parameters of the decoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES, Family
 
 NOT_LOADED = "rotary_emb.inv_freq"
-"""A buffer in old files, which is computed."""
+"""A buffer in old files that is computed instead of loaded."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A parameter of the decoder as rows of a tensor of a file.
+    """A parameter of the decoder, given by rows of a tensor in a file.
 
     Attributes:
         name: name of the parameter.
@@ -40,8 +40,9 @@ class TensorNames:
     """Names and rows of the tensors of a family.
 
     Attributes:
-        family: the family; a Llama's names differ from the decoder's by the prefix "model.".
-        turning: first channels of a head that rotate, (m, m + turning / 2) in pairs; None: all.
+        family: the family. Names of Llama are the decoder's names with the prefix "model.".
+        turning: number of leading channels of a head that rotate, in pairs (m, m + turning / 2);
+            None: all.
     """
 
     family: Family = FAMILIES["llama"]
@@ -70,7 +71,7 @@ class TensorNames:
         return [Part(own, self._order(own, model))]
 
     def shares(self, name: str) -> bool:
-        """Return whether a tensor can be used as it is."""
+        """Return whether a tensor can be used unchanged."""
         reordered = self.turning is not None and _is_rotated(name)
         return not reordered and not any(fused in name for fused in self.family.fused)
 
@@ -101,7 +102,7 @@ class TensorNames:
             return None
         half = torch.arange(self.turning // 2)  # (R/2,)
         still = torch.arange(self.turning, model.head_dim).chunk(2)  # (D/2 - R/2,) each
-        # The decoder turns channels m and m + D/2.
+        # The decoder rotates the channel pair (m, m + D/2).
         channels = torch.cat([half, still[0], half + self.turning // 2, still[1]])  # (D,)
         heads = torch.arange(_rows(name, model) // model.head_dim)  # (heads,)
         return (heads[:, None] * model.head_dim + channels).flatten()  # (heads D,)

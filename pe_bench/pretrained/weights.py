@@ -1,6 +1,6 @@
 """Load pretrained weights into the decoder: from a state dict, or from safetensors files.
 
-Names and shapes are those of transformers, with or without the prefix "model.".
+Names and shapes follow transformers, with or without the prefix "model.".
 """
 
 import hashlib
@@ -35,8 +35,8 @@ def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
 
         load_llama(model, LlamaForCausalLM.from_pretrained(folder).state_dict())
 
-    Names are those of `LlamaForCausalLM`, with or without the prefix "model.". Tied embeddings,
-    without "lm_head.weight", are used for the head too.
+    Names follow `LlamaForCausalLM`, with or without the prefix "model.". Without "lm_head.weight",
+    the embeddings are tied and also used for the head.
 
     Raises:
         InputError: weights are missing, left over, or of another shape.
@@ -78,10 +78,10 @@ def load_files(
     Args:
         model: return value of `make_empty`, or another decoder.
         folder: folder with `model.safetensors`, or with several files and their index.
-        dtype: dtype of the weights, except those of the encoding; None: that of the file.
+        dtype: dtype of all weights except the encoding's; None: the dtype of the file.
         with_encoding: whether to load the parameters of the encoding too.
         device: device of weights that are on the meta device.
-        names: names of the tensors in the files; None: a Llama's.
+        names: names of the tensors in the files; None: the names of Llama.
 
     Raises:
         InputError: a file is missing or damaged; weights are missing, unexpected, of the wrong
@@ -121,7 +121,7 @@ def check_files(
                 if part.name.startswith(OF_ENCODING) and not with_encoding:
                     continue
                 if part.name == HEAD and model.config.tied_embeddings:
-                    continue  # some files have the same matrix twice
+                    continue  # some files contain the same matrix twice
                 shapes[part.name] = part.shape(shape)
                 files.setdefault(path, {}).setdefault(name, []).append(part)
         check_shapes(model, shapes, with_encoding=with_encoding)
@@ -140,11 +140,10 @@ def share(
     Args:
         model: a decoder of the same shape.
         parameters: the parameters.
-        names: their names; None: a Llama's.
+        names: names of the parameters; None: the names of Llama.
 
     Raises:
-        InputError: some are missing, unexpected, or of the wrong shape, or are several of the
-            decoder's in one.
+        InputError: parameters are missing, unexpected, of the wrong shape, or fused.
     """
     names = names or LLAMA
     own: dict[str, nn.Parameter] = {}
@@ -209,10 +208,10 @@ def has_own_head(folder: Path) -> bool:
 def sample_files(folder: Path) -> bytes:
     """Return a SHA-256 of sizes, headers and evenly spaced blocks of the safetensors files.
 
-    Samples suffice, because training changes nearly every number. Files may have many gigabytes.
+    Files may have many gigabytes. Samples suffice because training changes nearly every number.
 
     Raises:
-        InputError: there are no such files.
+        InputError: there are no safetensors files.
     """
     digest = hashlib.sha256()
     for path in _files(folder):
@@ -264,9 +263,9 @@ def _files(folder: Path) -> list[Path]:
     """Return the safetensors files of a folder.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no safetensors files.
     """
-    if (folder / WHOLE).is_file():  # as in transformers, which prefers it to an index
+    if (folder / WHOLE).is_file():  # preferred to an index, as in transformers
         return [folder / WHOLE]
     index = folder / INDEX
     if not index.is_file():

@@ -1,4 +1,4 @@
-"""Limits of axes, ticks, and names beside points: pure functions of numbers."""
+"""Limits of axes, ticks, and positions of names of points: pure functions of numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 Limits = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
-MOST_TICKS = 8  # labels of lengths beside each other
-TICK_WIDTH = 14  # characters of a line below a part of a task
+MOST_TICKS = 8  # labels that fit on an axis of lengths
+TICK_WIDTH = 14  # characters per line of a tick label of a task's part
 MOST_EVEN_TICKS = 5  # on an axis of a heatmap
-LEAST_PERCENT = 40.0  # of an axis of percentages, so that small differences look small
-LEAST_LOGITS = 0.2  # of an axis of a gallery: a constant looks constant
+LEAST_PERCENT = 40.0  # smallest range of an axis of percentages: small differences look small
+LEAST_LOGITS = 0.2  # smallest range of an axis of a gallery: a constant looks constant
 
-# A cost panel as small as the page makes it, pixels; names keep their size in larger ones.
+# Smallest size of a cost panel on the page, in pixels. Names have the same size in larger panels.
 PANEL = (298.0, 187.0)
 CHARACTER = 6.3
 NAME_HEIGHT = 12.0
 MARKER = 12.0
-# Places of a name: its distance from the point and where its text begins there.
+# Places of a name: x and y distance from its point, and the text's start in units of its width.
 SIDES: dict[str, tuple[float, float, float]] = {
     "right": (9.0, 0.0, 0.0),
     "left": (-9.0, 0.0, -1.0),
@@ -27,7 +27,7 @@ SIDES: dict[str, tuple[float, float, float]] = {
 
 
 def pad(low: float, high: float, *, log: bool = False, by: float = 0.04) -> Limits:
-    """Return limits with room on both sides, a share `by` of their distance."""
+    """Return limits widened on both sides by the fraction `by` of their distance."""
     if low == high:
         return (low / 2, high * 2) if log else (low - 1, high + 1)
     if log:
@@ -38,17 +38,17 @@ def pad(low: float, high: float, *, log: bool = False, by: float = 0.04) -> Limi
 
 
 def percent_limits(low: float, high: float) -> Limits:
-    """Return limits for percentages: tens, at least `LEAST_PERCENT` apart."""
+    """Return limits for percentages: multiples of ten, at least `LEAST_PERCENT` apart."""
     low = math.floor(low / 10) * 10.0
     high = math.ceil(high / 10) * 10.0
     if high - low < LEAST_PERCENT:
         high = max(high, min(100.0, low + LEAST_PERCENT))
         low = min(low, max(0.0, high - LEAST_PERCENT))
-    return pad(low, high, by=0.03)  # a marker at the end is whole
+    return pad(low, high, by=0.03)  # room for markers at the ends
 
 
 def place_in(limits: Limits, value: float, *, log: bool = False) -> float:
-    """Return where a value is between limits, from 0 to 1."""
+    """Return the position of a value between limits, from 0 to 1."""
     if log:
         limits = (math.log(limits[0]), math.log(limits[1]))
         value = math.log(value)
@@ -56,12 +56,12 @@ def place_in(limits: Limits, value: float, *, log: bool = False) -> float:
 
 
 def keep_apart(values: Sequence[float], *, log: bool, most: int = MOST_TICKS) -> list[float]:
-    """Return those of ascending values whose tick labels do not overlap, the last always.
+    """Select values whose tick labels do not overlap. The last value is always included.
 
     Args:
-        values: candidates for ticks.
-        log: whether the axis is logarithmic; the values are positive then.
-        most: how many labels fit side by side.
+        values: candidates for ticks, ascending; positive if `log`.
+        log: whether the axis is logarithmic.
+        most: maximum number of labels.
     """
     places = [math.log(value) if log else value for value in values]
     least = max((places[-1] - places[0]) / most, 0.05 if log else 0.0)
@@ -73,10 +73,10 @@ def keep_apart(values: Sequence[float], *, log: bool, most: int = MOST_TICKS) ->
 
 
 def even_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Return places and labels of a few evenly spaced cells, the last one among them."""
+    """Return positions and labels of a few evenly spaced cells, including the last one."""
     last = len(values) - 1
     least = max(1, math.ceil(last / (MOST_EVEN_TICKS - 1)))
-    even = [step for step in range(least, 2 * least + 1) if last % step == 0]  # has the first too
+    even = [step for step in range(least, 2 * least + 1) if last % step == 0]  # also hits the first
     step = even[0] if even else least
     chosen = range(last % step, last + 1, step)
     return [(index + 0.5, f"{values[index]:,g}") for index in chosen]
@@ -91,13 +91,13 @@ def octaves(last: float) -> list[float]:
 def place_names(
     points: Mapping[str, tuple[float, float]], x_limits: Limits, y_limits: Limits
 ) -> dict[str, str]:
-    """Return the side of each point, a key of `SIDES`, where its name covers nothing.
+    """Return for each point the side (a key of `SIDES`) on which its name covers nothing.
 
-    A name without such a place is left out.
+    A point without a free side is left out.
 
     Args:
         points: x and y by name.
-        x_limits, y_limits: of the axes, which are linear.
+        x_limits, y_limits: limits of the axes, which are linear.
     """
     width, height = PANEL
     centres: dict[str, tuple[float, float]] = {}

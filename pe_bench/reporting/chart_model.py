@@ -11,7 +11,7 @@ from pe_bench.reporting.chart_layout import Limits
 
 
 class Point(NamedTuple):
-    """A mean with its error bar; low and high are nan where there is none."""
+    """A mean with its error bar; low and high are nan without an error bar."""
 
     x: float
     mean: float
@@ -21,7 +21,7 @@ class Point(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A length that was trained, and where its label is."""
+    """A training length and the position of its label."""
 
     x: float
     label: str
@@ -40,15 +40,15 @@ class CurveChart:
     """A metric over lengths, a curve for each encoding.
 
     Attributes:
-        metric: its name.
-        title: of the panel.
-        says: the best and the worst at the largest length, in words; may be empty.
+        metric: name of the metric.
+        title: title of the panel.
+        says: sentence on the best and the worst encoding at the largest length; may be empty.
         x, y: labels of the axes.
         log_x, log_y: whether an axis is logarithmic.
-        x_limits, y_limits: ends of the axes; charts of percentages share those of y.
+        x_limits, y_limits: ends of the axes; charts of percentages share `y_limits`.
         ticks: lengths with a label.
         trained: marks of training lengths.
-        baselines: one, or none.
+        baselines: the best baseline, or an empty list.
         series: points of each encoding by ascending length.
     """
 
@@ -74,18 +74,18 @@ class CurveChart:
 
 @dataclass(frozen=True)
 class ScoreChart:
-    """The parts of a task beside each other, those with the shortest inputs first.
+    """The parts of a task side by side, ordered by the length of their inputs.
 
     Attributes:
-        metrics: names, one for each part.
-        parts: their names; the place of a part is its index.
-        ticks: lines below each part: its name, its length, its metric where these differ.
+        metrics: name of the metric of each part.
+        parts: names of the parts; the x position of a part is its index.
+        ticks: lines below each part: its name, and its length and metric where these differ.
         x, y: labels of the axes.
-        percent: whether all are percentages.
+        percent: whether all scores are percentages.
         y_limits: ends of the axis of scores.
         trained: marks between the parts.
-        baselines: the best one of each part, as a point at its place.
-        series: points of each encoding; x is the place.
+        baselines: the best baseline of each part, as a point at the part's position.
+        series: points of each encoding; x is the position of the part.
     """
 
     metrics: list[str]
@@ -102,16 +102,16 @@ class ScoreChart:
 
 @dataclass(frozen=True)
 class MapChart:
-    """A heatmap for each encoding: length up, the second axis to the right.
+    """A heatmap for each encoding: the length on the y axis, the second axis on the x axis.
 
     Attributes:
         title: message of the chart.
         xs, ys: values of the axes; a cell is a square between whole numbers.
-        x, y, z: labels of the axes and of the colours.
-        limits: ends of the colours.
-        x_ticks, y_ticks: places and labels.
-        border: corners of the line around the trained cells; empty: there is none.
-        series: means by encoding, (ys, xs); nan where there is none.
+        x, y, z: labels of the axes and of the colour scale.
+        limits: ends of the colour scale.
+        x_ticks, y_ticks: positions and labels of the ticks.
+        border: corners of the line around the trained cells; empty if there is no line.
+        series: means by encoding, (ys, xs); nan for cells without a number.
         seeds: fewest and most seeds of each encoding.
     """
 
@@ -138,9 +138,9 @@ class GalleryChart:
         x, y: labels of the axes.
         x_limits: ends of the axis of distances, which is symmetric logarithmic.
         ticks: distances with a label.
-        trained: longest trained distance; None: not known.
-        y_limits: ends of the axis of each encoding.
-        series: of each encoding the lengths, each with x and y of its curve.
+        trained: longest trained distance; None if unknown.
+        y_limits: ends of the y axis of each encoding.
+        series: curves by encoding and length, each as x and y values.
         seeds: fewest and most seeds of each encoding.
     """
 
@@ -161,13 +161,13 @@ class CostChart:
 
     Attributes:
         title: heading of the table of quality.
-        says: where the costs are from, or the heading.
+        says: source of the costs, or the heading.
         x, y: labels of the axes.
         x_limits, y_limits: ends of the axes.
-        baseline: quality of the best baseline; None: there is none.
-        names: the side of its point on which an encoding is named, see `chart_layout.SIDES`.
+        baseline: quality of the best baseline; None without baselines.
+        names: the side of the point where an encoding's name is, see `chart_layout.SIDES`.
         hollow: encodings that did not learn the trained lengths.
-        series: cost and quality.
+        series: cost and quality of each encoding.
     """
 
     title: str

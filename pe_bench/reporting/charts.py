@@ -27,8 +27,8 @@ from pe_bench.reporting.run_costs import training_seconds
 from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
-DIGITS = 5  # of a number on the page
-FEWEST = 2  # encodings that a table of costs and one of quality have in common
+DIGITS = 5  # significant digits of a number on the page
+FEWEST = 2  # minimum number of encodings shared by a table of costs and a table of quality
 
 
 def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
@@ -36,7 +36,7 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
 
     Args:
         table: the table.
-        tables: all tables; a table of times is set against their quality.
+        tables: all tables; a table of times is plotted against their quality.
     """
     curves = make_curves(table)
     scores = None if curves else make_scores(table)
@@ -53,8 +53,8 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
 def make_curves(table: Table) -> list[CurveChart]:
     """Return a chart for each curve of the task.
 
-    Of metrics that agree in all numbers of a subset only the first is shown: where an item has one
-    answer, the share of correct answers and that of exact matches are equal.
+    If several metrics have equal numbers throughout a subset, only the first is shown. For
+    example, accuracy and exact match are equal if each item has one answer.
     """
     views = _distinct(table, table.views(Curve))
     series = [_series(table, view) for view in views]
@@ -87,7 +87,7 @@ def make_curves(table: Table) -> list[CurveChart]:
 
 
 def make_scores(table: Table) -> ScoreChart | None:
-    """Return the chart of the parts of a task; None: no part has a length."""
+    """Return the chart of the parts of a task; None if no part has a length."""
     views = _of_one_unit(table, table.views(Column))
     lengths = {view: _length_of(table, view) for view in views}
     known = [(length, view) for view, length in lengths.items() if length is not None]
@@ -189,7 +189,10 @@ def make_gallery(table: Table, view: Gallery) -> GalleryChart:
 
 
 def make_costs(table: Table, tables: Sequence[Table]) -> list[CostChart]:
-    """Return quality over cost: a table of times against others, else over its training time."""
+    """Return charts of quality over cost.
+
+    The cost is the measured time for a table of times, otherwise the training time.
+    """
     if table.about.measures_time:
         costs = table.headline_means()
         label = _headline_label(table)
@@ -210,7 +213,7 @@ def make_costs(table: Table, tables: Sequence[Table]) -> list[CostChart]:
 
 
 def find_quality(table: Table, tables: Sequence[Table]) -> list[Table]:
-    """Return the tables that rank encodings whose time another table has."""
+    """Return the tables of quality that share encodings with a table of times."""
     timed = set(table.ranked())
     others = [other for other in tables if not other.about.measures_time]
     return [other for other in others if len(timed & set(other.ranked())) >= FEWEST]
@@ -239,7 +242,7 @@ def trained_lengths(table: Table) -> dict[float, str]:
 
 
 def _adapted_lengths(table: Table) -> dict[float, str]:
-    """Return the training length of the original model, and those of the adapted ones."""
+    """Return the training lengths of the original model and of the adapted models."""
     about = table.about
     first = about.max_train_axis or about.train_length or 0
     lengths = {float(first): f"trained to {first:,g}"}
@@ -251,7 +254,7 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
 
 
 def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -> list[Mark]:
-    """Return marks whose labels stay within the panel and do not overlap."""
+    """Return marks with labels that stay within the panel and do not overlap."""
     marks = []
     for x, label in trained.items():
         right = layout.place_in(limits, x, log=log) > 0.5
@@ -262,7 +265,7 @@ def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -
 
 
 def _distinct(table: Table, views: Sequence[Curve]) -> list[Curve]:
-    """Return the views without those whose numbers an earlier one of their subset shows."""
+    """Remove views whose numbers equal those of an earlier view of the same subset."""
     first: dict[tuple[str, str, str], str] = {}
     found = []
     for view in views:
@@ -318,7 +321,10 @@ def _curve_limits(
     series: Sequence[Mapping[str, Sequence[Point]]],
     baselines: Sequence[Sequence[Baseline]],
 ) -> list[Limits]:
-    """Return the limits of y: percentages share theirs, and a metric on logarithmic axes too."""
+    """Return the y limits of each chart.
+
+    Charts of percentages share limits, and so do logarithmic charts of one metric.
+    """
     groups: dict[str, list[float]] = {}
     names = []
     for number, view in enumerate(views):
@@ -369,7 +375,7 @@ def _describe_end(
 
 
 def _of_one_unit(table: Table, views: Sequence[Column]) -> list[Column]:
-    """Return the columns; of several units those that share the headline's, after the headline."""
+    """Return the columns. If their units differ, return the headline and columns of its unit."""
     units = {table.metric(view.metric).unit for view in views}
     if len(units) < 2:
         return list(views)
@@ -380,7 +386,7 @@ def _of_one_unit(table: Table, views: Sequence[Column]) -> list[Column]:
 
 
 def _length_of(table: Table, view: Column) -> float | None:
-    """Return the length of a column's inputs; None where its numbers have none."""
+    """Return the input length of a column; None if its numbers have no length."""
     lengths = table.numbers(view.subset, view.metric)["length"].dropna()
     return None if lengths.empty else float(lengths.median())
 
@@ -398,14 +404,14 @@ def _common_label(table: Table, views: Sequence[Column]) -> str:
 
 
 def _cells(table: Table, view: Heatmap | Gallery) -> pd.DataFrame:
-    """Return the numbers that have a place on both axes, the second one in `x`."""
+    """Return the numbers that have a value on both axes; `x` holds the second axis."""
     numbers = table.numbers(view.subset, view.metric)
     numbers = numbers[(numbers["second_axis"] != "") & numbers["length"].notna()]
     return numbers.assign(x=numbers["second_axis"].astype(float))
 
 
 def _border(view: Heatmap, xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the corners of the line around the trained cells, where they end within the map."""
+    """Return the corners of the line around the trained cells, if they end within the map."""
     last_x, last_y = view.trained
     right = len(xs) if last_x is None else sum(x <= last_x for x in xs)
     top = len(ys) if last_y is None else sum(y <= last_y for y in ys)
@@ -418,7 +424,7 @@ def _border(view: Heatmap, xs: Sequence[float], ys: Sequence[float]) -> list[tup
 
 
 def _seeds(numbers: pd.DataFrame) -> dict[str, tuple[int, int]]:
-    """Return the fewest and the most seeds behind a mean of each encoding."""
+    """Return for each encoding the minimum and maximum number of seeds of a mean."""
     ends = numbers.groupby("encoding")["seeds"].agg(["min", "max"])
     return {str(name): (int(low), int(high)) for name, low, high in ends.itertuples()}
 
@@ -451,7 +457,7 @@ def _headline_label(table: Table) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON holds it, numbers with as many digits as a chart shows."""
+    """Convert a value to JSON types, with numbers rounded to `DIGITS` digits."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

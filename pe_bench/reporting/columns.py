@@ -1,4 +1,4 @@
-"""Columns of a leaderboard: which there are, what heads them, how their numbers are written."""
+"""Columns of a leaderboard: their selection, headings and number format."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ class NumberColumn:
         heading: subset, metric, unit and an arrow that points to better values.
         numbers: one row for each encoding that has a number.
         percent: whether the numbers are percentages.
-        signed: whether they are differences.
+        signed: whether the numbers are differences, written with their sign.
     """
 
     heading: str
@@ -44,12 +44,12 @@ class NumberColumn:
 
     @cached_property
     def is_of_one_seed(self) -> bool:
-        """Whether no encoding has a second seed."""
+        """Whether every encoding has a single seed."""
         return bool(self.numbers["seeds"].max() == 1)
 
 
 def list_columns(table: Table) -> list[NumberColumn]:
-    """Return the columns that there are numbers for, the headline first."""
+    """Return the columns that have numbers, the headline first."""
     headline = table.headline
     numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
     ranked = numbers[numbers["status"] == "ranked"]
@@ -78,8 +78,8 @@ def list_columns(table: Table) -> list[NumberColumn]:
 def _views(table: Table) -> list[Column]:
     """Return the views of the columns after the headline.
 
-    Published metrics have a column too, even if the task declares none: exact match beside
-    token accuracy. A subset is published as a whole or out of distribution.
+    Published metrics also have a column, even if the task does not declare one: for example exact
+    match next to token accuracy. Numbers are published for a whole subset or out of distribution.
     """
     views = table.views(Column)
     shown = {(view.subset, view.metric) for view in views}
@@ -94,7 +94,7 @@ def _views(table: Table) -> list[Column]:
 
 
 def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
-    """Return a mean over seeds with its deviation, or one seed's number with its interval."""
+    """Format a mean over seeds with its standard deviation, or one seed with its interval."""
     number = column.of.get(encoding)
     if number is None:
         return ABSENT
@@ -123,7 +123,7 @@ def show_learned_mean(column: NumberColumn, encoding: str) -> str:
 
 
 def show_share(learned: int, seeds: int) -> str:
-    """Return how many seeds have learned, with Wilson's interval of the share."""
+    """Format the number of seeds that learned, with the Wilson interval of their fraction."""
     low, high = wilson(learned / seeds, seeds)
     return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
 
@@ -138,7 +138,7 @@ def show_rank(comparison: Comparison, encoding: str) -> str:
 
 
 def shorten(subset: str) -> str:
-    """Return the name of a subset for a heading, ID and OOD in place of in and out of distribution.
+    """Abbreviate "in-distribution" and "out-of-distribution" to ID and OOD for a heading.
 
     Only parts of the name are replaced, as in "index-in-distribution".
     """
@@ -148,7 +148,7 @@ def shorten(subset: str) -> str:
 def _column(
     table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
 ) -> NumberColumn:
-    """Return a column whose heading names the metric, unless it is that of the first column."""
+    """Return a column. Its heading names the metric, unless the first column has the same."""
     about = table.metric(metric)
     heading = f"{shorten(name)} ({table.label(metric, full=first)})"
     if name == about.title:
@@ -159,6 +159,6 @@ def _column(
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over lengths where there is one, else everything."""
+    """Return the mean over lengths if there is one, otherwise all numbers."""
     means = numbers[numbers["length"].isna()]
     return numbers if means.empty else means

@@ -22,14 +22,14 @@ from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 4
-WIDTH = 4.6  # of a panel, inches
+WIDTH = 4.6  # width of a panel, inches
 
 
 @styled
 def draw_curves(table: Table, reference: str = "") -> Figure:
     """Return the picture of a table's curves.
 
-    Above `MOST_CURVES` encodings, each one has separate panels.
+    With more than `MOST_CURVES` encodings, each encoding has separate panels.
 
     Args:
         table: the table.
@@ -52,7 +52,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
         for order, encoding in enumerate(shown):
             points = chart.series[encoding]
             look = draw_options(table, encoding, chosen[encoding]) | BARS
-            # Later curves are thinner, so that those below can be seen where they coincide.
+            # Later curves are thinner, so that coinciding curves below stay visible.
             look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
             if chart.log_y and encoding == reference:
                 look |= {"linewidth": 4.0, "zorder": 3}
@@ -79,7 +79,7 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
 
 
 def _say(table: Table) -> str:
-    """Return what a picture of curves shows."""
+    """Return a title that says what a picture of curves shows."""
     if table.about.measures_time:
         return f"{table.task_name}: what it costs as inputs get longer"
     if trained_lengths(table):

@@ -1,4 +1,4 @@
-"""What going on from a trained model costs at the length that it was trained on."""
+"""Degradation of an adapted model at the training length of its original model."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ TITLE = "damage at the old length"
 
 
 def find_column(record: RunRecord) -> Column | None:
-    """Return the column of a task's scores at the length that models were trained on, if any."""
+    """Return the column of a task's scores at the training length, or None."""
     columns = [view for view in record.views if isinstance(view, Column)]
     return next((column for column in columns if column.at_trained_length), None)
 
 
 def describe_damage(record: RunRecord) -> Metric:
-    """Return title, unit and direction of the damage: that of the score, and less is better."""
+    """Return title and unit of the degradation: the unit of the score; lower is better."""
     column = find_column(record)
     assert column is not None
     metric = _describe_score(record, column)
@@ -28,7 +28,7 @@ def describe_damage(record: RunRecord) -> Metric:
 
 
 def find_unchanged(records: Sequence[RunRecord]) -> str:
-    """Return the label of the model that others go on from, as it is; empty: it is not there."""
+    """Return the label of the unchanged original model; empty if there is no run of it."""
     for record in records:
         going_on = record.adaptation or {"unchanged": False}
         if "unchanged" in going_on:
@@ -42,14 +42,14 @@ def find_unchanged(records: Sequence[RunRecord]) -> str:
 
 
 def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return the rows of a table and the damage of each run: above 0 is worse.
+    """Add the degradation of each run to the rows of a table. Positive values are worse.
 
-    That is the difference to the model that it goes on from, of the same seed, at the length that
-    this was trained on.
+    The degradation is the difference in score between an adapted model and its original model
+    with the same seed, at the training length of the original model.
 
     Args:
-        rows: of all runs of a table.
-        records: of the same runs.
+        rows: rows of all runs of a table.
+        records: records of these runs.
     """
     unchanged = find_unchanged(records)
     column = find_column(records[0])
@@ -64,7 +64,7 @@ def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame
     damage = others.assign(
         metric=DAMAGE,
         value=-change if metric.higher_is_better else change,
-        stderr=math.nan,  # over items, which both models share
+        stderr=math.nan,  # not known: both models were scored on the same items
         ci_low=math.nan,
         ci_high=math.nan,
         status="ranked",

@@ -23,18 +23,18 @@ from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 
 PANELS_PER_ROW = 5
-LINE = 0.2  # inches, of an encoding
-PERCENT_RANGE = (-3.0, 103.0)  # of an axis: a marker at 0 or 100 is whole
+LINE = 0.2  # height of an encoding's line, inches
+PERCENT_RANGE = (-3.0, 103.0)  # leaves room for markers at 0 and 100
 
 
 @styled
 def draw_scores(table: Table) -> Figure:
-    """Return the picture of a task's parts, those with the shortest inputs first.
+    """Return the picture of a task's parts, ordered by the length of their inputs.
 
-    Above `MOST_CURVES` encodings, each one has a separate line.
+    With more than `MOST_CURVES` encodings, each encoding has a separate line.
     """
     chart = make_scores(table)
-    assert chart is not None  # `pictures` asks for tables with lengths only
+    assert chart is not None  # `pictures` calls this for tables with lengths only
     if len(table.encodings) > MOST_CURVES:
         return _draw_lines(table, chart)
     count = len(chart.ticks)

@@ -13,11 +13,11 @@ from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.verdicts import Verdicts
 from pe_bench.stats.comparison import Difference
 
-ROW = 0.5  # inches
-MIDDLE = 4.2  # of the panel between the labels
+ROW = 0.5  # height of a row, inches
+MIDDLE = 4.2  # width of the panel between the labels, inches
 ABOVE = 48  # characters that fit above the panel
 OPEN = "0.55"  # grey of differences that are not significant
-BOLD = 0.085  # inches of a character of a label
+BOLD = 0.085  # width of a character of a label, inches
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class Row:
     Attributes:
         name: label on the left.
         text: label on the right, the difference in the unit of the task.
-        value, low, high: on the common scale; positive: the first encoding is better.
-        difference: what it shows.
+        value, low, high: difference and interval on the common scale; positive values mean
+            that the first encoding is better.
+        difference: the difference that the line shows.
     """
 
     name: str
@@ -41,10 +42,10 @@ class Row:
 
 @styled
 def draw_forest(found: Verdicts) -> Figure:
-    """Return a line for each task and one for their mean.
+    """Return a figure with a line for each task and one for their mean.
 
-    Units differ between tasks, so each difference is divided by the distance between the best
-    baseline of its task and the ceiling; the text to the right has it in the task's unit.
+    Units differ between tasks. Therefore each difference is divided by the distance between the
+    task's best baseline and its ceiling. The text on the right gives it in the task's unit.
     """
     rows = _rows(found)
     left = max(len(line) for row in rows for line in row.name.splitlines()) * BOLD

@@ -22,7 +22,7 @@ from pe_bench.results.store import (
 )
 from pe_bench.stats.significance import student_quantile
 
-# What tells the numbers of a run apart.
+# Columns that identify a number within a run.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
 
 INTEGER_COLUMNS = ("seed", "n")
@@ -36,9 +36,9 @@ def read_results(results: Path | str) -> pd.DataFrame:
         results: the folder given to `pe-bench run --results`.
 
     Returns:
-        The columns of rows.csv (`pe_bench.results.measurement.CSV_COLUMNS`), and of each run
-        `settings`, the digest of everything that decides its numbers except encoding and seed,
-        and `parameters`. Numbers compare under equal `settings` only.
+        The columns of rows.csv (`pe_bench.results.measurement.CSV_COLUMNS`), and two columns from
+        the run's record: `settings`, a digest of everything that decides its numbers except
+        encoding and seed, and `parameters`. Compare only numbers with equal `settings`.
 
     A run that cannot be read is left out, with a warning on standard error.
 
@@ -65,13 +65,13 @@ def read_curves(results: Path | str) -> pd.DataFrame:
         One row per point, about 200 for each training. Columns: encoding, task, seed, and
 
         settings: digest of everything but encoding and seed, as in `read_results`.
-        phase: "task", or "start" for the training that the task starts from.
-        subset: the one that the model was trained for; "": it serves all.
+        phase: "task", or "start" for the training of the model that the task starts from.
+        subset: the subset that the model was trained for; "" if it was trained for all.
         step: optimizer steps done at the end of the interval that the point summarizes.
         loss: mean training loss over the interval, nats per target.
-        lr: learning rate of its last step.
+        lr: learning rate of the interval's last step.
         grad_norm: mean norm of the gradient over the interval, before clipping.
-        tokens_per_second: padding included.
+        tokens_per_second: throughput, padding included.
 
         Runs of versions that kept no curves, and runs without training, have no rows. A run that
         cannot be read is left out, with a warning on standard error.
@@ -98,11 +98,11 @@ def read_curves(results: Path | str) -> pd.DataFrame:
 
 
 def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return the numbers of the finished runs among some, with columns from their records.
+    """Return the numbers of the finished runs among `records`, with columns from their records.
 
     Returns:
-        One row per number, the columns as in docs/results.md: those of rows.csv, unit and direction
-        of the metric, and what the record of the run says; empty without finished runs.
+        One row per number, with the columns of docs/results.md: the columns of rows.csv, unit and
+        direction of the metric, and fields of the run's record; empty without finished runs.
 
     Raises:
         InputError: a file cannot be read.
@@ -111,14 +111,14 @@ def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
     done: dict[tuple[str, str, str], RunRecord] = {}
     for record in records:
         if record.status == "done":
-            done.setdefault(key_of(record), record)  # an export may hold it again
+            done.setdefault(key_of(record), record)  # an export may repeat a run
     frames = [
         _describe_rows(record).assign(in_reports=key in shown) for key, record in done.items()
     ]
     if not frames:
         return pd.DataFrame()
     rows = pd.concat(frames, ignore_index=True)
-    return rows.astype({"length": "Int64"})  # a float of a million has an exponent
+    return rows.astype({"length": "Int64"})  # a float would be written as 1e+06
 
 
 def _describe_rows(record: RunRecord) -> pd.DataFrame:
@@ -126,7 +126,7 @@ def _describe_rows(record: RunRecord) -> pd.DataFrame:
     rows = read_rows([record])
     metrics = [record.metrics.get(name) or describe_metric(name) for name in rows["metric"]]
     headline = record.headline
-    assert headline is not None  # of every finished run
+    assert headline is not None  # every finished run has one
     ranks = (rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)
     better = [metric.higher_is_better for metric in metrics]
     return rows.assign(
@@ -148,8 +148,8 @@ def _describe_rows(record: RunRecord) -> pd.DataFrame:
 def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the finished runs, one for each settings, encoding and seed.
 
-    The run that was asked for last counts, and all of the same code: the seeds of one mean ran
-    the same code, also where an edit was taken back.
+    The latest run counts, together with all runs of the same code version. The seeds of a mean
+    have therefore run the same code, even if an edit was reverted later.
     """
     done = sorted((r for r in records if r.status == "done"), key=lambda record: record.age)
     versions = {(r.settings_digest, r.encoding): r.encoding_version for r in done}  # the latest
@@ -162,10 +162,10 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return the rows of runs, below each other, as rows.csv holds them.
+    """Return the concatenated rows of runs with the columns of rows.csv.
 
     Raises:
-        InputError: a file is missing or not of this form.
+        InputError: a file is missing or malformed.
     """
     lines = [line for record in records for line in read_run_lines(record)]
     return _make_frame(lines, f"{rows_path(records[0])} or a file of its table")
@@ -175,7 +175,7 @@ def read_baselines(record: RunRecord) -> pd.DataFrame:
     """Return the rows of the baselines under a run's settings; empty if there are none.
 
     Raises:
-        InputError: the file is not of this form.
+        InputError: the file is malformed.
     """
     path = find_baselines(record)
     if path is None:
@@ -187,13 +187,13 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
     """Return lines of `store.read_lines` as a frame.
 
     Raises:
-        InputError: a cell that should hold a number holds none.
+        InputError: a cell of a numeric column does not hold a number.
     """
     rows = pd.DataFrame(lines, columns=list(CSV_COLUMNS), dtype=str)
     try:
         for name in FLOAT_COLUMNS:
             rows[name] = rows[name].replace("", "nan").astype(float)
-        rows["seed"] = rows["seed"].replace("", "0")  # baselines have none
+        rows["seed"] = rows["seed"].replace("", "0")  # baselines have no seed
         return rows.astype(dict.fromkeys(INTEGER_COLUMNS, int))
     except ValueError as error:
         raise InputError(f"cannot read {source} ({error}): remove the damaged file") from None
@@ -203,7 +203,7 @@ def tidy(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Return the means of encodings and of baselines in one frame, see `mean_over_seeds`.
 
     Args:
-        rows: of all runs of a table.
+        rows: rows of all runs of a table.
         baselines: rows of the baselines under the same settings; may be empty.
 
     Returns:
@@ -216,18 +216,19 @@ def tidy(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per encoding and number, over all of its seeds.
+    """Return one row per encoding and number, averaged over seeds.
 
     Returns:
-        Columns: encoding, those of `NUMBER` (the status is "partial" or "ranked"), and
+        Columns: encoding, the columns of `NUMBER` (the status is "partial" or "ranked"), and
 
-        mean, sd: over all seeds; sd is nan for one, and both are if a seed has no number.
-        ci_low, ci_high: 95 % interval of the mean: over seeds (Student's t); with one seed over
-            its items.
+        mean, sd: mean and standard deviation over all seeds. sd is nan for a single seed; both
+            are nan if a seed has no number.
+        ci_low, ci_high: 95 % interval of the mean over seeds (Student's t), or over items if
+            there is a single seed.
         seeds: number of seeds.
         learned_seeds: number of seeds whose status is not "not_learned".
-        learned_mean, learned_sd: over these alone.
-        n: items of one seed.
+        learned_mean, learned_sd: mean and standard deviation over the seeds that learned.
+        n: number of items of one seed.
     """
     learned = rows["status"] != "not_learned"
     marked = rows.assign(

@@ -16,22 +16,24 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap
 
 PANELS_PER_ROW = 5
-SINGLE = (4.6, 4.0)  # inches, of a map alone
-# From light to dark with the length, also in grey; widths differ so that curves which coincide
-# can all be seen.
+SINGLE = (4.6, 4.0)  # size of a single map, inches
+# Colours go from light to dark with the length, also in grey. Widths differ so that coinciding
+# curves stay visible.
 SHADES = ("#56B4E9", "#D55E00", "#000000")
 WIDTHS = (4.0, 2.2, 0.9)
-LEGEND_WIDTH = 1.3  # of a gallery, inches
+LEGEND_WIDTH = 1.3  # width of a gallery's legend, inches
 
 
 @styled
 def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = None) -> Figure:
-    """Return a map for each encoding, all on one scale: length up, the second axis to the right.
+    """Return a figure with a map for each encoding, all with the same colour scale.
+
+    The y axis is the length and the x axis the second axis.
 
     Args:
-        table: where the numbers are.
-        view: which of them.
-        encodings: labels; None: all.
+        table: the table that holds the numbers.
+        view: the heatmap to draw.
+        encodings: labels of the encodings to draw; None for all.
     """
     chart = make_map(table, view)
     shown = _present(chart.series, encodings)
@@ -67,12 +69,12 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
 
 @styled
 def save_heatmaps(table: Table, view: Heatmap, paths: Mapping[str, Path], stamp: str = "") -> None:
-    """Write a map of each encoding alone, as `draw_heatmap` makes it.
+    """Write the map of each encoding to a separate file.
 
     Args:
-        table, view: as there.
-        paths: of the files, by encoding.
-        stamp: what they have in them, see `panels.save`.
+        table, view: as in `draw_heatmap`.
+        paths: paths of the files, by encoding.
+        stamp: text stored in the files, see `panels.save`.
     """
     chart = make_map(table, view)
     longest = max(paths, key=lambda encoding: len(table.describe(encoding)))
@@ -94,12 +96,14 @@ def save_heatmaps(table: Table, view: Heatmap, paths: Mapping[str, Path], stamp:
 
 @styled
 def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = None) -> Figure:
-    """Return a panel for each encoding: the metric over the second axis, a curve for each length.
+    """Return a figure with a panel for each encoding.
+
+    A panel shows the metric over the second axis, with a curve for each length.
 
     Args:
-        table: where the numbers are.
-        view: which of them.
-        encodings: labels; None: all.
+        table: the table that holds the numbers.
+        view: the gallery to draw.
+        encodings: labels of the encodings to draw; None for all.
     """
     chart = make_gallery(table, view)
     shown = _present(chart.series, encodings)
@@ -161,13 +165,13 @@ def _say(table: Table, view: Heatmap) -> str:
 def _titles(
     table: Table, view: Heatmap, chart: MapChart, shown: Sequence[str]
 ) -> tuple[str, str, str]:
-    """Return the lines above maps."""
+    """Return the title lines of maps."""
     given = table.describe_given([view.metric])
     return _say(table, view), given, _describe(table, chart.seeds, shown)
 
 
 def _describe(table: Table, seeds: Mapping[str, tuple[int, int]], shown: Sequence[str]) -> str:
-    """Return the table's heading, and over how many seeds the means are."""
+    """Return the table's heading and the number of seeds of the means."""
     parts = [table.heading]
     if len(shown) == 1:
         parts.insert(0, shown[0])

@@ -8,7 +8,7 @@ FILE = Path(__file__).with_name("known_problems.csv")
 
 
 def find(settings: str) -> list[str]:
-    """Return the known problems of tables with a settings digest, in the order of the file."""
+    """Return the known problems of tables with the settings digest `settings`, in file order."""
     return [problem for known, problem in _load() if known == settings]
 
 

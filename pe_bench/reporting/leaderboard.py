@@ -24,7 +24,7 @@ from pe_bench.results.identity import digest_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_record
 
-UNLIMITED = 10_000  # characters of a line
+UNLIMITED = 10_000  # characters per line
 LEARNED = "seeds that learned"
 TUNED = (
     "Measured before under the same settings, but with a learning rate tuned for each encoding: to "
@@ -39,10 +39,10 @@ def summarize(
     """Return the leaderboard of the runs in some folders, for the terminal.
 
     Args:
-        folders: of the runs.
-        earlier: other runs, shown beside those under their settings; below them, if they differ
-            in tuned learning rates alone.
-        wide: whether all columns are shown, however wide the terminal is.
+        folders: folders of the runs.
+        earlier: other runs. They are shown in the same table as new runs with equal settings,
+            and in a table below if the settings differ only in tuned learning rates.
+        wide: whether to show all columns regardless of the terminal's width.
     """
     records = [read_record(folder) for folder in sorted(set(folders))]
     given = {record.folder for record in records}
@@ -72,7 +72,7 @@ def summarize(
 
 
 def _differ_in_tuning(table: Table, other: Table) -> bool:
-    """Return whether the other table has tuned learning rates, and nothing else is different."""
+    """Return whether only the other table has tuned learning rates and all else is equal."""
     own, others = dict(table.about.settings), dict(other.about.settings)
     if own.pop("tune", None) or not others.pop("tune", None):
         return False
@@ -81,7 +81,7 @@ def _differ_in_tuning(table: Table, other: Table) -> bool:
 
 
 def brief_table(table: Table, comparison: Comparison) -> str:
-    """Return the ranked encodings for a terminal: the headline, and what decides about it."""
+    """Return the ranked encodings for a terminal: rank, headline, differences and seeds."""
     header, rows = ranked(table, comparison)
     shown = [0, *(place for place, name in enumerate(header) if name == "rank")]
     columns = list_columns(table)
@@ -158,7 +158,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
 
 
 def flatten(table: Table) -> pd.DataFrame:
-    """Return the scores of a table with what they are of, as leaderboard.csv holds them."""
+    """Return the scores of a table with its settings, as written to leaderboard.csv."""
     about = table.about
     common = {
         "task": about.task,
@@ -167,7 +167,7 @@ def flatten(table: Table) -> pd.DataFrame:
         "data": about.data.get("label", ""),
         "settings": about.settings_digest,
     }
-    scores = table.scores.astype({"length": "Int64"})  # a float of a million has an exponent
+    scores = table.scores.astype({"length": "Int64"})  # a float would be written as 1e+06
     return scores.assign(**common)[[*common, *scores.columns]]
 
 

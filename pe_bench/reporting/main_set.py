@@ -1,4 +1,4 @@
-"""The tasks of the main table, and the signal by which they were chosen: see docs/tasks.md."""
+"""The tasks of the main table and the signal used to choose them, see docs/tasks.md."""
 
 import csv
 import math
@@ -31,17 +31,17 @@ def in_main_set(tables: Iterable[Table]) -> list[Table]:
 
 @dataclass(frozen=True)
 class Signal:
-    """How far apart the encodings of a table are, against how far apart their seeds are.
+    """The spread between the encodings of a table relative to the spread between seeds.
 
-    An analysis of variance with the encoding as a random factor: the variance between encodings is
-    that of their means, less what seeds add to it.
+    It comes from an analysis of variance with the encoding as a random factor: the variance
+    between encodings is the variance of their means minus the contribution of the seeds.
 
     Attributes:
         between: standard deviation between encodings, in the unit of the headline.
         within: standard deviation between the seeds of an encoding, pooled.
-        worst, best: the mean of the last encoding and of the first.
+        worst, best: mean headline of the last and of the first encoding.
         learned: fraction of runs that passed the gate of their task.
-        seconds: of a training, median over runs.
+        seconds: training time, median over runs.
     """
 
     between: float
@@ -53,7 +53,7 @@ class Signal:
 
     @property
     def ratio(self) -> float:
-        """The first deviation in units of the second."""
+        """The ratio `between` / `within`."""
         return self.between / self.within if self.within else math.inf
 
 
@@ -61,8 +61,8 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
     """Return the signal of a table.
 
     Args:
-        table: with one headline for each run.
-        encodings: those that count; at least two, each with at least two seeds.
+        table: table with one headline for each run.
+        encodings: encodings to include; at least two, each with at least two seeds.
     """
     rows = table.rows
     headline = table.headline

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 ABSENT = "–"
 SPECIAL = re.compile(r"[\\`\[\]<>|*~$]|&(?=[#\w]+;)|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that Markdown does not show as they are; underscores within a word it does."""
+"""Characters with a meaning in Markdown. Underscores within a word have none."""
 
 
 class Markdown(str):
@@ -13,9 +13,9 @@ class Markdown(str):
 
 
 def escape(text: str) -> str:
-    """Return a text on one line that Markdown shows as it is, HTML in it too.
+    """Escape a text so that Markdown shows it literally on one line, including HTML tags.
 
-    `Markdown` is returned without a change.
+    `Markdown` is returned unchanged.
     """
     if isinstance(text, Markdown):
         return text
@@ -27,9 +27,9 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: 
 
     Args:
         header: a heading for each column.
-        rows: as many cells each.
+        rows: cells of each row, one for each column.
         align: a letter for each column, "l" for text and "r" for numbers. Text in the last column
-            is not padded, it may be sentences.
+            is not padded because it may consist of sentences.
     """
     rule = ["---:" if side == "r" else "---" for side in align]
     texts = [[escape(cell) for cell in row] for row in (header, *rows)]

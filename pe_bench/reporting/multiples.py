@@ -20,26 +20,26 @@ from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Floats
 
-MOST_CURVES = 8  # in a panel
-COLUMNS = 4  # at most, if several encodings share a row
-LABELS_PER_INCH = 3  # of ticks with lengths
-LINE = 0.16  # inches, of a label's line above a panel
+MOST_CURVES = 8  # maximum number of curves in a panel
+COLUMNS = 4  # maximum number of panels per row if several encodings share a row
+LABELS_PER_INCH = 3  # tick labels of lengths per inch
+LINE = 0.16  # height of a line of the label above a panel, inches
 BEHIND = "0.84"  # grey of the other encodings
-BOLD = "0.45"  # grey of the one that others are compared with, on logarithmic axes
-SMALL = 8  # size of letters
-CHARACTERS_PER_INCH = 14.5  # of a label
+BOLD = "0.45"  # grey of the reference encoding on logarithmic axes
+SMALL = 8  # font size
+CHARACTERS_PER_INCH = 14.5  # characters of a label per inch
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From a metric's numbers to 0 at the lower end of a panel and 1 at its upper end."""
+    """Map from a metric's numbers to panel heights: 0 at the lower end, 1 at the upper end."""
 
     low: float
     high: float
     log: bool = False
 
     def __call__(self, numbers: Sequence[float] | Floats) -> Floats:
-        """Return the places of numbers; those outside are at the edge."""
+        """Return the heights of numbers, clipped to the panel."""
         low, high = (math.log(end) if self.log else end for end in (self.low, self.high))
         inside = np.clip(np.asarray(numbers, float), self.low, self.high)
         places: Floats = ((np.log(inside) if self.log else inside) - low) / (high - low)
@@ -57,15 +57,15 @@ class Scale:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where panels are: those of one view and of every n-th encoding below each other.
+    """Arrangement of the panels. A column has one view and every n-th encoding.
 
-    Such a column is one `Axes`, with 1 for the height of a panel on its y axis: an `Axes` for each
+    Each column is one `Axes` in which a panel has height 1, because a separate `Axes` for each
     panel would take a minute.
 
     Attributes:
-        labels: of the encodings, the best first, wrapped to the width of their panels.
-        together: encodings in a row, each with a panel for every view.
-        width, height: of a panel, inches.
+        labels: labels of the encodings, the best first, wrapped to the width of their panels.
+        together: number of encodings in a row, each with a panel for every view.
+        width, height: size of a panel, inches.
     """
 
     labels: dict[str, str]
@@ -75,28 +75,30 @@ class Layout:
 
     @property
     def pitch(self) -> float:
-        """From one panel to the one below, in heights of a panel."""
+        """Distance from one panel to the next one below, in panel heights."""
         lines = 1 + max(label.count("\n") for label in self.labels.values())
         return 1 + (LINE * lines + 0.1) / self.height
 
     @property
     def rows(self) -> int:
-        """Panels in the longest column."""
+        """Number of panels in the longest column."""
         return math.ceil(len(self.labels) / self.together)
 
     def column(self, number: int) -> dict[str, float]:
-        """Return the encodings of a column, each with the lower end of its panel."""
+        """Return the encodings of a column, each with the y position of its panel's lower end."""
         own = list(self.labels)[number :: self.together]
         return {encoding: -self.pitch * row for row, encoding in enumerate(own)}
 
 
 @styled
 def draw_multiples(table: Table, reference: str = "") -> Figure:
-    """Return a panel for each encoding and `CurveChart`, with all other encodings in grey behind.
+    """Return a figure with a panel for each encoding and `CurveChart`.
+
+    Each panel also shows all other encodings in grey in the background.
 
     Args:
         table: the table.
-        reference: encoding that is bold behind the others on logarithmic axes.
+        reference: encoding with a bold grey curve on logarithmic axes.
     """
     charts = make_curves(table)
     layout = _lay_out(table, len(charts))
@@ -144,7 +146,7 @@ def _lay_out(table: Table, charts: int) -> Layout:
 def _draw_column(
     axis: Axes, table: Table, chart: CurveChart, column: dict[str, float], reference: str
 ) -> None:
-    """Draw the panels of some encodings, below each other."""
+    """Draw the panels of a column of encodings."""
     scale = Scale(*chart.y_limits, chart.log_y)
     ends = (chart.lengths[0], chart.lengths[-1])
     lows = np.array([*column.values()])  # (panels,)
@@ -187,14 +189,14 @@ def _draw_column(
 def _join(
     curves: Iterable[Sequence[tuple[float, float]]], scale: Scale, lows: Floats
 ) -> tuple[Floats, Floats]:
-    """Return curves in all panels as one line with gaps, which is drawn at once."""
+    """Return the curves of all panels as one line with gaps, to draw them in one call."""
     points = [point for curve in curves for point in (*curve, (math.nan, math.nan))]
     x, y = np.array(points).T
     return np.tile(x, len(lows)), np.add.outer(lows, scale(y)).ravel()
 
 
 def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
-    """Set ticks, labels and ends of the axes of a column."""
+    """Set ticks, labels and limits of the axes of a column."""
     scale = Scale(*chart.y_limits, chart.log_y)
     fit = int(layout.width * LABELS_PER_INCH)
     lengths = chart.ticks
@@ -211,13 +213,13 @@ def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
     axis.tick_params(labelsize=SMALL)
     axis.tick_params(axis="y", length=0)
     axis.spines[["left", "bottom"]].set_visible(False)
-    axis.patch.set_visible(False)  # labels run on from the left
+    axis.patch.set_visible(False)  # keeps labels visible that extend from the left column
     for mark in chart.trained:
         panels.write_mark(axis, mark)
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:
-    """Write a label above a panel; it may run on above the panels to the right."""
+    """Write a label above a panel. A long label extends above the panels to the right."""
     text = axis.annotate(
         label,
         (0, y),
@@ -231,7 +233,7 @@ def _write_above(axis: Axes, y: float, label: str) -> None:
 
 
 def _key(table: Table, baselines: Collection[str], bold: str) -> str:
-    """Return in words what a legend would say."""
+    """Return a sentence that replaces a legend."""
     first = "The best first" if table.ranked() else "In alphabetical order"
     parts = [first, "grey: all others", f"bars: {describe_bars(table)}"]
     if bold in table.encodings:

@@ -1,4 +1,4 @@
-"""Notes below a table: how to read it and how it was measured."""
+"""Notes below a table: how to read it and how its numbers were measured."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ BELOW = "†"
 
 
 def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
-    """Explain the marks in a table of the terminal."""
+    """Explain the marks in a table for the terminal."""
     marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
     if any(difference.seeds > 1 for difference in comparison.pairs):
         marks.append(
@@ -97,7 +97,7 @@ def _describe_damage(table: Table) -> list[str]:
 
 
 def _describe_sizes(table: Table) -> list[str]:
-    """Return the size of the model and of its training, and what the columns of costs are."""
+    """Return the size of the model and of its training, and explain the columns of costs."""
     lines = []
     model = table.about.settings.get("model", {})
     train = table.about.settings.get("train", {})
@@ -123,7 +123,7 @@ def _describe_spread(table: Table) -> str:
 
 
 def unfinished_runs(records: Sequence[RunRecord]) -> str:
-    """Return a list of the runs that are in no table, with their reasons; empty: there are none."""
+    """Return a list of the runs that are in no table, with reasons; empty without such runs."""
     lines = []
     for record in records:
         if record.status != "done":
@@ -134,7 +134,7 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
 
 
 def _describe_baselines(table: Table) -> list[str]:
-    """Explain the rows of baselines, and the mark of encodings that are not above them."""
+    """Explain the rows of baselines and the mark of encodings that do not beat them."""
     if not table.baseline_names:
         return []
     line = (

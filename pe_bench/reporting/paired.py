@@ -22,12 +22,13 @@ class Comparison:
     """Differences between the encodings of a table.
 
     Attributes:
-        reference: the encoding that others are compared with; empty: the table lacks it.
-        to_reference: the difference of each other encoding to it, the best encoding first.
+        reference: the encoding that others are compared with; empty if the table lacks it.
+        to_reference: the difference of each other encoding to the reference, the best first.
         pairs: the differences of all pairs.
         ranks: best and worst rank of each encoding.
         letters: compact letter display; encodings that share one do not differ significantly.
-        with_items: whether the items are known, so that their choice is part of the uncertainty.
+        with_items: whether item scores are known, so that the uncertainty includes the choice
+            of items.
     """
 
     reference: str
@@ -39,8 +40,8 @@ class Comparison:
 
 
 def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Comparison:
-    """Return the comparison of the encodings that a table ranks; an empty one of times."""
-    if table.about.measures_time:  # seeds are repetitions there, and nothing is drawn
+    """Compare the encodings that a table ranks. The comparison of a table of times is empty."""
+    if table.about.measures_time:  # seeds are repetitions of a measurement
         return Comparison("", [], [], {}, {}, with_items=False)
     ranking = table.ranked()
     scores = scores_of(table, ranking)
@@ -60,9 +61,9 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
 
 
 def describe(table: Table, found: Comparison) -> str:
-    """Return the differences to the reference in Markdown, and what they rest on."""
+    """Return the differences to the reference in Markdown, with the basis of the comparison."""
     if all(difference.low != difference.low for difference in found.pairs):
-        return ""  # a single encoding, or numbers of one seed and without items
+        return ""  # a single encoding, or a single seed without item scores
     rests_on = "\n".join(map(escape, describe_basis(found)))
     rows = difference_rows(table, found)
     return (
@@ -71,7 +72,7 @@ def describe(table: Table, found: Comparison) -> str:
 
 
 def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
-    """Return heading and cells of the differences to the reference; empty: of one seed each."""
+    """Return heading and cells of the differences to the reference; empty with single seeds."""
     if not any(difference.seeds > 1 for difference in found.to_reference):
         return []
     percent = table.metric(table.headline.metric).unit == "%"
@@ -97,7 +98,7 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
 
 
 def flatten(table: Table, found: Comparison) -> pd.DataFrame:
-    """Return all differences of a table, as comparisons.csv holds them."""
+    """Return all differences of a table, as written to comparisons.csv."""
     families = {"all pairs": found.pairs, f"to {found.reference}": found.to_reference}
     rows = []
     for family, differences in families.items():
@@ -129,7 +130,7 @@ def _verdict(table: Table, difference: Difference) -> str:
 
 
 def describe_basis(found: Comparison) -> list[str]:
-    """Return how the comparison was made, and how many seeds a claim would take, a line each."""
+    """Return a line on the method and a line on the number of seeds that a claim would need."""
     seeds = max(difference.seeds for difference in found.pairs)
     source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
     if seeds < 2:
@@ -160,7 +161,7 @@ def describe_basis(found: Comparison) -> list[str]:
 
 
 def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
-    """Return the headline of each run, and on resampled items where these are known."""
+    """Return the headline of each run, also on resampled items if item scores are known."""
     headline = table.headline
     rows = table.rows
     rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
@@ -168,7 +169,7 @@ def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
     values = np.full((len(encodings), len(seeds)), np.nan)
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []
-    # A mean counts before the points of a curve; of several numbers the first.
+    # Prefer a mean to the points of a curve; take the first of several numbers.
     columns = (rows["encoding"], rows["seed"], rows["length"].isna(), rows["value"])
     numbers: dict[tuple[str, int], float] = {}
     means: dict[tuple[str, int], float] = {}
@@ -193,7 +194,7 @@ def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
 
 
 def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
-    """Return the cells that the headline is the mean of, in one order."""
+    """Return the cells whose mean is the headline, in a fixed order."""
     wanted = (table.headline.subset, table.headline.metric)
     means: list[Items] = []
     others: list[Items] = []
@@ -203,5 +204,5 @@ def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
             means.append(cell)
         elif wanted in {place[:2] for place in named} or wanted == (cell.subset, cell.metric):
             others.append(cell)
-    cells = means or others  # as with the rows: a mean goes before the points of a curve
+    cells = means or others  # as for rows, prefer a mean to the points of a curve
     return sorted(cells, key=lambda cell: (cell.subset, cell.length or 0, cell.second_axis))

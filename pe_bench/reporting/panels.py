@@ -1,4 +1,4 @@
-"""What all pictures share: panels, titles, legends, marks. No screen and no pyplot needed."""
+"""Panels, titles, legends and marks shared by all pictures. Needs no screen and no pyplot."""
 
 import io
 import math
@@ -27,27 +27,27 @@ STYLE: Any = {  # the key type is a Literal of hundreds of names
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.parse_math": False,  # a $ in a name is a $
+    "text.parse_math": False,  # print a $ in a name literally
     "pdf.fonttype": 42,  # TrueType: text that can be searched and edited
     "svg.fonttype": "none",  # text, not outlines
-    "svg.hashsalt": "pe-bench",  # names within a file are the same each time
+    "svg.hashsalt": "pe-bench",  # makes the ids within a file reproducible
 }
 FORMATS = ("png", "svg", "pdf")
 DPI = 150
 PADDING = 0.1  # around a figure, inches
 UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # the metadata for a stamp
+STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # metadata field of the stamp
 ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
-CHARACTERS_PER_INCH = 13  # of a panel's title, a little less than fits
-TITLE_PER_INCH = 11.8  # of a figure's title
+CHARACTERS_PER_INCH = 13  # characters of a panel's title per inch, slightly fewer than fit
+TITLE_PER_INCH = 11.8  # characters of a figure's title per inch
 REFERENCE: dict[str, Any] = {"color": "0.6", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
-"""Looks of the line of a baseline: guessing, a constant answer, a table of n-grams."""
+"""Line style of baselines: guessing, a constant answer, a table of n-grams."""
 
 GREY = "0.35"
-PALETTE = 256  # colours of a PNG file
+PALETTE = 256  # number of colours of a PNG file
 
 styled = rc_context(STYLE)
-"""Decorator of functions that draw."""
+"""Decorator for functions that draw."""
 
 
 def make_panels(
@@ -65,8 +65,8 @@ def make_panels(
         count: number of panels.
         per_row: most panels in a row.
         size: width and height of a panel, inches.
-        margin: what the figure has besides, for legends and titles, inches.
-        share_x, share_y: whether all panels have the same axis.
+        margin: extra width and height for legends and titles, inches.
+        share_x, share_y: whether all panels share the axis.
     """
     rows = math.ceil(count / per_row)
     columns = math.ceil(count / rows)
@@ -76,7 +76,7 @@ def make_panels(
     grid = figure.subplots(rows, columns, squeeze=False, sharex=share_x, sharey=share_y)
     for axis in grid.flat[count:]:
         axis.set_visible(False)
-    for column in grid.T:  # the lowest visible panel carries the tick labels
+    for column in grid.T:  # the lowest visible panel of a column shows the tick labels
         visible = [axis for axis in column if axis.get_visible()]
         visible[-1].tick_params(labelbottom=True)
     return figure, list(grid.flat[:count])
@@ -88,16 +88,16 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
     Args:
         figure: where to write.
         lines: the lines.
-        beside: width that is left to a legend, inches.
+        beside: width reserved for a legend, inches.
     """
     text = wrap(lines, figure.get_figwidth() - beside, TITLE_PER_INCH)
     return figure.suptitle(text, x=0.01, ha="left", fontsize=11)
 
 
 def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:
-    """Return lines wrapped to a width in inches, without those that are empty.
+    """Wrap lines to a width in inches and drop empty lines.
 
-    Names are broken at their hyphens only where one is longer than a line.
+    Names are broken at their hyphens only if they are longer than a line.
     """
     most = int(width * per_inch)
     wrapped = []
@@ -115,8 +115,8 @@ def set_panel_title(
     Args:
         axis: the panel.
         title: what to write.
-        width: of the panel, inches, to which the title is wrapped; None: it is not.
-        marked: whether there are labels of `mark_trained` below the title.
+        width: width in inches at which the title is wrapped; None for no wrapping.
+        marked: whether labels of `mark_trained` are below the title.
     """
     if width is not None:
         title = wrap([title], width)
@@ -124,7 +124,7 @@ def set_panel_title(
 
 
 def mark_trained(axis: Axes, mark: Mark) -> None:
-    """Draw a dashed line at a trained length, its label above the panel."""
+    """Draw a dashed line at a training length, with its label above the panel."""
     axis.axvline(mark.x, color="0.4", linestyle="--", linewidth=1, zorder=0)
     write_mark(axis, mark)
 
@@ -146,13 +146,13 @@ def write_mark(axis: Axes, mark: Mark) -> None:
 
 
 def draw_baseline(axis: Axes, points: Sequence[tuple[float, float]]) -> Line2D:
-    """Draw the scores of a baseline: a dotted grey line, which the legend names."""
+    """Draw the scores of a baseline as a dotted grey line, for the legend to name."""
     (line,) = axis.plot([x for x, _ in points], [y for _, y in points], **REFERENCE)
     return line
 
 
 def set_lengths(axis: Axes, ticks: Sequence[float], *, log: bool) -> None:
-    """Set an x axis of lengths, in octaves if `log`."""
+    """Set an x axis of lengths, logarithmic with base 2 if `log`."""
     if log:
         axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, [f"{length:,.0f}" for length in ticks])
@@ -160,18 +160,18 @@ def set_lengths(axis: Axes, ticks: Sequence[float], *, log: bool) -> None:
 
 
 def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
-    """Write a figure in the formats of the paths' endings, creating their folder.
+    """Write a figure in the formats given by the paths' endings. Create the folder if needed.
 
-    The same figure gives the same bytes: no file has a date.
+    The same figure gives the same bytes: no file contains a date.
 
     Args:
-        figure: it is laid out once, and its layout is fixed then.
-        paths: of the files.
-        stamp: text that each file has in it, see `is_stamped`.
+        figure: the figure. It is laid out once, then its layout is fixed.
+        paths: paths of the files.
+        stamp: text stored in the metadata of each file, see `is_stamped`.
 
     Raises:
-        InputError: another ending than .png, .svg or .pdf.
-        SavingError: it could not be saved.
+        InputError: an ending is not .png, .svg or .pdf.
+        SavingError: a file could not be saved.
     """
     for path in paths:
         if _kind(path) not in FORMATS:
@@ -198,22 +198,22 @@ def save_each(
     paths: Mapping[str, Path],
     stamp: str = "",
 ) -> None:
-    """Write PNG files that differ in a few artists, all else is drawn once.
+    """Write PNG files that differ in a few artists. Everything else is drawn once.
 
     Args:
-        figure: with the artists as large as they will be.
-        changing: those that differ, and artists drawn over them.
-        change: makes the artists those of a name.
-        paths: of the files, by name.
+        figure: the figure, with the artists at their maximum size.
+        changing: artists that differ between files, and artists drawn over them.
+        change: function that updates the artists for the file of a name.
+        paths: paths of the files, by name.
         stamp: as in `save`.
 
     Raises:
-        SavingError: one could not be saved.
+        SavingError: a file could not be saved.
     """
     with rc_context(STYLE):
         box = _lay_out(figure)
         for artist in changing:
-            artist.set_animated(True)  # not drawn with the rest
+            artist.set_animated(True)  # excluded from the common background
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         background = canvas.copy_from_bbox(figure.bbox)
@@ -227,7 +227,7 @@ def save_each(
 
 
 def _lay_out(figure: Figure) -> Bbox:
-    """Fix the layout of a figure and return what it fills of its area, inches."""
+    """Fix the layout of a figure and return the bounding box of its contents, inches."""
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # "none" would draw once more for each file
@@ -236,7 +236,7 @@ def _lay_out(figure: Figure) -> Bbox:
 
 
 def is_stamped(path: Path, stamp: str) -> bool:
-    """Tell whether a file is a whole picture that was saved with this stamp."""
+    """Return whether a file is a complete picture that was saved with this stamp."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -249,22 +249,22 @@ def _kind(path: Path) -> str:
 
 
 def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
-    """Return a PNG file with 256 colours, which looks the same and has a third of the bytes.
+    """Return a PNG file with 256 colours. It looks the same with a third of the bytes.
 
     Args:
-        canvas: on which a figure is drawn.
-        box: the part of it, inches.
+        canvas: canvas with the drawn figure.
+        box: part of the canvas to keep, inches.
         stamp: as in `save`.
     """
     known = PngInfo()
     known.add_text(STAMPS["png"], stamp)
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     left, bottom, right, top = (round(end * DPI) for end in box.extents)
-    # A canvas has whole pixels: a fraction of one at the top or on the right would be black.
+    # The canvas has whole pixels. A partial pixel at the top or on the right would be black.
     image = image.crop(
         (left, max(0, image.height - top), min(right, image.width), image.height - bottom)
     )
-    # The median cut keeps the colours of encodings as they are, other methods move them.
+    # The median cut keeps the colours of the encodings exactly; other methods change them.
     few = image.quantize(PALETTE, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     content = io.BytesIO()
     few.save(content, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)

@@ -1,4 +1,4 @@
-"""Which pictures a table has, and their files."""
+"""The pictures of a table and their files."""
 
 import hashlib
 import json
@@ -29,12 +29,12 @@ Redraw = Literal["changes", "everything", "nothing"]
 
 @dataclass(frozen=True)
 class Pictures:
-    """Files of a table's pictures.
+    """The files of a table's pictures.
 
     Attributes:
-        overviews: of all encodings.
-        singles: of one encoding each, by overview and label.
-        vector: the overviews once more, as SVG and PDF.
+        overviews: pictures of all encodings.
+        singles: pictures of one encoding each, by overview and label.
+        vector: the overviews as SVG and PDF.
     """
 
     overviews: list[Path]
@@ -42,7 +42,7 @@ class Pictures:
     vector: list[Path]
 
     def all_files(self) -> list[Path]:
-        """Return all files, those of single encodings last."""
+        """All files; the pictures of single encodings come last."""
         singles = [path for paths in self.singles.values() for path in paths.values()]
         return [*self.overviews, *self.vector, *singles]
 
@@ -54,12 +54,12 @@ def draw(
 
     Args:
         table: the table.
-        tables: all of a results folder, whose qualities stand against the times of this one.
+        tables: all tables of a results folder; a table of times is plotted against their quality.
         reference: encoding whose times are drawn bold.
 
     Returns:
-        By name: "" for the metrics over length, "quality" for cost against quality, else the
-        subset of a heatmap or gallery.
+        The figures by name: "" for the metrics over length, "quality" for cost against quality,
+        and the name of the subset for heatmaps and galleries.
     """
     return {name: make() for name, make in _plan(table, tables, reference).items()}
 
@@ -81,17 +81,17 @@ def save_pictures(
     *,
     redraw: Redraw = "changes",
 ) -> Pictures:
-    """Draw the pictures of a table, those of single encodings in separate folders.
+    """Draw and save the pictures of a table; pictures of single encodings in separate folders.
 
     Args:
         table, tables, reference: as in `draw`.
-        folder: to write to.
-        redraw: "changes" leaves files that would look the same, for each carries a digest of its
-            numbers and of the code that draws it. "everything" gives files without this digest:
-            their bytes follow from what they show alone, so they can be committed.
+        folder: folder to write to.
+        redraw: "changes" keeps files that would look the same: each file contains a digest of its
+            numbers and of the drawing code. "everything" writes files without this digest. Their
+            bytes depend only on their contents, so they can be committed.
 
     Returns:
-        The files that are there now.
+        The files that now exist.
     """
     plan = _plan(table, tables, reference)
     stamp = _stamp(table, tables, reference) if redraw == "changes" else ""
@@ -127,12 +127,12 @@ def save_pictures(
 
 
 def is_among(table: Table, ran: Collection[Path]) -> bool:
-    """Tell whether a table has one of these runs, which are given by their folders."""
+    """Return whether a table contains one of the runs with the folders `ran`."""
     return any(record.folder in ran for record in table.records)
 
 
 def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
-    """Return a digest of all that decides what the pictures of a table look like."""
+    """Return a digest of everything that determines the look of a table's pictures."""
     shown = [table]
     if table.about.measures_time:
         shown += find_quality(table, tables)
@@ -148,7 +148,7 @@ def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
 
 @cache
 def _code() -> str:
-    """Return a digest of what draws: these packages and matplotlib."""
+    """Return a digest of the drawing code: `reporting`, `results`, matplotlib and Pillow."""
     digest = hashlib.sha256(f"{matplotlib.__version__} {PIL.__version__}".encode())
     package = Path(__file__).parents[1]
     for folder in ("reporting", "results"):
@@ -158,7 +158,7 @@ def _code() -> str:
 
 
 def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Callable[[], Figure]]:
-    """Return a function for each picture of `draw`."""
+    """Return a function that draws the picture for each name of `draw`."""
     found: dict[str, Callable[[], Figure]] = {}
     if table.views(Curve):
         found[""] = partial(draw_curves, table, reference)

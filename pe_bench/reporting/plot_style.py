@@ -1,4 +1,4 @@
-"""Looks of encodings in pictures, and the legend."""
+"""Styles of encodings in pictures, and the legend."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,20 +11,20 @@ from pe_bench.reporting.chart_model import Point
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
 
-BARS = {"elinewidth": 1, "capsize": 2}  # looks of error bars
+BARS = {"elinewidth": 1, "capsize": 2}  # style of error bars
 LEGEND_ROWS = 20
-INCHES_PER_CHARACTER = 0.08  # of a legend
+INCHES_PER_CHARACTER = 0.08  # width of a character of a legend
 
 
 def error_bars(points: Sequence[Point]) -> list[list[float]]:
-    """Return the lengths of error bars, down and up."""
+    """Return the lengths of the error bars below and above the points."""
     down = [point.mean - point.low for point in points]
     up = [point.high - point.mean for point in points]
     return [down, up]
 
 
 def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
-    """Return the options of a curve: hollow and dashed if no seed passed the gate of the task."""
+    """Return the plot options of a curve: hollow and dashed if no seed passed the task's gate."""
     learned = table.learned(encoding) > 0
     return {
         "color": style.colour,
@@ -37,14 +37,14 @@ def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
 
 
 def short_labels(table: Table, encodings: Iterable[str]) -> list[str]:
-    """Return the labels of encodings, without what the picture's heading says of all of them."""
+    """Return the labels of encodings without the original model, which the heading names."""
     origin = (table.about.adaptation or {}).get("from")
     prefix = f"{origin} -> " if origin else ""
     return [table.describe(encoding).removeprefix(prefix) for encoding in encodings]
 
 
 def legend_width(table: Table) -> float:
-    """Return the room of a legend, inches."""
+    """Return the width of the legend, inches."""
     labels = short_labels(table, table.encodings)
     columns = math.ceil(len(labels) / LEGEND_ROWS)
     title = INCHES_PER_CHARACTER * len(f"encoding, {describe_bars(table)}")
@@ -63,7 +63,7 @@ def describe_bars(table: Table) -> str:
 def add_legend(
     figure: Figure, table: Table, handles: Mapping[str, Any], baselines: Mapping[str, Line2D]
 ) -> None:
-    """Name the encodings on the right of all panels, and the baselines that are dotted there."""
+    """Add a legend of encodings and dotted baselines to the right of all panels."""
     lines = list(handles.values())
     labels = short_labels(table, handles)
     if baselines:

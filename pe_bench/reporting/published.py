@@ -1,7 +1,7 @@
-"""Numbers from papers, shown next to measured ones and never among them.
+"""Numbers from papers, shown next to measured numbers in separate tables.
 
-Numbers of tasks that this suite lacks, and those whose source is still to be read, wait in
-docs/published-waiting.csv.
+docs/published-waiting.csv holds numbers of tasks that this suite lacks, and numbers whose source
+has not been read yet.
 """
 
 import csv
@@ -21,19 +21,19 @@ NONE_KNOWN = "none"
 
 @dataclass(frozen=True)
 class Published:
-    """One number.
+    """A published number.
 
     Attributes:
-        task, subset, metric: names of this suite, or of the source where this suite has none.
-        length: position on the task's length axis; None: a mean, or not tied to a length.
-        encoding: name of this suite, or of the source.
+        task, subset, metric: names in this suite, or in the source if this suite has none.
+        length: position on the task's length axis; None for a mean or without a length.
+        encoding: name in this suite, or in the source if this suite has none.
         value: the number.
-        spread: the number behind its "±"; None: not given.
-        unit: of value and spread; empty: a plain number.
-        source: paper, arXiv number, place in it.
+        spread: the number after "±"; None if the source gives none.
+        unit: unit of value and spread; empty for a plain number.
+        source: paper, arXiv number, place in the paper.
         evidence: "published": read in the paper or its result files; "second-hand": read elsewhere.
-        protocol: how its protocol differs from the one that is measured here.
-        known_problems: known errors of the number or its protocol; empty: none.
+        protocol: differences from the protocol of this suite.
+        known_problems: known errors of the number or its protocol; empty without any.
     """
 
     task: str
@@ -67,8 +67,8 @@ def find(
     """Return the numbers of a task, in the order of the file.
 
     Args:
-        task: its name or spec.
-        subset, metric, encoding: names; None: any.
+        task: name or spec of the task.
+        subset, metric, encoding: names to select; None for any.
     """
     wanted = {"subset": subset, "metric": metric, "encoding": encoding}
     given = {key: value for key, value in wanted.items() if value is not None}
@@ -85,10 +85,9 @@ class Source:
     """The numbers of one source for a task, as a table in the order of the source.
 
     Attributes:
-        caption: where they are from, what they are, how their protocol differs, and problems that
-            all of them have.
+        caption: source and kind of the numbers, differences of the protocol, and common problems.
         header: a heading for each column.
-        rows: as many cells each, the encoding first.
+        rows: cells of each row, the encoding first.
         align: a letter for each column, as in `markdown_table`.
     """
 
@@ -99,15 +98,15 @@ class Source:
 
 
 def measures(task: str) -> list[tuple[str, str]]:
-    """Return subset and metric of the published numbers of a task, each once."""
+    """Return the unique pairs of subset and metric among the published numbers of a task."""
     return list(dict.fromkeys((number.subset, number.metric) for number in find(task)))
 
 
 def markdown(task: str) -> str:
-    """Return a section of published numbers of a task, a table for each source, not ranked.
+    """Return a section of published numbers of a task, with an unranked table for each source.
 
     Returns:
-        An empty string where there is nothing.
+        The section; an empty string without published numbers.
     """
     tables = [f"{s.caption}\n\n{markdown_table(s.header, s.rows, s.align)}" for s in sources(task)]
     return "\n\n".join(["### Published (not measured here)", *tables]) if tables else ""
@@ -156,7 +155,7 @@ def _label(number: Published) -> str:
 
 
 def _cells(encoding: str, columns: Iterable[Mapping[str, Published]]) -> list[str]:
-    """Return the numbers of an encoding, each with as many decimals as its column needs."""
+    """Return the numbers of an encoding, formatted with the decimals of their column."""
     cells = []
     for column in columns:
         if encoding not in column:

@@ -1,4 +1,4 @@
-"""All encodings ranked for the terminal: on each task, and over tasks."""
+"""Ranking of all encodings for the terminal: on each task and over tasks."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     """Return the ranks of all encodings with their compact letter display.
 
     Args:
-        tables: of what models learned, one at least.
+        tables: tables of quality, at least one.
     """
     parts = []
     for table in tables:
@@ -43,7 +43,7 @@ def _describe_block(block: task_summary.Block) -> list[str]:
     names = [table.about.task for table in block.tables]
     cells = task_summary.correlation_rows(block)
     table = plain_table(["", *names], cells)
-    if max(map(len, table.splitlines())) > WIDTH:  # numbers above, in place of names
+    if max(map(len, table.splitlines())) > WIDTH:  # use numbers as headings instead of names
         numbers = [str(number) for number in range(1, len(names) + 1)]
         rows = [
             [f"{n} {name}", *row[1:]] for n, name, row in zip(numbers, names, cells, strict=True)

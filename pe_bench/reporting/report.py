@@ -1,7 +1,7 @@
 """The report of a results folder: leaderboard and pictures, from its files alone, without torch.
 
-Runs are compared only under equal settings: one table for each combination of task, preset,
-protocol, data and everything else that decides a number. Nothing is mixed, nothing is filled in.
+Runs are compared only under equal settings: there is one table for each combination of task,
+preset, protocol, data and everything else that decides a number. Missing numbers stay missing.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,7 +32,7 @@ from pe_bench.system.files import write_atomic
 from pe_bench.system.stopping import follow_parent
 
 Drawing = Callable[[], Pictures]
-MANY_TABLES = 4  # a process takes a second to start
+MANY_TABLES = 4  # fewer tables are drawn in one process, because a process takes 1 s to start
 
 
 def write_report(
@@ -46,21 +46,21 @@ def write_report(
     """Write leaderboard.csv, comparisons.csv, leaderboard.md, index.html and plots/.
 
     Args:
-        results: the folder with the runs, or several, of which the first is written to.
+        results: the folder with the runs, or several folders; the report goes to the first.
         reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
-        export: another folder to write to, with all runs in small files that can be committed and
-            reported on again; None: the results folder, and no such files.
-        ran: folders of runs; only what shows one of them is drawn. None: all pictures are, but for
-            those that would look the same. Those of an export are always drawn.
-        jobs: processes that draw, where there are several tables.
+        export: another folder for the report, together with all runs in small files that can be
+            committed and reported on again. None: write to the results folder, without an export.
+        ran: folders of runs; only pictures that show one of these runs are drawn. None: draw all
+            pictures whose content has changed. An export always draws all of them.
+        jobs: number of processes that draw if there are several tables.
 
     Returns:
         The files written.
 
     Raises:
         InputError: there is nothing to report, or something cannot be written.
-        SavingError: something could not be saved.
-        InputErrors: runs that cannot be read; the report of all others is written.
+        SavingError: a file could not be saved.
+        InputErrors: some runs cannot be read; the report of all other runs is written.
     """
     folders = [results] if isinstance(results, Path) else list(results)
     if export is not None and export.resolve() in [folder.resolve() for folder in folders]:
@@ -69,7 +69,7 @@ def write_report(
         if export is None:
             return _write(folders[0], records, reference, ran, jobs)
         exported = write_export(export, finished_runs(records))
-        # Its report is what others will make of it.
+        # Read the export again, so that its report equals a report that others make from it.
         return [*_write(export, read_records(export), reference, ran, jobs), *exported]
 
 
@@ -80,7 +80,7 @@ def _write(
     ran: Collection[Path] | None,
     jobs: int,
 ) -> list[Path]:
-    """Write the report of some runs into a folder, and return its files, see `write_report`."""
+    """Write the report of some runs into a folder and return its files, see `write_report`."""
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
     compared_with = reference or paired.DEFAULT_REFERENCE
@@ -89,7 +89,7 @@ def _write(
     drawings: list[Drawing] = []
     for table in tables:
         redraw = due if ran is None or is_among(table, ran) else "nothing"
-        beside = tables if table.about.measures_time else ()  # others need not be sent along
+        beside = tables if table.about.measures_time else ()  # sends less data to the processes
         drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
     pictures = _draw(drawings, jobs)
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
@@ -117,7 +117,7 @@ def compose(
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
 ) -> str:
-    """Return leaderboard.md: a section for each table, and the runs that are in none."""
+    """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
     last = {table.task_name: table for table in tables}
     sections = ["# Leaderboard", *map(describe_block, blocks)]
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
@@ -125,17 +125,17 @@ def compose(
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]
         sections.append(paired.describe(table, comparison))
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
-        if last[table.task_name] is table:  # once for a task, below all that was measured
+        if last[table.task_name] is table:  # once per task, below its last table
             sections.append(published.markdown(table.task_name))
     sections.append(unfinished_runs(records))
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
-    """Draw tables, in processes side by side where that is worth their start."""
+    """Draw tables, in parallel processes if there are enough tables."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
         return [drawing() for drawing in drawings]
-    jobs = min(jobs, len(drawings))  # all are started, used or not
+    jobs = min(jobs, len(drawings))  # the pool starts all its processes, even unused ones
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), follow_parent)
     try:
         begun = [pool.submit(drawing) for drawing in drawings]

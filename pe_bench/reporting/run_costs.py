@@ -8,9 +8,9 @@ from pe_bench.results.record import RunRecord
 
 
 def training_loss(table: Table, encoding: str) -> float:
-    """Return the median over seeds of the loss at the end of training; nan: not known.
+    """Return the median over seeds of the loss at the end of training; nan if unknown.
 
-    Where subsets are trained one by one, the loss of a seed is the mean over them.
+    If each subset has a separate training, the loss of a seed is the mean over the subsets.
     """
     losses = []
     for record in table.records:
@@ -22,7 +22,7 @@ def training_loss(table: Table, encoding: str) -> float:
 
 
 def mean_costs(table: Table, encoding: str) -> dict[str, float]:
-    """Return seconds and peak memory of a run, means over the runs that recorded them."""
+    """Return mean seconds and peak memory of a run, over the runs that recorded them."""
     found: dict[str, list[float]] = {}
     for record in table.records:
         own = {"seconds": record.seconds, "peak_memory_bytes": record.peak_memory_bytes}
@@ -33,7 +33,7 @@ def mean_costs(table: Table, encoding: str) -> dict[str, float]:
 
 
 def training_seconds(record: RunRecord) -> float:
-    """Return the training time of a run; one training that serves several parts counts once."""
+    """Return the training time of a run. A training shared by several parts counts once."""
     found = [cost.get("training") or {} for cost in record.costs.values()]
     if found and all(one == found[0] for one in found):
         found = found[:1]

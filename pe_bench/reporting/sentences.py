@@ -7,15 +7,16 @@ from pe_bench.reporting.task_summary import describe_limits, is_usual
 from pe_bench.reporting.verdicts import Verdict, Verdicts
 from pe_bench.stats.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
 
-MOST_SEEDS = 100  # a guess beyond is none
-SMALLEST = 0.05  # of 100: smaller numbers are printed as 0.0
+MOST_SEEDS = 100  # larger estimates are too uncertain to print
+SMALLEST = 0.05  # per cent; smaller numbers are printed as 0.0
 SCALE = "on a scale from 0, the best baseline of a task and all below it, to 100, the ceiling"
 
 
 def describe(found: Verdicts) -> list[str]:
-    """Return a sentence for each task, and one over all of them where there are several.
+    """Return a sentence for each task, and one over all tasks if there are several.
 
-    What the common scale is follows where it is not from a reference to the best possible score.
+    A last sentence explains the common scale unless it runs from a reference to the best possible
+    score.
     """
     names = names_of([verdict.table for verdict in found.tasks])
     lines = [describe_verdict(v, name) for v, name in zip(found.tasks, names, strict=True)]
@@ -35,7 +36,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
 
     Args:
         verdict: the verdict.
-        name: what the task is called.
+        name: name of the task in the sentence.
     """
     difference = verdict.difference
     first, second = difference.first, difference.second
@@ -108,7 +109,7 @@ def describe_all(found: Verdicts) -> str:
 
 
 def title(found: Verdicts) -> str:
-    """Return the message of the picture of two encodings."""
+    """Return the title of the picture of two encodings."""
     apart = [verdict for verdict in found.tasks if verdict.difference.significant]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
@@ -140,7 +141,7 @@ def own_unit(verdict: Verdict) -> str:
 
 
 def names_of(tables: Sequence[Table]) -> list[str]:
-    """Return the shortest unique names of tables: task, else heading."""
+    """Return the shortest unique names of tables: the task if unique, else the heading."""
     tasks = [table.about.task for table in tables]
     return [
         table.about.task if tasks.count(table.about.task) == 1 else table.heading
@@ -153,7 +154,7 @@ def _only(found: Verdicts) -> str:
 
 
 def _needs(verdict: Verdict) -> str:
-    """Return how many seeds a claim would take; empty: more seeds would not do."""
+    """Return the number of seeds that a claim needs, in words; empty if more would not help."""
     difference = verdict.difference
     least = seeds_needed(1)
     if smallest_p(difference.seeds) > LEVEL:
@@ -194,7 +195,7 @@ def _interval(verdict: Verdict) -> str:
 
 
 def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
-    """Return an interval in words, the side named once where both ends are on it."""
+    """Return an interval in words. If both ends are on one side, the side is named once."""
     if low >= 0:
         return f"{low:.{digits}f} to {high:.{digits}f} {up}"
     if high <= 0:

@@ -1,9 +1,9 @@
 """Colour and marker of each encoding, the same in every picture.
 
-Encodings declare theirs as class attributes; records have those of encodings that are not shipped.
-The hues of shipped encodings follow Okabe and Ito (2008), with
-some of Tol (2021), so that colour-blind readers can distinguish the usual baselines. Encodings of
-one family share a hue and differ in their markers.
+Encodings declare colour and marker as class attributes. The records of runs keep them for encodings
+that are not shipped. The hues of shipped encodings come from Okabe and Ito (2008) and Tol (2021),
+so that colour-blind readers can distinguish the usual baselines. Encodings of one family share a
+hue and differ in their markers.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ SHADES = (0.0, 0.35, -0.35)  # towards white or black
 
 @dataclass(frozen=True)
 class Style:
-    """How an encoding is drawn: a colour as "#rrggbb" and a marker of matplotlib."""
+    """The style of an encoding: a colour as "#rrggbb" and a matplotlib marker."""
 
     colour: str
     marker: str
@@ -53,8 +53,8 @@ def styles(
 ) -> dict[str, Style]:
     """Return a style for each encoding of a picture.
 
-    An encoding's style follows from its label and what it declares, unless two in `labels` would
-    look the same.
+    The style depends only on the label and the declared style, unless two of `labels` would look
+    the same.
 
     Args:
         labels: specs, such as "name" or "name:option=value".
@@ -73,7 +73,8 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     """Return the styles of a label, the preferred one first.
 
     An encoding has the style that its class declares. Its variants have another marker or shade.
-    Encodings that declare none have a colour of another one, which a digest of the label selects.
+    Encodings without a declared style get the colour of another encoding, selected by a digest of
+    the label.
     """
     name, more = split_label(label)
     digest = _digest(label)
@@ -90,9 +91,9 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
 
 
 def outline(marker: str) -> list[tuple[float, float]]:
-    """Return the corners of a marker as matplotlib draws it, in a unit square around 0.
+    """Return the corners of a matplotlib marker, in a unit square around 0.
 
-    y points down, as on a page. A circle has none.
+    y points down, as on a page. A circle has no corners.
     """
     if marker == "o":
         return []
@@ -106,8 +107,8 @@ def family_of(label: str, record: RunRecord | None = None) -> str:
     """Return the family of an encoding, such as "rotary"; "other" if it declares none.
 
     Args:
-        label: of the encoding.
-        record: of one of its runs, for encodings that are not shipped.
+        label: label of the encoding.
+        record: record of one of its runs, for encodings that are not shipped.
     """
     name, _ = split_label(label)
     declared = _declared(name) or (_recorded(record) if record else {})
@@ -115,13 +116,13 @@ def family_of(label: str, record: RunRecord | None = None) -> str:
 
 
 def _recorded(record: RunRecord) -> dict[str, str]:
-    """Return what the encoding of a run declared of its style."""
+    """Return the style attributes declared by the encoding of a run."""
     style = record.described.get("encoding", {}).get("style", {})
     return {key: str(style[key]) for key in DECLARED if key in style}
 
 
 def _read_style(name: str, declared: Mapping[str, str]) -> Style | None:
-    """Return a declared style, None without a colour that matplotlib knows."""
+    """Return a declared style, or None without a colour that matplotlib knows."""
     if not is_color_like(declared.get("colour")):
         return None
     marker = declared.get("marker")
@@ -142,7 +143,7 @@ def _known() -> dict[str, Style]:
 
 
 def _declared(name: str) -> dict[str, str]:
-    """Return what a shipped encoding declares of its style."""
+    """Return the style attributes declared by a shipped encoding."""
     if name not in plugins.names("encoding"):
         return {}
     attributes = literal_attributes("encoding", name)

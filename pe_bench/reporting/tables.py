@@ -20,7 +20,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
 
-MAX_DIFFERENCES = 60  # characters of a heading
+MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
 ARROWS = {True: "↑", False: "↓", None: ""}
 
@@ -33,9 +33,9 @@ class Table:
 
     Attributes:
         records: one per encoding and seed.
-        rows: the numbers of each of them, see `damage.add_damage` for those that runs do not have.
+        rows: the numbers of all records, with those that `degradation.add_damage` adds.
         tidy: one row per encoding or baseline and number, see `frames.tidy`.
-        differences: settings that tell it from other tables of the same title.
+        differences: settings that distinguish it from other tables with the same title.
     """
 
     records: tuple[RunRecord, ...]
@@ -45,12 +45,12 @@ class Table:
 
     @property
     def about(self) -> RunRecord:
-        """Any of the records, for what all of them have in common."""
+        """An arbitrary record, for values that all records share."""
         return self.records[0]
 
     @property
     def title(self) -> str:
-        """Task, preset, protocol and data, and whose model the encodings go on from."""
+        """Task, preset, protocol, data, and the encoding of the original model if adapted."""
         about = self.about
         data = about.data.get("label", "")
         title = f"{about.task} · {about.preset} · {about.protocol} · data={data}"
@@ -59,7 +59,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title, and what tells it from other tables of this title."""
+        """The title, and the settings that distinguish it from other tables with this title."""
         if not self.differences:
             return self.title
         settings = [f"{key}={value}" for key, value in self.differences.items()]
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """Stem of the files of its pictures."""
+        """Stem of the file names of the pictures."""
         title = self.title.replace(" · ", "-").replace("data=", "")
         return f"{slug(title)}-{self.about.settings_digest}"
 
@@ -91,7 +91,7 @@ class Table:
         return sorted({record.encoding for record in self.records})
 
     def views(self, kind: type[AnyView]) -> list[AnyView]:
-        """Return the views of a kind that there are numbers for, with a place on its axes."""
+        """Return the views of a kind that have numbers with values on the view's axes."""
         found = []
         for view in self.about.views:
             if isinstance(view, kind):
@@ -115,21 +115,21 @@ class Table:
         return self.about.metrics.get(name) or describe_metric(name)
 
     def title_of(self, name: str, *, full: bool = False) -> str:
-        """Return title and unit of a metric, and if `full` what a model is given."""
+        """Return title and unit of a metric, and if `full` the input of the model."""
         metric = self.metric(name)
         title = metric.full_title if full else metric.title
         return f"{title}, {metric.unit}" if metric.unit else title
 
     def arrow(self, name: str) -> str:
-        """Return an arrow that points to better values of a metric; empty: there are none."""
+        """Return an arrow that points to better values of a metric; empty without a direction."""
         return ARROWS[self.metric(name).higher_is_better]
 
     def label(self, name: str, *, full: bool = False) -> str:
-        """Return title, unit and arrow of a metric, and if `full` what a model is given."""
+        """Return title, unit and arrow of a metric, and if `full` the input of the model."""
         return f"{self.title_of(name, full=full)} {self.arrow(name)}".strip()
 
     def describe_given(self, names: Iterable[str]) -> str:
-        """Return what a model is given where metrics are measured; empty: nothing."""
+        """Return the input of the model when metrics are measured; may be empty."""
         metrics = {name: self.metric(name) for name in names}
         said = [f"{one.title}: given {one.given}" for one in metrics.values() if one.given]
         return "; ".join(dict.fromkeys(said))
@@ -141,12 +141,12 @@ class Table:
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
-        """The means of baselines, such as guessing; empty: there are none."""
+        """The means of baselines, such as guessing; may be empty."""
         return self.tidy[self.tidy["baseline"]].drop(columns="baseline")
 
     @cached_property
     def has_seeds(self) -> bool:
-        """Whether an encoding has more than one seed."""
+        """Whether any encoding has more than one seed."""
         return bool(self.scores["seeds"].max() > 1)
 
     def numbers(self, subset: str, metric: str) -> pd.DataFrame:
@@ -156,32 +156,31 @@ class Table:
 
     @cached_property
     def _by_number(self) -> dict[tuple[str, str], pd.DataFrame]:
-        """The scores of each subset and metric; a report asks for them hundreds of times."""
+        """The scores of each subset and metric, cached because a report needs them often."""
         groups = self.scores.groupby(["subset", "metric"], sort=False)
         return {(str(subset), str(metric)): part for (subset, metric), part in groups}
 
     def ranking(self) -> list[str]:
         """Return the encodings from best to worst, by the mean of the headline over all seeds.
 
-        Those without a headline, or with one over some of the parts only, come last, in
-        alphabetical order.
+        Encodings with a missing or partial headline come last, in alphabetical order.
         """
         best = self.ranked()
         return [*best, *(name for name in self.encodings if name not in best)]
 
     def ranked(self) -> list[str]:
-        """Return the encodings that have a whole and finite headline, from best to worst."""
+        """Return the encodings with a complete and finite headline, from best to worst."""
         means = self.headline_means()
         return sorted(means, key=lambda encoding: means[encoding], reverse=self.higher_is_better)
 
     def headline_scores(self) -> pd.DataFrame:
-        """Return the scores of the headline, without points of a curve where there is a mean."""
+        """Return the scores of the headline: the mean if there is one, else points of a curve."""
         scores = self.numbers(self.headline.subset, self.headline.metric)
         means = scores[scores["length"].isna()]
         return scores if means.empty else means
 
     def headline_means(self) -> dict[str, float]:
-        """Return the headline of each encoding that the table ranks, where it is finite."""
+        """Return the headline of each ranked encoding, if finite."""
         scores = self.headline_scores()
         ranked = scores[scores["status"] == "ranked"]
         pairs = zip(ranked["encoding"], ranked["mean"].astype(float), strict=True)
@@ -194,12 +193,12 @@ class Table:
 
     @property
     def higher_is_better(self) -> bool:
-        """Direction of the headline."""
+        """Whether larger values of the headline are better."""
         return bool(self.metric(self.headline.metric).higher_is_better)
 
     @property
     def baseline_names(self) -> list[str]:
-        """Names of the baselines that the table shows: chance, and the strongest of all."""
+        """Names of the baselines that the table shows: chance and the strongest baseline."""
         scores = self._baseline_scores
         if not scores:
             return []
@@ -208,7 +207,7 @@ class Table:
         return list(dict.fromkeys([chance, strongest]))
 
     def best_baseline(self) -> float | None:
-        """Return the best score of a baseline in the headline; None: there are none."""
+        """Return the best headline score of a baseline; None without baselines."""
         scores = self._baseline_scores
         if not scores:
             return None
@@ -216,13 +215,13 @@ class Table:
 
     @cached_property
     def _baseline_scores(self) -> dict[str, float]:
-        """The score of each baseline in the headline, in the order of their file."""
+        """The headline score of each baseline, in file order."""
         scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]
         return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
 
     def below_baselines(self) -> list[str]:
-        """Return the encodings whose headline is not better than that of every baseline."""
+        """Return the encodings that do not beat every baseline in the headline."""
         best = self.best_baseline()
         if best is None:
             return []
@@ -251,7 +250,7 @@ class Table:
         return self.about.gate is not None or bool((self.rows["status"] == "not_learned").any())
 
     def describe(self, encoding: str) -> str:
-        """Return the label of an encoding, and in words if not all of its seeds learned."""
+        """Return the label of an encoding, with a note if not all of its seeds learned."""
         learned, seeds = self.learned(encoding), self.seeds(encoding)
         if learned == seeds:
             return encoding
@@ -267,7 +266,7 @@ def read_tables(results: Path | str) -> list[Table]:
     """Return the tables of a results folder, see `make_tables`.
 
     Raises:
-        InputErrors: something in the folder cannot be read.
+        InputErrors: a file of the folder cannot be read.
     """
     with reading(Path(results)) as records:
         return make_tables(records)
@@ -292,7 +291,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
 
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:
-    """Return the settings in which a table differs from others of its title."""
+    """Return the settings in which a table differs from others with the same title."""
     own = flatten_settings(table.about.settings)
     namesakes = [other for other in tables if other.title == table.title]
     differing: dict[str, Any] = {}

@@ -12,17 +12,17 @@ from pe_bench.stats import comparison, ranking
 from pe_bench.stats.ranking import FEWEST_TASKS, Standing, TaskScores
 
 FEWEST_ENCODINGS = 2
-MOST_CANDIDATES = 1000  # so that very many tasks take no longer
+MOST_CANDIDATES = 1000  # limits the time with very many tasks
 
 
 @dataclass(frozen=True)
 class Block:
-    """Tasks and the encodings that all of them rank.
+    """A set of tasks and the encodings that all of them rank.
 
     Attributes:
         tables: one for each task.
-        encodings: those that all tables rank, in alphabetical order.
-        left_out: sentences on results that are in no mean.
+        encodings: encodings that all tables rank, in alphabetical order.
+        left_out: sentences about results that are in no mean.
     """
 
     tables: tuple[Table, ...]
@@ -31,7 +31,7 @@ class Block:
 
     @property
     def title(self) -> str:
-        """What all tables have in common."""
+        """The settings that all tables share."""
         about = self.tables[0].about
         tuned = " · tuned" if about.tuning else ""
         return f"All tasks · {about.preset} · {about.protocol}{tuned}"
@@ -43,7 +43,7 @@ class Block:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are tasks enough for means over tasks."""
+        """Whether there are enough tasks for means over tasks."""
         return len(self.tables) >= FEWEST_TASKS
 
     @cached_property
@@ -61,16 +61,16 @@ class Block:
 
 
 def is_quality(table: Table) -> bool:
-    """Tell whether a table is of what models learned, and not of times or untrained ones."""
+    """Return whether a table has scores of trained models, not times or untrained models."""
     train = table.about.settings.get("train") or {}
     return not table.about.measures_time and train.get("steps") != 0
 
 
 def find_blocks(tables: Sequence[Table]) -> list[Block]:
-    """Return a block for each preset and protocol, tuned or not, of several tasks and encodings.
+    """Return a block for each preset, protocol and tuning, if it has several tasks and encodings.
 
-    Of several tables of one task that with the most encodings counts. A block has those encodings
-    and tasks that are the most cells, every encoding on every task.
+    If a task has several tables, the one with the most encodings counts. A block is a complete
+    grid of encodings and tasks, chosen to have as many cells as possible.
     """
     groups: dict[tuple[str, str, bool], list[Table]] = {}
     for table in filter(is_quality, tables):
@@ -81,14 +81,14 @@ def find_blocks(tables: Sequence[Table]) -> list[Block]:
 
 
 def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
-    """Return the numbers of a task, and what they are normalised by."""
+    """Return the numbers of a task and the limits for normalising them."""
     floor, ceiling = find_limits(table)
     scores = scores_of(table, encodings)
     return TaskScores(table.about.task, scores, table.higher_is_better, floor, ceiling)
 
 
 def find_limits(table: Table) -> tuple[float, float]:
-    """Return the scores that are normalised to 0 and 1, see `describe_limits`."""
+    """Return the scores that become 0 and 1 when normalised, see `describe_limits`."""
     higher = table.higher_is_better
     means = table.headline_means().values()
     best, worst = max(means, default=math.nan), min(means, default=math.nan)
@@ -99,15 +99,15 @@ def find_limits(table: Table) -> tuple[float, float]:
         ceiling = 100.0 if higher else 0.0
     reference = table.best_baseline()
     floor = worst if reference is None else reference
-    if not (floor < ceiling if higher else floor > ceiling):  # a reference that nothing beats
+    if not (floor < ceiling if higher else floor > ceiling):  # no encoding beats the baseline
         floor = worst
-    if ceiling == floor:  # all are the same
+    if ceiling == floor:  # all encodings have the same score
         floor = ceiling - 1 if higher else ceiling + 1
     return floor, ceiling
 
 
 def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
-    """Return in one line what normalised scores mean, or another scale from 0 to 1."""
+    """Explain in one line normalised scores, or another scale from 0 to 1."""
     line = (
         f"{scale}: 0 is the best baseline of a task (guessing, a constant answer, tables of "
         "n-grams), 1 is the best score that there can be"
@@ -122,7 +122,7 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
 
 
 def is_usual(table: Table) -> bool:
-    """Tell whether scores are normalised by a baseline and by the best score that there can be."""
+    """Return whether a baseline and the best possible score are the limits of normalisation."""
     return _has_floor(table) and _has_end(table)
 
 
@@ -148,7 +148,7 @@ def describe_block(block: Block) -> str:
 
 
 def standing_cells(one: Standing, letters: str) -> list[str]:
-    """Return encoding, mean rank, mean score with their intervals, and letters."""
+    """Return encoding, mean rank and mean score with their intervals, and letters."""
     return [
         one.encoding,
         f"{one.rank:.1f}",
@@ -160,7 +160,7 @@ def standing_cells(one: Standing, letters: str) -> list[str]:
 
 
 def correlation_rows(block: Block) -> list[list[str]]:
-    """Return a row for each task: how its ranking goes with those of the others."""
+    """Return a row for each task: the rank correlations with the other tasks."""
     found = ranking.rank_correlations(block.tasks)
     names = [table.about.task for table in block.tables]
     rows = []
@@ -170,7 +170,7 @@ def correlation_rows(block: Block) -> list[list[str]]:
 
 
 def describe_correlations(block: Block) -> str:
-    """Explain the rank correlations between tasks, and which of them are significant."""
+    """Explain the rank correlations between tasks and name the significant ones."""
     count = len(block.encodings)
     needed = ranking.smallest_correlation(count)
     line = (
@@ -183,7 +183,7 @@ def describe_correlations(block: Block) -> str:
 
 
 def too_few(count: int) -> str:
-    """Return that there are too few tasks for means over tasks."""
+    """Return a sentence: there are too few tasks for means over tasks."""
     tasks = "1 task" if count == 1 else f"{count} tasks"
     return f"{tasks} in common are too few for means over tasks: it takes {FEWEST_TASKS}."
 
@@ -203,7 +203,7 @@ def describe_notes(block: Block) -> list[str]:
 
 
 def _make_block(group: Sequence[Table]) -> Block:
-    """Return the largest block of tasks and the encodings that all of these rank."""
+    """Return the largest block of tasks and encodings that all of these tasks rank."""
     by_size = sorted(group, key=lambda table: -len(table.headline_means()))
     tables: dict[str, Table] = {}
     lines = []
@@ -228,10 +228,10 @@ def _make_block(group: Sequence[Table]) -> Block:
 
 
 def _largest_in_common(ranked: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Return the encodings that make, with the tasks that rank them all, the most cells."""
+    """Return the set of encodings that has, with the tasks that rank all of it, the most cells."""
 
     def cells(encodings: frozenset[str]) -> tuple[int, int, list[str]]:
-        """Return how many there are; of as many, more tasks count, then names."""
+        """Return the sort key: the number of cells, then of tasks, then the names."""
         tasks = sum(encodings <= one for one in ranked)
         return tasks * len(encodings), tasks, sorted(encodings)
 
@@ -248,12 +248,12 @@ def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
 
 
 def _has_floor(table: Table) -> bool:
-    """Tell whether a baseline is below an encoding, and so is normalised to 0."""
+    """Return whether an encoding beats the best baseline, which is then normalised to 0."""
     return table.best_baseline() == find_limits(table)[0]
 
 
 def _has_end(table: Table) -> bool:
-    """Tell whether the headline has a best value that cannot be passed."""
+    """Return whether the headline has a best possible value."""
     return table.metric(table.headline.metric).unit == "%"
 
 

@@ -5,25 +5,24 @@ from collections.abc import Sequence
 
 WIDTH = 80
 GAP = "  "
-HEADINGS = (20, 12, 8)  # least widths of a column for its heading, the first that fits
+HEADINGS = (20, 12, 8)  # minimum widths of a column with a wrapped heading; the first that fits
 SPREAD = " ± "
 
 
 def wrap(text: str) -> str:
-    """Return a text in lines that fit a terminal."""
+    """Wrap a text to the width of a terminal."""
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
-    """Return a table without rules, its first column to the left and numbers to the right.
+    """Return a table without rules; the first column is left-aligned, all others right-aligned.
 
-    Headings are wrapped. A first cell that is too long has a separate line, so that
-    nothing is cut.
+    Headings are wrapped. A first cell that is too long gets a separate line, so nothing is cut.
 
     Args:
         header: a heading for each column.
-        rows: as many cells each; "a ± b" is aligned at the sign.
-        width: characters of a line; headings of many columns may need more.
+        rows: cells of each row, one for each column; "a ± b" is aligned at the sign.
+        width: characters per line; headings of many columns may need more.
     """
     columns = [_align([row[place] for row in rows]) for place in range(1, len(header))]
     names = [row[0] for row in rows]
@@ -60,7 +59,7 @@ def _wrap_heading(text: str, width: int) -> list[str]:
 
 
 def _align(cells: Sequence[str]) -> list[str]:
-    """Return cells whose deviations are as wide as the widest, so that all numbers line up."""
+    """Pad the deviations of cells to the widest one, so that all numbers line up."""
     widest = max([0, *(len(cell.partition(SPREAD)[2]) for cell in cells)])
     aligned = []
     for cell in cells:

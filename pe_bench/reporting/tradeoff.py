@@ -19,16 +19,16 @@ from pe_bench.reporting.tables import Table
 PANELS_PER_ROW = 3
 LEGEND_WIDTH = 1.8
 POINT: dict[str, Any] = {"linestyle": "none", "markersize": 8}
-BEGIN: dict[float, Any] = {0.0: "left", -1.0: "right", -0.5: "center"}  # of a name's text
+BEGIN: dict[float, Any] = {0.0: "left", -1.0: "right", -0.5: "center"}  # alignment of a name's text
 
 
 @styled
 def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
-    """Return a panel for each table of a quality: its headline against that of a table of times.
+    """Return a figure with a panel for each table of quality: its headline over measured times.
 
     Args:
-        table: of times.
-        others: of quality, one at least.
+        table: table of times.
+        others: tables of quality, at least one.
     """
     charts = make_costs(table, others)
     figure, axes = panels.make_panels(

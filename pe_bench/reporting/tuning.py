@@ -1,4 +1,4 @@
-"""Learning rates of a table, and how they were chosen."""
+"""The learning rates of a table and how they were chosen."""
 
 from collections.abc import Mapping
 from statistics import median
@@ -11,7 +11,7 @@ from pe_bench.results.record import RunRecord
 EDGE = " (!)"
 
 WORSE = "‡"
-"""Mark of runs that have ended with a much larger training loss than the search did."""
+"""Mark of runs whose final training loss is much larger than in the search."""
 
 FACTOR = 10.0
 NEGLIGIBLE = 0.01
@@ -19,7 +19,7 @@ NEGLIGIBLE = 0.01
 
 
 def describe_tuning(table: Table) -> list[str]:
-    """Return a line for each training phase of a table; none where nothing is trained."""
+    """Return a line for each training phase of a table; empty without training."""
     lines = []
     settings: Mapping[str, Any] | None = table.about.settings
     for part, name in (("task", "Learning rate"), ("start", "Learning rate of the pre-training")):
@@ -62,7 +62,7 @@ def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -
 
 
 def _choices(search: Mapping[str, Any]) -> str:
-    """Return the chosen rate and value, or each with the subsets that it was chosen for."""
+    """Return the chosen learning rate and value, or each choice with its subsets."""
     subsets: dict[str, list[str]] = {}
     for phase, lr in search.get("lr", {}).items():
         text = show_rate(lr)
@@ -78,10 +78,10 @@ def _choices(search: Mapping[str, Any]) -> str:
 
 
 def find_worse(table: Table) -> dict[str, list[int]]:
-    """Return the seeds of each encoding whose training has ended much worse than in the search.
+    """Return the seeds of each encoding whose training ended much worse than in the search.
 
-    That is a training loss of more than FACTOR times the median of the search under the same
-    choice. Encodings without such a seed are left out.
+    Their training loss is more than FACTOR times the search's median for the same choice.
+    Encodings without such a seed are left out.
     """
     found: dict[str, list[int]] = {}
     for record in table.records:
@@ -91,7 +91,7 @@ def find_worse(table: Table) -> dict[str, list[int]]:
 
 
 def describe_worse(table: Table) -> list[str]:
-    """Return a line that counts the runs that have ended much worse than the search."""
+    """Return a line with the number of runs that ended much worse than in the search."""
     found = find_worse(table)
     if not found:
         return []
@@ -121,7 +121,7 @@ def _is_worse(record: RunRecord) -> bool:
 
 
 def _loss_of_search(search: Mapping[str, Any], phase: str) -> float | None:
-    """Return the median training loss of the chosen trials; None: it is not known."""
+    """Return the median training loss of the chosen trials; None if unknown."""
     lr = search.get("lr", {}).get(phase)
     value = search.get("values", {}).get(phase)
     losses = []

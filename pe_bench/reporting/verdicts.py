@@ -17,9 +17,9 @@ class Verdict:
 
     Attributes:
         table: the table.
-        difference: of their headlines, first minus second.
-        first, second: means over the seeds that both have.
-        comparisons: how many were asked together.
+        difference: difference of their headlines, first minus second.
+        first, second: mean headlines over the seeds that both encodings have.
+        comparisons: number of comparisons made together, for the correction.
     """
 
     table: Table
@@ -41,9 +41,9 @@ class Verdicts:
     Attributes:
         first, second: the encodings.
         tasks: a verdict for each table that ranks both.
-        mean: the difference of their normalised scores over all of these, better is higher; None:
-            there is one table only, or one task has several.
-        left_out: sentences on tables in which they cannot be compared.
+        mean: the mean difference of their normalised scores over these tables, where higher is
+            better; None if there is a single table or a task has several tables.
+        left_out: sentences about tables in which they cannot be compared.
     """
 
     first: str
@@ -54,10 +54,10 @@ class Verdicts:
 
 
 def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -> list[Table]:
-    """Return the tables of what models learned, of all tasks or of some.
+    """Return the tables of quality of some tasks, or of all tasks.
 
     Raises:
-        InputError: there are no results, or none of a task.
+        InputError: there are no results, or no results of a given task.
     """
     found = [table for table in tables if is_quality(table)]
     known = sorted({table.task_name for table in found} | {table.about.task for table in found})
@@ -78,8 +78,8 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     """Return the comparison of two encodings in all tables together.
 
     Args:
-        tables: such as `choose_tables` returns.
-        first, second: labels.
+        tables: tables of quality, see `choose_tables`.
+        first, second: labels of the encodings.
 
     Raises:
         InputError: they cannot be compared.
@@ -127,9 +127,9 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
 
 
 def scaled(verdict: Verdict) -> tuple[float, float, float]:
-    """Return a difference and its interval in per cent of the way from reference to ceiling.
+    """Return a difference and its interval in per cent of the distance from floor to ceiling.
 
-    Positive: the first encoding is better.
+    Positive values mean that the first encoding is better.
     """
     floor, ceiling = find_limits(verdict.table)
     difference = verdict.difference
@@ -153,7 +153,7 @@ def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
 
 
 def _both(scores: Scores) -> tuple[float, float]:
-    """Return the means of two encodings over the seeds that both have; nan: there are none."""
+    """Return the means of two encodings over their common seeds; nan without any."""
     pairs = [(a, b) for a, b in scores.values.T if math.isfinite(a) and math.isfinite(b)]
     if not pairs:
         return math.nan, math.nan

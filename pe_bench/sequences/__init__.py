@@ -1,1 +1,1 @@
-"""Shared code of tasks that make their own sequences."""
+"""Shared code of tasks that generate their own sequences."""

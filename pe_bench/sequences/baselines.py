@@ -1,7 +1,7 @@
-"""Baselines that need no model: counts of the training batches, used as predictors.
+"""Baselines without a model: counts of the training batches, used as predictors.
 
-A task that a baseline solves says nothing about a model. A score above all baselines requires
-tokens further back in the context, and so perhaps their positions.
+A task that a baseline solves says nothing about a model. To score above all baselines, a model has
+to use tokens further back in the context, and so perhaps their positions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,25 +34,25 @@ TABLES = (
 """Tables of n-grams, by ascending length: one to six tokens of context."""
 
 BASELINES = (CHANCE, CONSTANT, LAST, POSITION, FROM_END, CANDIDATE, *TABLES)
-"""From the simplest on: of equally good ones, the first is called the strongest."""
+"""All baselines, the simplest first. If several are equally good, the first one is reported."""
 
-MULTIPLIER = 6_364_136_223_846_793_005  # odd, of a linear congruential generator (Knuth's MMIX)
+MULTIPLIER = 6_364_136_223_846_793_005  # odd; Knuth's MMIX linear congruential generator
 
 Probabilities = npt.NDArray[np.float64]
 Table = tuple[TokenIds, TokenIds]
-"""Keys (K,) in ascending order, and the entry of each (K,)."""
+"""Keys (K,) in ascending order and their entries (K,)."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The scored tokens of a batch, row by row; their number is S.
+    """The S scored tokens of a batch, row by row.
 
     Attributes:
-        row, column: (S,) where each is predicted.
-        target: (S,) what has to be written.
-        place: (S,) of a token in its answer, from 0; 0 where tokens form no answers.
-        last: (S,) the token before each.
-        keys: what each table looks up, (S,) each.
+        row, column: (S,) position in the batch at which the token is predicted.
+        target: (S,) id of the token.
+        place: (S,) index of the token in its answer, from 0; 0 if tokens form no answers.
+        last: (S,) id of the preceding token.
+        keys: (S,) keys to look up, for each table.
     """
 
     row: TokenIds
@@ -64,33 +64,34 @@ class Scored:
 
 
 class Baselines:
-    """Counts of training batches, as predictors.
+    """Counts of training batches, used as predictors.
 
     | baseline | predicts |
     |---|---|
-    | `guessing` | each token that answers consist of, equally likely: expected scores |
-    | `constant answer` | the most frequent token at that place of an answer |
-    | `last token` | the token before it |
-    | `position table` | the most frequent token at that position of a row |
+    | `guessing` | a uniformly random token of the answers in training: expected scores |
+    | `constant answer` | the most frequent token at this index of an answer |
+    | `last token` | the preceding token |
+    | `position table` | the most frequent token at this position of a row |
     | `position table from the end` | the same, counted from the row's last scored token |
-    | `random candidate` | of the tokens in the row so far, each of those that are answers in |
-    | | training, at that place of an answer, equally likely: expected scores |
+    | `random candidate` | a uniformly random token among those in the row so far that occur in |
+    | | training at this index of an answer: expected scores |
     | `bigram table` .. `7-gram table` | the most frequent token after the last 1 .. 6 tokens |
 
-    An n-gram that was never seen falls back to the next shorter context, then to the most frequent
-    token; so does a position. An answer that is more frequent as a whole than all others together
-    is the constant answer, as each of its tokens is the most frequent at its place.
+    An unseen n-gram falls back to the next shorter context and finally to the most frequent token.
+    An unseen position falls back to the most frequent token. If one answer is more frequent than
+    all others together, it is the constant answer, because each of its tokens is the most frequent
+    at its index.
 
     Args:
         batches: training batches to count.
         vocab_size: number of token ids.
-        places: whether consecutive scored tokens form one answer; False: they are scattered over a
+        places: whether consecutive scored tokens form one answer. False: they are scattered over a
             text, and the constant answer is one token.
-        ordered: whether each token of an answer must be at its own place; False: any order counts,
-            and guessing and the random candidate name different tokens.
+        ordered: whether the order of an answer's tokens matters. False: any order counts, and
+            guessing and the random candidate draw without replacement.
 
     Raises:
-        InputError: no target counts.
+        InputError: the batches have no scored token.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Baselines:
         for name in parts[0].keys:
             keys = np.concatenate([part.keys[name] for part in parts])
             self.tables[name] = _most_frequent(keys, seen, vocab_size)
-        # Which tokens are answers: in the last row at any place.
+        # (index in the answer, token): whether it occurs in training. The last row: at any index.
         self.answers = np.zeros((int(place.max()) + 2, vocab_size), dtype=np.bool_)
         self.answers[place, seen] = True
         self.answers[-1, seen] = True
@@ -136,7 +137,7 @@ class Baselines:
         return found
 
     def _scored(self, batch: Batch) -> Scored:
-        """Return the scored tokens of a batch, and the keys under which tables know them."""
+        """Return the scored tokens of a batch with their keys for the tables."""
         tokens = batch.tokens.numpy()
         targets = batch.targets.numpy()
         is_scored = targets != IGNORE
@@ -148,14 +149,14 @@ class Baselines:
         for length, name in enumerate(TABLES):
             before = column - length
             token = np.where(before >= 0, tokens[row, before.clip(min=0)], self.vocab_size)
-            context = context * MULTIPLIER + token + 1  # a hash: it wraps around
+            context = context * MULTIPLIER + token + 1  # a hash; overflow is intended
             keys[name] = context
         return Scored(row, column, targets[row, column], place, tokens[row, column], keys)
 
     def _look_up(self, name: str, scored: Scored, fallback: TokenIds | None = None) -> TokenIds:
-        """Return what a table predicts (S,), where it knows nothing the fallback (S,).
+        """Return the predictions (S,) of a table.
 
-        Without one that is the most frequent token.
+        Unknown keys get the entry of `fallback` (S,), by default the most frequent token.
         """
         known, entries = self.tables[name]
         keys = scored.keys[name]
@@ -165,13 +166,13 @@ class Baselines:
         return np.where(known[index] == keys, entries[index], fallback)
 
     def _candidates(self, batch: Batch, scored: Scored) -> tuple[TokenIds, Mask]:
-        """Return how many candidates stand before each scored token, and whether it is one: (S,).
+        """Return the number of candidates before each scored token, and whether it is one: (S,).
 
-        A place that training lacks has the candidates of all places.
+        An index in the answer that does not occur in training has the candidates of all indices.
         """
         tokens = batch.tokens.numpy()
         rows = np.arange(len(tokens))
-        # Of each token in each row the first place: of a sorted number, where it stands.
+        # The first occurrence of each token in each row, as an index into the flat batch.
         known, first = np.unique(tokens + rows[:, None] * self.vocab_size, return_index=True)
         is_first = np.zeros(tokens.shape, dtype=np.bool_)
         is_first.flat[first] = True
@@ -193,14 +194,14 @@ class Baselines:
         """Return the expected scores of drawing from candidates.
 
         Args:
-            scored: tokens.
-            counts: (N,) of each row.
-            candidates: (S,) how many are drawn from, equally likely.
-            among: (S,) whether the token that has to be written is one of them.
+            scored: the scored tokens.
+            counts: (N,) number of scored tokens of each row.
+            candidates: (S,) number of equally likely candidates.
+            among: (S,) whether the target is a candidate.
         """
         if self.ordered:
             return _score(scored.row, counts, among / candidates.clip(min=1))
-        # As many different candidates as there are answers: the first draw meets any of them.
+        # Draws are without replacement. Any answer that is still open counts as correct.
         wanted = counts[scored.row]
         start = np.cumsum(counts) - counts
         drawn = np.arange(len(scored.row)) - start[scored.row]
@@ -212,17 +213,17 @@ class Baselines:
 
 
 def _certain(scored: Scored, counts: TokenIds, predicted: TokenIds) -> Scores:
-    """Return the scores of predictions (S,), each after the correct tokens before it."""
+    """Return the scores of predictions (S,) under teacher forcing."""
     return _score(scored.row, counts, (predicted == scored.target).astype(np.float64))
 
 
 def _score(row: TokenIds, counts: TokenIds, correct: Probabilities) -> Scores:
-    """Return the expected scores of rows whose tokens are correct with a probability each.
+    """Return the expected scores of rows from the probability that each token is correct.
 
     Args:
-        row: (S,) ascending.
-        counts: (N,) scored tokens of each row.
-        correct: (S,).
+        row: (S,) row of each scored token, ascending.
+        counts: (N,) number of scored tokens of each row.
+        correct: (S,) probability that the token is correct.
     """
     table = np.ones((len(counts), int(counts.max(initial=0))))  # (N, A)
     column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
@@ -234,14 +235,14 @@ def _score(row: TokenIds, counts: TokenIds, correct: Probabilities) -> Scores:
 
 
 def _places(scored: Mask) -> TokenIds:
-    """Return the place of each scored token in its run of consecutive ones, from 0: (N, T)."""
+    """Return the index of each scored token among consecutive scored tokens, from 0: (N, T)."""
     column = np.arange(scored.shape[1])
     before = np.where(scored, -1, column)
     return column - 1 - np.maximum.accumulate(before, axis=1)
 
 
 def _most_frequent(keys: TokenIds, targets: TokenIds, size: int) -> Table:
-    """Return the keys (K,) in ascending order, and the most frequent target after each."""
+    """Return the keys (K,) in ascending order and the most frequent target of each key."""
     known, index = np.unique(keys, return_inverse=True)
     pairs, counts = np.unique(index * size + targets, return_counts=True)
     pairs = pairs[np.lexsort((pairs, -counts, pairs // size))]

@@ -13,11 +13,11 @@ from pe_bench.task import Batch
 Word = TypeVar("Word")
 
 FIRST_SHARE = 0.4
-"""Fraction of the steps with two facts in a prompt, all of one subset.
+"""Fraction of the steps with two facts in a prompt, all prompts from one subset.
 
 Retrieval needs two layers that are useless without each other, so the loss stays constant until
-both work. A model gets there sooner if there is little else to learn: the first stage has few
-words, and the others follow gradually.
+both work. A model learns this sooner if there is little else to learn. The first stage therefore
+uses few words and adds the others gradually.
 """
 
 FEW_SHARE = 0.1
@@ -34,20 +34,20 @@ class Stage(NamedTuple):
     """A stage of the curriculum: the content of the prompts in a training step.
 
     Attributes:
-        facts: number of facts in each prompt; None: two or more, as many as fit.
-        words: fraction of the words in use, while there are few facts.
+        facts: number of facts in each prompt; None: as many as fit, at least two.
+        words: fraction of the words in use.
     """
 
     facts: int | None = None
     words: float = 1.0
 
     def in_use(self, words: Sequence[Word], least: int = 0) -> Sequence[Word]:
-        """Return the words in use, no fewer than FEW_WORDS and `least`."""
+        """Return the words in use, at least FEW_WORDS and at least `least`."""
         return words[: max(FEW_WORDS, least, round(self.words * len(words)))]
 
 
 def stage_at(done: float) -> Stage:
-    """Return the stage after a fraction of the steps."""
+    """Return the stage after the fraction `done` of the steps."""
     if done >= FIRST_SHARE:
         return Stage()
     grown = (done - FEW_SHARE) / (ALL_SHARE - FEW_SHARE)
@@ -57,18 +57,18 @@ def stage_at(done: float) -> Stage:
 def make_rows(samples: Sequence[Sequence[Turn]], rng: np.random.Generator) -> Batch:
     """Return prompts with several questions each as a batch.
 
-    Only the last question is followed by its answer. The others are followed by the answer to
-    another question of the batch, and the loss is on the first token of the right one: a row with
-    its right answers would teach the model to copy those.
+    Only the last question is followed by its answer. Each other question is followed by the answer
+    to a random question of the batch, and its loss is on the first token of the right answer. With
+    right answers in the row, the model would learn to copy them.
 
     Args:
-        samples: a context, then questions with their answers.
-        rng: source of everything that is random.
+        samples: for each row a context, then questions with their answers.
+        rng: source of randomness.
 
     Returns:
         Tokens and targets (B, T), padded on the right.
     """
-    answers: dict[int, list[Sequence[int]]] = defaultdict(list)  # by their length
+    answers: dict[int, list[Sequence[int]]] = defaultdict(list)  # by number of tokens
     for _, *turns in samples:
         for turn in turns:
             answers[len(turn.answer)].append(turn.answer)

@@ -1,4 +1,4 @@
-"""How far a score holds: the effective length of a curve over lengths."""
+"""The effective length of a curve: the length up to which its score holds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ class LengthCurve(NamedTuple):
     """A score over lengths.
 
     Attributes:
-        name: of the curve.
-        subset: that it is measured on.
-        rows: the score at each length that every encoding is measured at.
-        trained: rows of its points in distribution.
-        far: the score at each far length, which the effective length does not depend on.
+        name: name of the curve.
+        subset: subset that it is measured on.
+        rows: the score at each length that all encodings are measured at.
+        trained: rows of the points in distribution.
+        far: the score at each far length; the effective length does not depend on them.
     """
 
     name: str
@@ -28,12 +28,13 @@ class LengthCurve(NamedTuple):
     far: Sequence[Measurement] = ()
 
     def effective_length(self, *, learned: bool) -> Measurement:
-        """Return the longest length up to which the score keeps 85 % of that in distribution.
+        """Return the longest length up to which the score keeps 85 % of its value in distribution.
 
-        All measured lengths from the longest trained one on have to keep it. It is 0 if that
-        one does not, and if the model has not learned the trained lengths: a score of chance is
-        kept at any length. (RULER, Hsieh et al. 2024, arXiv 2404.06654, asks for a fixed score,
-        85.6 %, at every length; this is relative to the model's own.)
+        All measured lengths from the longest training length on must reach this threshold. The
+        result is 0 if the longest training length does not reach it, or if the model has not
+        learned the training lengths: a score at chance level holds at any length. (RULER, Hsieh et
+        al. 2024, arXiv 2404.06654, uses a fixed threshold of 85.6 % at every length; this one is
+        relative to the model's score.)
         """
         least = KEPT * float(np.mean([row.value for row in self.trained]))
         start = max(row.length or 0 for row in self.trained)

@@ -5,20 +5,20 @@ from typing import NamedTuple
 ID = "in-distribution"
 OOD = "out-of-distribution"
 FAR = "far"
-"""Lengths far beyond those of OOD, for encodings that have positions there."""
+"""Lengths far beyond the lengths of OOD, for encodings that support such positions."""
 
 
 class EvalPoint(NamedTuple):
     """One point of an evaluation. All of its items have the same weight.
 
     Attributes:
-        length: place on the task's axis `length`.
-        second_axis: place on its second axis; empty: it has none.
-        split: ID where such items are in training, OOD where they are not, FAR where they are so
-            long that an encoding of limited positions leaves them out; empty: in none of the means.
-        groups: more means that the point counts in.
-        curve: name of a curve over `length`, whose value here is the mean over its points of this
-            length; empty: none. (A subset without a second axis is a curve without that.)
+        length: value on the task's axis `length`.
+        second_axis: value on the task's second axis; empty without a second axis.
+        split: ID if training has such items, OOD if it does not, FAR if the items are so long that
+            encodings with a limited number of positions skip them; empty: in none of the means.
+        groups: names of further means that include the point.
+        curve: name of a curve over `length`. Its value at a length is the mean over its points of
+            this length. Empty for no curve; a subset without a second axis is always a curve.
     """
 
     length: int

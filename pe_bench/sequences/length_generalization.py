@@ -1,4 +1,4 @@
-"""Base class of tasks that make their own sequences, train on short and evaluate longer ones."""
+"""Base class of tasks that generate sequences, train on short and evaluate on longer ones."""
 
 import hashlib
 import math
@@ -35,53 +35,53 @@ from pe_bench.sequences.views import make_views
 from pe_bench.system.console import progress
 from pe_bench.task import Batch, Evaluation, Task, TaskContext
 
-EVAL_SEED = 20_250_107  # of items that `sample` makes
-BASELINE_ROWS = 4096  # training rows that baselines know
+EVAL_SEED = 20_250_107  # seed of the items made by `sample`
+BASELINE_ROWS = 4096  # training rows that baselines are fitted to
 
 
 class LengthGeneralizationTask(Task):
     """Base class of synthetic tasks that train on short sequences and evaluate longer ones.
 
-    Subclasses define `eval_points`, and `sample` for one row; or, to make many rows at once or with
-    other proportions, `items` and `batch`. The evaluation points determine the means (one for each
-    split and group), the lengths and the views.
+    Subclasses define `eval_points`, and `sample` for one row. To make many rows at once or in other
+    proportions, they override `items` and `batch` instead of `sample`. The evaluation points
+    determine the means (one for each split and group), the lengths and the views.
 
-    Extrapolation by a model that has not learned the task says nothing about its encoding: if a
-    mean in distribution is below `gate`, the mean out of distribution has the status
-    "not_learned". It is "partial" if subsets are missing. The effective length, see
-    `LengthCurve`, is one number of a run: of its curve with trained lengths, or their mean.
+    Extrapolation by a model that has not learned the task says nothing about its encoding. If a
+    mean in distribution is below `gate`, the mean out of distribution therefore has the status
+    "not_learned". It is "partial" if subsets are missing. A run has one effective length, see
+    `LengthCurve`: the mean over its curves with trained lengths.
 
-    Points of the split FAR are many times as long as any in training. They are expensive and not
-    every encoding has positions there, so they have few items and a separate mean, `far`, with
-    the same gate; headlines and effective lengths do not depend on them. An encoding whose
-    `max_position` is too small for a point is measured without it, and a note says so.
+    Points of the split FAR are many times as long as any training sequence. They are expensive, and
+    not every encoding supports their positions. They therefore have few items and a separate mean,
+    `far`, with the same gate. Headlines and effective lengths do not depend on them. If the
+    `max_position` of an encoding is too small for a point, the point is skipped with a note.
 
     Args:
-        context: what the run decides.
-        samples: items for each point; of a far length, no more than about `far_samples` in all.
-        gate: per cent in distribution from which on the scores out of distribution are ranked.
+        context: settings of the run.
+        samples: number of items of each point; at a far length about `far_samples` items in total.
+        gate: score in distribution, per cent, from which scores out of distribution are ranked.
 
     Raises:
-        InputError: an option out of its range, or data.
+        InputError: an option is out of range, or the task does not take the given data.
     """
 
     autoregressive: ClassVar[bool] = True
-    """Whether the model continues its own tokens; False: scored tokens lie in a given text."""
+    """Whether the model generates the answer; False: scored tokens are part of a given text."""
 
     averages_each_subset: ClassVar[bool] = False
     """Whether every subset has means `<subset>-in-distribution` and so on, and a gate."""
 
     point_metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
-    """Metrics of every point and mean, see `item_scores`; the gate is on the first."""
+    """Metrics of every point and mean, see `item_scores`; the gate applies to the first."""
 
     all_subsets: tuple[str, ...] = ("cells",)
     version = 2
     check_options: ClassVar[Mapping[str, Any]] = {"samples": 8}
     far_samples: ClassVar[int] = 50
-    """Most items of a far length, divided between its points."""
+    """Maximum number of items of a far length, divided between its points."""
 
     takes_data: ClassVar[bool] = False
-    """Whether `--data` is accepted; a task that sets it refuses data where they have no effect."""
+    """Whether `--data` is accepted. A task that sets it must reject data that have no effect."""
 
     def __init__(self, context: TaskContext, *, samples: int = 100, gate: float = 99.0) -> None:
         super().__init__(context)
@@ -92,20 +92,20 @@ class LengthGeneralizationTask(Task):
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
         self.samples = samples
         self.gate = gate
-        unit = self.axes["length"].partition(" ")[0]  # such as tokens, of "tokens of the prompt"
+        unit = self.axes["length"].partition(" ")[0]  # "tokens of the prompt" -> "tokens"
         effective = Metric("effective length", unit, higher_is_better=True)
         self.metrics = {"effective_length": effective, **self.metrics}
 
     def eval_points(self, subset: str) -> Sequence[EvalPoint]:
-        """Return the points of a subset, points of one length next to each other."""
+        """Return the points of a subset, grouped by length."""
         raise NotImplementedError
 
     def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
-        """Return one row: the given tokens and the answers of the model."""
+        """Return one row: prompts and the expected answers."""
         raise NotImplementedError
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
-        """Return the items of a point, the same for every encoding and seed."""
+        """Return the items of a point. They are the same for every encoding and seed."""
         place = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *place])
         samples = []
@@ -133,7 +133,7 @@ class LengthGeneralizationTask(Task):
         return collate(samples).batch()
 
     def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
-        """Score the items of points of one length, each point by itself."""
+        """Score the items of points of one length, separately for each point."""
         together = stack(items)
         if self.autoregressive:
             scores = exact_match(model, together)
@@ -164,7 +164,7 @@ class LengthGeneralizationTask(Task):
         return found
 
     def group_names(self, subset: str, point: EvalPoint) -> list[str]:
-        """Return the names of the means that a point counts in."""
+        """Return the names of the means that include a point."""
         names = [*point.groups]
         if point.split:
             names.append(point.split)
@@ -179,12 +179,12 @@ class LengthGeneralizationTask(Task):
         return mean_of(name, rows, status)
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
-        """Return the tokens of the longest row that a point can have."""
+        """Return the maximum number of tokens of a row of a point."""
         return int(self.items(subset, point).lengths.max())
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """Columns for means, curves of subsets with one axis, maps of those with two."""
+        """Columns for means, curves for subsets with one axis, maps for subsets with two axes."""
         return make_views(
             self._points,
             self.axes,
@@ -278,14 +278,14 @@ class LengthGeneralizationTask(Task):
     def own_baselines(self, subset: str, point: EvalPoint) -> Mapping[str, Scores]:
         """Return the scores of further baselines on the items of a point, by name.
 
-        All points have the same names.
+        The names must be the same for all points.
         """
         return {}
 
     def baseline_batch(self, subset: str | None, step: int) -> Batch:
-        """Return a training batch for the baselines; by default, that of the first seed.
+        """Return a training batch for the baselines; by default, the batch of the first seed.
 
-        Another one where training begins with rows that are not like those of evaluation.
+        Override this if training begins with rows that differ from the rows of the evaluation.
         """
         return self.batch(subset, 0, step)
 
@@ -302,7 +302,7 @@ class LengthGeneralizationTask(Task):
 
     @cached_property
     def _items_digests(self) -> dict[str, str]:
-        """Return the digest of the items, and that of far ones, which a run may leave out."""
+        """Return a digest of the items, and one of the far items, which a run may leave out."""
         digests = {"items_sha256": hashlib.sha256()}
         for subset in self.subsets:
             for point in self.eval_points(subset):
@@ -315,7 +315,7 @@ class LengthGeneralizationTask(Task):
 
     @property
     def _needed_subsets(self) -> tuple[str, ...]:
-        """Subsets that the headline is a mean over."""
+        """Subsets whose mean is the headline."""
         return self.subsets if self.trains_each_subset else self.all_subsets
 
     @property
@@ -324,7 +324,7 @@ class LengthGeneralizationTask(Task):
         return {subset: self.eval_points(subset) for subset in self.subsets}
 
     def _reachable(self, model: Decoder, subset: str) -> tuple[list[EvalPoint], list[str]]:
-        """Return the points that a model has positions for, and a note where it lacks some."""
+        """Return the points whose positions the model supports, and notes on skipped points."""
         limit = model.encoding.max_position
         points: list[EvalPoint] = []
         left_out: list[str] = []
@@ -342,7 +342,7 @@ class LengthGeneralizationTask(Task):
         ]
 
     def _longest_row(self, *splits: str) -> int:
-        """Return the tokens of the longest row of some splits."""
+        """Return the number of tokens of the longest row of some splits."""
         found = 0
         for subset in self._needed_subsets:
             points = [point for point in self.eval_points(subset) if point.split in splits]
@@ -357,7 +357,7 @@ class LengthGeneralizationTask(Task):
         return found
 
     def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
-        """Return what the journal keeps of points of one length."""
+        """Return the journal entry of points of one length."""
         items = [self.items(subset, point) for point in points]
         content: dict[str, Any] = {}
         scores: Sequence[Scores | None]
@@ -373,10 +373,10 @@ class LengthGeneralizationTask(Task):
         }
 
     def _score_one(self, model: Decoder, point: EvalPoint, items: Sequences) -> Scores | None:
-        """Score the items of a point; None beyond training, if a model has no finite logits there.
+        """Score the items of a point; None for non-finite logits at a point out of distribution.
 
         Raises:
-            NotFiniteError: it has none in distribution.
+            NotFiniteError: logits in distribution are not finite.
         """
         try:
             return self.score(model, [items])[0]

@@ -1,4 +1,4 @@
-"""The base of tasks that ask for something in a text, of models trained here and of others."""
+"""Base class of tasks that ask for information in a text."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -30,40 +30,41 @@ ZERO_SHOT = TrainConfig(
     weight_decay=0.0,
     recompute=True,
 )
-"""How a language model goes on with long text before it is asked (Zhu et al. 2025)."""
+"""Training of a language model on long text before the evaluation (Zhu et al. 2025)."""
 
 
 class PromptTask(LengthGeneralizationTask):
     """Base of tasks whose prompts are text of an exact number of tokens.
 
-    Models learn the prompts of up to `train.length` tokens; or a language model goes on with text,
-    in presets that start from one, and is asked without having seen a prompt (zero-shot), as is a
-    checkpoint (`--from DIR`) that is not trained further. Then all points are out of distribution,
-    and there is neither gate nor baseline.
+    By default, models are trained on prompts of up to `train.length` tokens. In presets that start
+    from a language model, this model is trained further on text and evaluated without having seen
+    a prompt (zero-shot). So is a checkpoint (`--from DIR`) that is not trained further. Zero-shot,
+    all points are out of distribution, and there is neither gate nor baseline.
 
     Subclasses define `texts`, `write`, `min_length` and `max_answer`; or, to make many rows at
     once, `prompt_batch`, `eval_points` and `items`. All subsets have equal parts of a batch, and
-    trained lengths are drawn uniformly. The first stages of the curriculum are an exception: their
+    training lengths are drawn uniformly. The first stages of the curriculum are an exception: their
     batches hold short prompts of `first_subset` with the same total number of tokens.
 
     Args:
-        context: what the run decides.
-        start: language model to go on from, in presets that are zero-shot; None: `perplexity` of
-            the same preset. With options, colons between them: perplexity:corpus=pg19.
-        vocabulary: `words`, a token for each word and digit of these texts, which small models
-            learn in minutes; or that of `--tokenizer`, of bytes a prompt has four times as many.
+        context: settings of the run.
+        start: language model to start from, in presets that are zero-shot; None: `perplexity` of
+            the same preset. Options follow after colons: perplexity:corpus=pg19.
+        vocabulary: `words`: a token for each word and digit of the prompts, which small models
+            learn in minutes; `tokenizer`: the vocabulary of `--tokenizer`. With bytes, a prompt has
+            four times as many tokens.
     """
 
     first_subset: str = ""
-    """Subset of the first stages, in which a model learns to retrieve; empty: no such stages."""
+    """Subset of the first stages, in which a model learns retrieval; empty: no such stages."""
 
     takes_data = True
     averages_each_subset = True
     length_factors: tuple[float, ...]
-    """Evaluated lengths, as multiples of the trained one."""
+    """Evaluated lengths, as multiples of the training length."""
 
     zero_shot_factors: tuple[float, ...] = (0.125, 0.25, 0.5, 0.75, 1, 1.5, 2)
-    """The same where a language model is asked."""
+    """Evaluated lengths in zero-shot presets, as multiples of the training length."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class PromptTask(LengthGeneralizationTask):
         super().__init__(context, **options)
         self.zero_shot = context.start is not None or context.untrained
         self.factors = self.length_factors if context.start is None else self.zero_shot_factors
-        # A vocabulary has as many words as the longest prompt of the first training needs.
+        # The vocabulary has enough words for the longest prompt of the first training.
         first = context.extends or self
         self.max_length = int(self.factors[-1] * first.length)
         self.whole_words = vocabulary == "words"
@@ -90,7 +91,7 @@ class PromptTask(LengthGeneralizationTask):
             self.gate = None
 
     def texts(self) -> list[str]:
-        """Return texts with all words of the prompts, for a vocabulary of whole words."""
+        """Return texts that contain all words of the prompts, for a vocabulary of whole words."""
         raise NotImplementedError
 
     def write(
@@ -103,24 +104,24 @@ class PromptTask(LengthGeneralizationTask):
         """Return a prompt with its answers.
 
         Args:
-            rng: source of everything that is random.
+            rng: source of randomness.
             subset: one of `all_subsets`.
-            length: tokens before the last answer.
-            stage: of the curriculum, for a training row with a question about every fact in the
-                text, in any order, as far as there is room; None: one question.
+            length: number of tokens before the last answer.
+            stage: stage of the curriculum, for a training row with a question about every fact in
+                the text, in any order, as far as there is room. None: a single question.
         """
         raise NotImplementedError
 
     def min_length(self, subset: str) -> int:
-        """Return the tokens that every prompt has room in."""
+        """Return a number of tokens in which every prompt of a subset fits."""
         raise NotImplementedError
 
     def min_train_length(self, subset: str) -> int:
-        """Return the least tokens of a row of training, which may have less to tell."""
+        """Return the minimum number of tokens of a training row, which may hold fewer facts."""
         return self.min_length(subset)
 
     def max_answer(self, subset: str) -> int:
-        """Return the most tokens of an answer."""
+        """Return the maximum number of tokens of an answer."""
         raise NotImplementedError
 
     def eval_points(self, subset: str) -> list[EvalPoint]:
@@ -155,25 +156,25 @@ class PromptTask(LengthGeneralizationTask):
         """Return prompts with their answers to train on; a pure function of its arguments.
 
         Args:
-            seed: of the run.
-            step: of training.
-            done: fraction of the steps that came before.
+            seed: seed of the run.
+            step: training step.
+            done: fraction of the steps already done.
         """
         rng = np.random.default_rng([seed, step])
         stage = stage_at(done if self.first_subset in self.all_subsets else 1.0)
         rows = self._mixed_rows(rng, step) if stage.facts is None else self._first_rows(rng)
-        # Drawn one after the other: writing a prompt draws from the same source.
+        # Draw one row at a time, because writing a prompt draws from the same generator.
         return make_rows([self.write(rng, name, length, stage) for name, length in rows], rng)
 
     def _mixed_rows(self, rng: np.random.Generator, step: int) -> Iterator[tuple[str, int]]:
-        """Yield subset and length of the rows of a batch, all subsets in turn."""
+        """Yield subset and length of the rows of a batch, cycling through the subsets."""
         first = step * self.train.batch_size
         for row in range(first, first + self.train.batch_size):
             subset = self.all_subsets[row % len(self.all_subsets)]
             yield subset, int(rng.integers(self.min_train_length(subset), self.length + 1))
 
     def _first_rows(self, rng: np.random.Generator) -> Iterator[tuple[str, int]]:
-        """Yield subset and length of short rows that have the tokens of a batch together."""
+        """Yield subset and length of short rows that together have the tokens of a batch."""
         least = self.min_train_length(self.first_subset)
         most = min(least + least // 3, self.length)
         used = 0
@@ -185,12 +186,12 @@ class PromptTask(LengthGeneralizationTask):
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
         if self.context.start is not None:
             return self.text.batch(None, seed, self.context.start.train.steps + step)
-        steps = self.train.steps  # none where a checkpoint goes on, which knows how to look up
+        steps = self.train.steps  # 0 for a checkpoint that is not trained further
         knows = self.context.extends is not None or not steps
         return self.prompt_batch(seed, step, 1.0 if knows else step / steps)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        """Return fresh prompts; where none are trained, windows of held-out text."""
+        """Return fresh prompts, or windows of held-out text if the model is trained on text."""
         if self.context.start is not None:
             return self.text.held_out_batch(None, step)
         return self.prompt_batch(HELD_OUT_SEED, step)
@@ -205,7 +206,7 @@ class PromptTask(LengthGeneralizationTask):
         return self.context.start.going_on(self.train)
 
     def baselines(self) -> Mapping[str, list[Measurement]]:
-        """Return none where no prompt is trained: they would know more than a model."""
+        """Return no baselines in zero-shot presets, where they would know more than a model."""
         return {} if self.zero_shot else super().baselines()
 
     def provenance(self) -> dict[str, Any]:
@@ -216,7 +217,7 @@ class PromptTask(LengthGeneralizationTask):
         }
 
     def check_room(self) -> None:
-        """Check that trained prompts have room for their text.
+        """Check that training prompts have room for their text.
 
         Raises:
             InputError: `train.length` is too small.
@@ -237,7 +238,7 @@ class PromptTask(LengthGeneralizationTask):
                     f"{self.name} starts from a language model here, whose text and tokens it has: "
                     "leave out vocabulary=words, and give text as --data perplexity=DIR"
                 )
-            assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
+            assert isinstance(self.context.start.vocabulary, Tokenizer)  # as in `perplexity`
             return self.context.start.vocabulary
         if data is not None and (self.whole_words or not spec.startswith("bpe:")):
             raise InputError(
@@ -252,6 +253,6 @@ class PromptTask(LengthGeneralizationTask):
                 )
             return WordTokenizer(self.texts())
         if spec == "bytes":
-            return ByteTokenizer()  # without a look at the corpus
+            return ByteTokenizer()  # needs no corpus
         corpus = stdlib_corpus() if data is None else folder_corpus(data)
         return load_tokenizer(spec, corpus, self.context.cache)

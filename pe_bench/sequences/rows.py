@@ -1,4 +1,4 @@
-"""Rows of token ids: put together from segments or samples, padded on the right, made a batch."""
+"""Rows of token ids: built from segments or samples, padded on the right, turned into batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ Mask = npt.NDArray[np.bool_]
 PAD = 0
 END = 1
 FIRST = 2
-"""A task's own symbols start here; PAD and END are in every vocabulary."""
+"""First id of a task's symbols; PAD and END are in every vocabulary."""
 
 
 class Segment(NamedTuple):
-    """A stretch of every row.
+    """A part of every row.
 
     Attributes:
-        ids: (N, max_width) token ids; a single row (max_width,) stands for all.
-        lengths: (N,) ids of each row that count; None: all.
-        scored: whether the model has to write them.
+        ids: (N, max_width) token ids, or (max_width,) if all rows have the same ids.
+        lengths: (N,) number of valid ids of each row; None: all are valid.
+        scored: whether the model has to predict them.
     """
 
     ids: npt.NDArray[np.integer]
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A prompt and its answer, token ids both; only the answer carries loss."""
+    """A prompt and its answer, both token ids. Only the answer has a loss."""
 
     prompt: Sequence[int]
     answer: Sequence[int] = ()
@@ -48,10 +48,10 @@ class Sequences:
 
     Attributes:
         ids: (N, T) token ids.
-        scored: (N, T), True where the model has to write the id.
-        lengths: (N,) tokens of each row.
-        targets: (N, T) ids that the model has to write where the row continues with another id,
-            elsewhere IGNORE; None: rows contain the ids that the model has to write.
+        scored: (N, T), True where the model has to predict the id.
+        lengths: (N,) number of tokens of each row.
+        targets: (N, T) expected ids where they differ from the next id of the row, IGNORE
+            elsewhere; None: the rows contain the expected ids.
     """
 
     ids: TokenIds
@@ -63,14 +63,14 @@ class Sequences:
         return len(self.ids)
 
     def batch(self) -> Batch:
-        """Return inputs and targets, the loss on scored tokens."""
+        """Return inputs and targets, with the loss on scored tokens."""
         if self.targets is not None:
             return Batch(torch.from_numpy(self.ids), torch.from_numpy(self.targets))
         targets = np.where(self.scored, self.ids, IGNORE)[:, 1:]
         return Batch(torch.from_numpy(self.ids[:, :-1].copy()), torch.from_numpy(targets))
 
     def take(self, rows: npt.NDArray[np.integer]) -> "Sequences":
-        """Return some rows, without padding that none of them needs."""
+        """Return some rows, without unneeded padding."""
         lengths = self.lengths[rows]
         width = int(lengths.max(initial=0))
         targets = None if self.targets is None else self.targets[rows, :width]
@@ -78,7 +78,7 @@ class Sequences:
 
 
 def concatenate(rows: int, *segments: Segment) -> Sequences:
-    """Return `rows` rows that consist of the segments, one after the other without gaps."""
+    """Concatenate the segments of each of `rows` rows without gaps."""
     sizes = []
     for segment in segments:
         width = segment.ids.shape[-1]
@@ -98,7 +98,7 @@ def concatenate(rows: int, *segments: Segment) -> Sequences:
 
 
 def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
-    """Return samples of one turn or more as rows, padded on the right."""
+    """Return samples of one or more turns as rows, padded on the right."""
     lengths = np.zeros(len(samples), dtype=np.int64)
     for row, turns in enumerate(samples):
         lengths[row] = sum(len(turn.prompt) + len(turn.answer) for turn in turns)
@@ -116,7 +116,7 @@ def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
 
 
 def stack(parts: Sequence[Sequences]) -> Sequences:
-    """Return the rows of several, one below the other."""
+    """Concatenate the rows of several `Sequences`."""
     width = max(part.ids.shape[1] for part in parts)
 
     def widen(array: npt.NDArray[np.generic], value: int) -> npt.NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""How many answers a model gets exactly right, from one forward pass where that is exact."""
+"""Count correct answers, from a single forward pass for models where this is exact."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from pe_bench.results.intervals import Numbers
 from pe_bench.sequences.rows import Mask, Sequences
 from pe_bench.text.tokenizer import TokenIds
 
-MAX_TOKENS = 16_384  # of a forward pass
+MAX_TOKENS = 16_384  # per forward pass
 TEACHER_FORCED = {"token_accuracy", "accuracy"}  # metrics that need the tokens after a mistake
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How a model did on some rows.
+    """The scores of a model on some rows.
 
     Attributes:
         exact: (N,) 1 where every scored token is correct, the end included, else 0.
-        counts: (N,) scored tokens.
-        leading: (N,) scored tokens before the first wrong one.
-        correct: (N,) scored tokens that are predicted after the correct ones before them (teacher
-            forcing); None where the answers were generated instead.
-        forward_tokens: tokens that went through the model, padding included.
+        counts: (N,) number of scored tokens.
+        leading: (N,) number of scored tokens before the first wrong one.
+        correct: (N,) number of correct tokens under teacher forcing; None if the answers were
+            generated instead.
+        forward_tokens: number of tokens that went through the model, padding included.
     """
 
     exact: Numbers
@@ -39,7 +39,7 @@ class Scores:
     forward_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the journal keeps of each item."""
+        """Return the journal entry of the items."""
         content: dict[str, Any] = {"forward_tokens": self.forward_tokens}
         for name in ("exact", "counts", "leading", "correct"):
             numbers = getattr(self, name)
@@ -48,14 +48,14 @@ class Scores:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Scores":
-        """Return the scores that `to_json` has written."""
+        """Return the scores written by `to_json`."""
         arrays: dict[str, Any] = {}
         for name in ("exact", "counts", "leading", "correct"):
             arrays[name] = None if content[name] is None else np.array(content[name], np.int64)
         return cls(**arrays, forward_tokens=content["forward_tokens"])
 
     def split(self, sizes: Sequence[int]) -> list["Scores"]:
-        """Return the scores of consecutive rows; the first part carries `forward_tokens`."""
+        """Split the scores into consecutive parts; the first part gets all `forward_tokens`."""
         parts: list[Scores] = []
         start = 0
         for size in sizes:
@@ -69,15 +69,15 @@ class Scores:
 
 
 def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
-    """Return what each item adds to a metric's sum, and its weight: (N,) both.
+    """Return each item's contribution to the sum of a metric, and its weight, both (N,).
 
     | metric | percentage |
     |---|---|
-    | `exact_match` | of items of which all scored tokens are correct |
-    | `token_accuracy` | of an item's tokens, mean over items; after correct tokens |
-    | `accuracy` | of the tokens of all items together; after correct tokens |
-    | `correct_prefix` | of an item's tokens before its first mistake, mean over items |
-    | `string_match_all` | of an item's answers, mean over items; anywhere in the output |
+    | `exact_match` | items with all scored tokens correct |
+    | `token_accuracy` | correct tokens of an item under teacher forcing, mean over items |
+    | `accuracy` | correct tokens of all items together under teacher forcing |
+    | `correct_prefix` | tokens of an item before its first mistake, mean over items |
+    | `string_match_all` | answers of an item that occur in the output, mean over items |
     """
     ones = np.ones(len(scores.counts), dtype=np.int64)
     if metric == "exact_match":
@@ -92,17 +92,17 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
 
 @torch.inference_mode()
 def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_TOKENS) -> Scores:
-    """Score answers as greedy decoding of as many tokens would write them.
+    """Score answers as greedy decoding would generate them, with the number of tokens given.
 
-    A deterministic model whose outputs do not depend on what follows writes exactly the right
-    answer if and only if each of its tokens is likeliest after the right ones before it: one
-    forward pass tells, without generating (by induction over the answer; ties go to the smallest
-    id in both). Where outputs depend on the length, the answers are generated, each up to its first
-    mistake.
+    If the outputs of a deterministic model do not depend on later tokens, the model generates
+    exactly the right answer if and only if each of its tokens is the likeliest one after the right
+    tokens before it (by induction over the answer; ties go to the smallest id in both cases). One
+    forward pass is then enough. If outputs depend on the sequence length, each answer is generated
+    up to its first mistake.
 
     Args:
-        model: in evaluation mode.
-        sequences: prompts with their answers, which end the rows.
+        model: model in evaluation mode.
+        sequences: prompts with their answers at the end of the rows.
         max_tokens: tokens per forward pass.
 
     Raises:
@@ -114,7 +114,7 @@ def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_T
     forward_tokens = 0
     for rows in _batches(sequences, max_tokens, same_length=True):
         correct, used = _generated(model, sequences.take(rows))  # (B, T)
-        leading[rows] = correct.sum(1)  # none after the first wrong one
+        leading[rows] = correct.sum(1)  # generation stops at the first wrong token
         forward_tokens += used
     counts = sequences.scored.sum(1)
     return Scores(leading == counts, counts, leading, forward_tokens=forward_tokens)
@@ -122,11 +122,11 @@ def exact_match(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_T
 
 @torch.inference_mode()
 def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MAX_TOKENS) -> Scores:
-    """Score every token as predicted after the correct ones before it.
+    """Score every token under teacher forcing: each is predicted after the correct tokens.
 
     Args:
-        model: in evaluation mode.
-        sequences: rows with scored tokens anywhere but at their beginning.
+        model: model in evaluation mode.
+        sequences: rows with scored tokens anywhere except at their beginning.
         max_tokens: tokens per forward pass.
 
     Raises:
@@ -147,11 +147,11 @@ def teacher_forced(model: Decoder, sequences: Sequences, *, max_tokens: int = MA
 
 
 def count_correct(predicted: TokenIds, targets: TokenIds) -> tuple[TokenIds, TokenIds]:
-    """Return the tokens before the first wrong one, and all correct ones, of each row.
+    """Return for each row the number of tokens before the first wrong one and of correct tokens.
 
     Args:
-        predicted: (N, T).
-        targets: (N, T), IGNORE where nothing is scored.
+        predicted: (N, T) predicted ids.
+        targets: (N, T) expected ids, IGNORE where nothing is scored.
     """
     scored = targets != IGNORE
     wrong = scored & (predicted != targets)
@@ -159,7 +159,7 @@ def count_correct(predicted: TokenIds, targets: TokenIds) -> tuple[TokenIds, Tok
 
 
 def decoding_tokens(sequences: Sequences) -> int:
-    """Return how many tokens decoding without a cache would send through a model."""
+    """Return the number of tokens that decoding without a cache would send through a model."""
     answers = sequences.scored.sum(1)
     prompts = sequences.lengths - answers
     return int((answers * prompts + answers * (answers - 1) // 2).sum())
@@ -169,9 +169,9 @@ def _batches(sequences: Sequences, max_tokens: int, same_length: bool) -> Iterat
     """Yield the rows that share a forward pass, shortest first.
 
     Args:
-        sequences: of them.
-        max_tokens: tokens per forward pass.
-        same_length: whether rows of unequal length may not share one.
+        sequences: the rows.
+        max_tokens: maximum number of tokens per forward pass.
+        same_length: whether all rows of a forward pass must have the same length.
     """
     order = np.argsort(sequences.lengths, kind="stable")
     lengths = sequences.lengths[order]
@@ -190,9 +190,9 @@ def _batches(sequences: Sequences, max_tokens: int, same_length: bool) -> Iterat
 
 
 def _predicted(model: Decoder, tokens: Tensor, scored: Tensor, lengths: TokenIds) -> TokenIds:
-    """Return the likeliest id after each token (B, T) where that is scored (B, T), else 0.
+    """Return the likeliest next id at each scored position and 0 elsewhere, (B, T).
 
-    `lengths` are those of the finished rows, (B,).
+    `tokens` and `scored` are (B, T). `lengths` (B,) are the lengths of the finished rows.
     """
     device = model.lm_head.weight.device
     scored = scored.to(device)
@@ -206,11 +206,11 @@ def _predicted(model: Decoder, tokens: Tensor, scored: Tensor, lengths: TokenIds
 
 
 def _generated(model: Decoder, part: Sequences) -> tuple[Mask, int]:
-    """Return which tokens (B, T) the model writes itself, up to its first mistake in each row.
+    """Return which tokens (B, T) the model generates correctly before the first mistake of a row.
 
-    Every token takes a forward pass over all before it: what held for a shorter sequence need not
-    for a longer one. As long as an answer is correct, its own tokens are the correct ones, and
-    where it is not, no more has to be known.
+    Every token needs a forward pass over all tokens before it, because outputs for a shorter
+    sequence may differ from outputs for a longer one. The correct tokens serve as input: they equal
+    the generated ones until the first mistake, and later tokens do not matter.
     """
     device = model.lm_head.weight.device
     ids = torch.from_numpy(part.ids).to(device)  # (B, T)

@@ -1,4 +1,4 @@
-"""Means over points, the gate on them, and how far a score holds."""
+"""Means over points, the gate, and effective lengths."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from pe_bench.sequences.effective_length import LengthCurve
 from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
 
 Groups = Mapping[str, Sequence[Measurement]]
-"""The rows of each mean, by its name."""
+"""The rows of each mean, by the mean's name."""
 
 
 class Mean(Protocol):
@@ -25,12 +25,13 @@ class Summary:
     """Summarises the rows of points.
 
     Attributes:
-        points: of each subset of the run.
-        group_names: returns the names of the means that a point of a subset counts in.
+        points: the points of each subset of the run.
+        group_names: returns the names of the means that include a point of a subset.
         mean: returns the mean of a group.
-        gate: mean in distribution from which on one out of distribution is ranked.
-        each_subset: whether every subset has means and a gate.
-        expected: number of points of each mean; beyond training, one over fewer is partial.
+        gate: mean in distribution from which means out of distribution are ranked.
+        each_subset: whether every subset has separate means and a gate.
+        expected: number of points of each mean; a mean out of distribution over fewer points is
+            partial.
     """
 
     points: Mapping[str, Sequence[EvalPoint]]
@@ -43,12 +44,12 @@ class Summary:
     def summarize(
         self, measured: Sequence[Measurement], metrics: Sequence[str], headline: str
     ) -> list[Measurement]:
-        """Return the means of all metrics, and the effective lengths.
+        """Return the means of all metrics and the effective lengths.
 
         Args:
             measured: rows of points.
-            metrics: of the points; the gate is on the first.
-            headline: the metric that effective lengths are of.
+            metrics: metrics of the points; the gate applies to the first.
+            headline: metric of the effective lengths.
         """
         rows = []
         learned = self._groups([row for row in measured if row.metric == metrics[0]])
@@ -60,7 +61,7 @@ class Summary:
             for subset in self.points:
                 curves += self._curves(subset, points)
             for curve in curves:
-                if curve.name != curve.subset:  # else its rows are measured
+                if curve.name != curve.subset:  # else its rows are already in `measured`
                     rows += [*curve.rows, *curve.far]
             if metric == headline:
                 rows += self._effective_lengths(curves, learned)
@@ -111,8 +112,8 @@ class Summary:
         """Return the effective length of each curve with trained lengths, and their mean.
 
         Args:
-            curves: of the headline's metric.
-            learned: rows of each mean, of the metric that the gate is on.
+            curves: curves of the headline's metric.
+            learned: rows of each mean, for the metric of the gate.
         """
         rows = []
         for curve in curves:
@@ -128,7 +129,7 @@ class Summary:
         return [overall] if len(rows) == 1 else [overall, *rows]
 
     def _has_learned(self, name: str, groups: Groups) -> bool:
-        """Return whether what a mean beyond training extrapolates from reaches the gate."""
+        """Return whether the means in distribution that `name` depends on reach the gate."""
         trained = [f"{name.removesuffix(OOD).removesuffix(FAR)}{ID}"]
         if name in (OOD, FAR) and self.each_subset:
             trained = [f"{subset}-{ID}" for subset in self.points]

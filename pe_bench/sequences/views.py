@@ -16,15 +16,15 @@ def make_views(
     each_subset: bool,
     max_trained: float,
 ) -> tuple[View, ...]:
-    """Return columns of means, curves of subsets with one axis, maps of those with two.
+    """Return columns for means, curves for subsets with one axis, maps for subsets with two axes.
 
     Args:
         points_of: the evaluation points of each subset.
         axes: titles of `length` and of the second axis.
-        metrics: of every point.
-        headline: the metric of the headline.
+        metrics: metrics of every point.
+        headline: metric of the headline.
         each_subset: whether every subset has separate means.
-        max_trained: largest trained length.
+        max_trained: largest training length.
     """
     columns = [ID]
     far: list[str] = []
@@ -68,7 +68,7 @@ def _make_map(
     trained = [float(point.second_axis) for point in points if point.split == ID]
     right = max(trained, default=None)
     if right == max(float(point.second_axis) for point in points):
-        right = None  # all of that axis is trained
+        right = None  # the whole axis is in distribution
     name = describe_metric(metric).title
     title = f"{subset}: {name} by {axes['length']} and {axes['second']} (dashed: trained)"
     return Heatmap(subset, metric, title, trained=(right, max_trained))

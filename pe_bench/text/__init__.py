@@ -1,1 +1,1 @@
-"""Text to train and score on: corpora, files of documents, tokenizers, downloads."""
+"""Text for training and scoring: corpora, document files, tokenizers, downloads."""

@@ -15,7 +15,7 @@ from pe_bench.system.locks import locked
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 
 WRITTEN_AT_ONCE = 32  # rows held in memory: one may be a whole book
-SHOWN_FROM = 32 << 20  # bytes; less is ready before a progress bar could be read
+SHOWN_FROM = 32 << 20  # bytes; smaller sizes finish before a progress bar is useful
 
 
 def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
@@ -51,16 +51,16 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """Call `make`; raise errors of rows as they are, and those of the system before others.
+    """Call `make` and raise the original error of a row or of the system.
 
-    On a full disk the library goes on to write to the file that the error has closed.
+    On a full disk, the library continues to write to the closed file, which raises a second error.
     """
     try:
         return make()
     except InputError:
         raise
     except Exception as error:
-        cause = error.__cause__ or error  # the library wraps what rows raise
+        cause = error.__cause__ or error  # the library wraps errors of rows
         first: BaseException | None = cause
         while first is not None and not isinstance(first, OSError):
             first = first.__cause__ or first.__context__
@@ -69,13 +69,13 @@ def _made(make: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def quiet_library(cache: Path, size: int = 0) -> Iterator[Any]:
-    """Import `datasets`, with all its files in a cache folder, and without its log.
+    """Import `datasets` with all its files in a cache folder and its log disabled.
 
     Args:
         cache: the folder.
         size: number of bytes to read; large sizes have progress bars in a terminal.
     """
-    import datasets  # late: half a second, and synthetic tasks need none of it
+    import datasets  # late: it takes 0.5 s, and synthetic tasks do not need it
 
     logging, config = datasets.logging, datasets.config
     verbosity, folder = logging.get_verbosity(), config.HF_DATASETS_CACHE
@@ -128,7 +128,7 @@ def keep_rows(
 
     def make() -> Any:
         for old in folder.glob(f"generator/*fingerprint={glob.escape(name)}"):
-            shutil.rmtree(old)  # of a run that was killed, or damaged: the library would take it
+            shutil.rmtree(old)  # a damaged or partial copy, which the library would use
         return datasets.Dataset.from_generator(
             some_rows,
             features=datasets.Features(dict.fromkeys(columns, datasets.Value("string"))),

@@ -32,9 +32,9 @@ PYTHON = "python-v1"
 PYTHON_FOLDER = Path(__file__).with_name(PYTHON)
 PYTHON_FINGERPRINT = "7e6981d01a236287d002e87585881904599ec501da4f129e4f64d1177bf76ed0"
 
-MIN_BYTES = 1024  # in each part of a corpus: less cannot hold one evaluation window
-SHOWN = 5  # names of files in a warning
-MIN_GROUPS = 150  # of the standard library: fewer means that its sources are not there
+MIN_BYTES = 1024  # minimum of each part of a corpus, for one evaluation window
+SHOWN = 5  # number of file names in a warning
+MIN_GROUPS = 150  # of the standard library; with fewer, its sources are missing
 
 # The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
 # top-level module or package that CPython 3.10 to 3.13 and Debian's Python all have; tests,
@@ -73,8 +73,8 @@ class TextFile(NamedTuple):
 
     Attributes:
         name: path relative to the corpus, with forward slashes on every system.
-        path: of the file.
-        size: of the file, bytes.
+        path: path of the file.
+        size: size of the file, bytes.
         digest: SHA-256 (hex) of what determines the documents, mostly the bytes of the file.
     """
 
@@ -104,7 +104,7 @@ class Piece:
         """Return a `Dataset` with a column `text`, kept in the subfolder `datasets` of a cache.
 
         Raises:
-            ChangedError: a file is not the one that the fingerprint is of.
+            ChangedError: a file does not match the fingerprint.
             DataError: a file is missing or damaged, or there is no document.
         """
         return keep_rows(
@@ -161,7 +161,7 @@ def python_corpus() -> Corpus:
     them states their origin and licence.
 
     Raises:
-        DataError: the files are missing or not those that were shipped.
+        DataError: the files are missing or differ from the shipped ones.
     """
     parts: _Parts = {}
     splits: tuple[Split, ...] = ("train", "test")
@@ -180,7 +180,7 @@ def python_corpus() -> Corpus:
 def stdlib_corpus() -> Corpus:
     """The standard library of the running Python: about 5.2, 0.5 and 1.4 MB of source code.
 
-    It differs between Python versions, and the fingerprint with it.
+    Text and fingerprint differ between Python versions.
 
     Raises:
         DataError: the sources are not on this machine (a zipped or frozen Python).
@@ -188,7 +188,7 @@ def stdlib_corpus() -> Corpus:
     return _stdlib_in(Path(sysconfig.get_paths()["stdlib"]))
 
 
-@cache  # several tasks of a run read it
+@cache  # several tasks of a run use it
 def _stdlib_in(root: Path) -> Corpus:
     groups: dict[str, list[TextFile]] = {}
     for group in STDLIB_TRAIN | STDLIB_VALID | STDLIB_TEST:
@@ -255,7 +255,7 @@ def _check_sizes(folder: Path, parts: Mapping[Split, Sequence[TextFile]]) -> Non
 
 
 def _text_bytes(files: Iterable[TextFile], enough: int) -> int:
-    """Return the bytes of UTF-8 text in files, counted until there are enough."""
+    """Return the number of bytes of UTF-8 text in files; stop counting at `enough`."""
     size = 0
     for file in files:
         if not holds_many(file.path):
@@ -282,7 +282,7 @@ def folder_test(folder: Path) -> Piece:
 
 
 def _named(folder: Path, part: str) -> list[Path]:
-    """Return the subfolder or file of many documents with a part of a folder."""
+    """Return the subfolder or multi-document file of a folder that holds a part."""
     files = [folder / f"{part}{suffix}" for suffix in (*SUFFIXES, *ALSO_LINES, ".json")]
     found = [path for path in files if path.is_file() and holds_many(path)]
     return [folder / part, *found] if (folder / part).is_dir() else found
@@ -319,7 +319,7 @@ def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
 def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     """Return the files that are UTF-8 or hold documents, ordered by relative path.
 
-    A warning names the others.
+    A warning names the files that were left out.
 
     Raises:
         DataError: a file cannot be read.
@@ -327,7 +327,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     files = []
     left_out = []
     for path in paths:
-        if not path.is_file():  # a socket or a broken link, or a module that is a package
+        if not path.is_file():  # a socket, a broken link, or a module that is a package
             continue
         try:
             size, digest = _describe(path)
@@ -353,11 +353,11 @@ def _digest_now(path: Path) -> str:
 def _describe(path: Path) -> tuple[int, str]:
     """Return the size and the digest of a file.
 
-    The digest is that of the bytes where it was so from the beginning. Files that were read in
-    another way once have another digest, so that neither results nor caches are mixed up.
+    For most files it is the digest of the bytes. Files that earlier versions read differently
+    have another digest, so that old results and caches are not mixed with new ones.
 
     Raises:
-        UnicodeDecodeError: it is neither text nor a file of documents.
+        UnicodeDecodeError: the file is neither text nor a file of documents.
     """
     if holds_many(path):
         always = path.name.lower().endswith(SUFFIXES)

@@ -18,12 +18,12 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".parquet")
 """Endings of files that hold many documents; any other file may hold JSON lines too."""
 
 ALSO_LINES = (".ndjson", ".ndjson.gz")
-FIELD = "text"  # where public corpora keep a document
-ALWAYS_ALLOWED = 64 << 20  # bytes that an archive may unpack to, however small it is
-LARGEST_RATIO = 200  # of unpacked to packed bytes; text reaches 20, a bomb 1000
+FIELD = "text"  # field of public corpora that holds a document
+ALWAYS_ALLOWED = 64 << 20  # unpacked bytes, allowed for archives of any size
+LARGEST_RATIO = 200  # ratio of unpacked to packed bytes; text reaches 20, a zip bomb 1000
 
 Opener = Callable[[], AbstractContextManager[Any]]
-"""Opens a file, unpacked."""
+"""Opens a file and decompresses it."""
 
 
 def holds_many(path: Path) -> bool:
@@ -50,7 +50,7 @@ def holds_many(path: Path) -> bool:
 def read_documents(path: Path) -> Iterator[str]:
     """Yield the documents of a file in order, empty ones only if the file is one document.
 
-    A byte order mark at the start is no text.
+    A byte order mark at the start is not part of the text.
 
     Raises:
         DataError: the file is damaged, or a record has no text.
@@ -60,7 +60,7 @@ def read_documents(path: Path) -> Iterator[str]:
     elif holds_many(path):
         yield from filter(None, _json_lines(path))
     else:
-        # The library's reader of text turns "\r\n" into "\n": these would be other bytes.
+        # The library's text reader turns "\r\n" into "\n", which changes the bytes.
         with naming_damage(path):
             yield path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
 

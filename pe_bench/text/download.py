@@ -1,7 +1,7 @@
 """Download files of dataset repositories from the Hugging Face hub: resumable and verified.
 
-`datasets` and `hf_hub_download` of huggingface_hub 2.4 discard an interrupted download, which costs
-too much for files of many gigabytes. This module uses parts of the latter.
+`datasets` and `hf_hub_download` of huggingface_hub 2.4 discard an interrupted download, which is
+too expensive for files of many gigabytes. This module uses parts of huggingface_hub.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def hub_file(
         repo: dataset repository, `owner/name`.
         filename: path inside the repository.
         cache: folder; copies are at `<cache>/<owner>--<name>/<revision>/<filename>`.
-        revision: branch, tag or commit. A branch is looked up for the first download only.
+        revision: branch, tag or commit. A branch is resolved only for the first download.
         endpoint: address of the hub; default is the `HF_ENDPOINT` variable or the public hub.
 
     Raises:
@@ -114,7 +114,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
 
     where = _address(repo, endpoint)
     remote = hub_content(repo, filename, revision=revision, endpoint=endpoint)
-    assert remote.etag and remote.commit_hash  # or it had raised
+    assert remote.etag and remote.commit_hash  # checked by `hub_content`
     partial = target.with_name(f"{target.name}.{remote.etag[:16]}.part")
     try:
         with partial.open("ab") as file:
@@ -122,7 +122,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
                 _url(repo, filename, remote.commit_hash, endpoint),
                 file,
                 resume_size=file.tell(),
-                # Ranges of a compressed stream would not fit together.
+                # Ranges of a compressed stream cannot be joined.
                 headers={**build_hf_headers(), "Accept-Encoding": "identity"},
                 expected_size=remote.size,
                 displayed_filename=target.name,

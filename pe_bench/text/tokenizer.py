@@ -22,13 +22,13 @@ from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.corpus import Corpus, Piece
 
-TokenIds = npt.NDArray[np.integer]  # of any shape and width
+TokenIds = npt.NDArray[np.integer]  # any shape and integer type
 Lengths = npt.NDArray[np.int64]
 
-MAX_IDS = 1 << 24  # a model with more has no room on any machine
-MIN_VOCAB = 300  # 256 bytes, the special tokens and something to merge
+MAX_IDS = 1 << 24  # a model with more ids would fit on no machine
+MIN_VOCAB = 300  # 256 bytes, the special tokens and some merges
 
-SPECIAL_NAMES = {  # of special tokens in published vocabularies, by their role
+SPECIAL_NAMES = {  # names of special tokens in published vocabularies, by role
     "pad": ("<pad>", "<|pad|>", "<|padding|>", "[PAD]", "<|finetune_right_pad_id|>"),
     "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "[BOS]"),
     "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>", "[EOS]"),
@@ -36,9 +36,9 @@ SPECIAL_NAMES = {  # of special tokens in published vocabularies, by their role
 }
 _TEXT_PARTS = ("normalizer", "pre_tokenizer", "decoder")
 USUAL = bytes([9, 10, *range(32, 127), *range(0x80, 0xC0), *range(0xC2, 0xF1)])
-"""Bytes that a tokenizer must have: ASCII text, and nearly all characters of more bytes."""
+"""Bytes that a tokenizer must cover: ASCII text, and nearly all multi-byte characters."""
 
-_SPACE = "\u2581"  # how SentencePiece writes a space
+_SPACE = "\u2581"  # SentencePiece's sign for a space
 _SPACE_BYTES = tuple(f"<0x{byte:02X}>" for byte in _SPACE.encode())
 
 
@@ -133,10 +133,10 @@ class BpeTokenizer(Tokenizer):
     Args:
         name: name in tables.
         content: the tokenizer.json.
-        model_size: number of ids of a pretrained model, which has no room for new ones: the end of
-            text then replaces missing special tokens. None: there is no model yet.
-        model_ids: ids of special tokens of a pretrained model, by role. They go before tokens with
-            a known name.
+        model_size: number of ids of a pretrained model, which cannot take new ids: the end of text
+            then replaces missing special tokens. None: there is no model yet.
+        model_ids: ids of special tokens of a pretrained model, by role. They take precedence over
+            tokens with a known name.
 
     Attributes:
         content: the tokenizer.json.
@@ -154,7 +154,7 @@ class BpeTokenizer(Tokenizer):
         model_size: int | None = None,
         model_ids: Mapping[str, int] | None = None,
     ) -> None:
-        import tokenizers  # late: bytes need no library
+        import tokenizers  # late: the byte tokenizer needs no library
 
         try:
             file = json.loads(content)
@@ -168,7 +168,7 @@ class BpeTokenizer(Tokenizer):
             inner.no_truncation()
             inner.no_padding()
             inner.encode_special_tokens = True  # "</s>" inside a text is text
-        vocab = self._inner.get_vocab()  # its ids count: the library closes gaps in the file's
+        vocab = self._inner.get_vocab()  # these ids count: the library closes gaps in the file's
         largest = max(vocab.values(), default=0)
         if largest >= MAX_IDS:
             raise InputError(f"{name} has the id {largest:,}, and ids must be below {MAX_IDS:,}")
@@ -204,10 +204,10 @@ class BpeTokenizer(Tokenizer):
             )
         self.content = content
         lengths = np.pad(lengths, (0, model_size - len(lengths)))
-        # Ids of whole texts have been those of the library since version 2.
+        # Version 2: `encode_text` agrees with the library.
         changes = self._unchanged.encode("a").ids != self._inner.encode("a").ids
         digest = hashlib.sha256(content + (b"v2" if changes else b""))
-        # So have spaces around added tokens, and special tokens that the model names.
+        # Also changed since: spaces around added tokens, and special tokens that the model names.
         digest.update((b"strips" if strips else b"") + (str(given).encode() if given else b""))
         super().__init__(name, digest.hexdigest(), lengths, special)
         self._require_exact_bytes()
@@ -233,7 +233,7 @@ class BpeTokenizer(Tokenizer):
         return self._encode_with_space_sign(decoded)
 
     def _encode_with_space_sign(self, text: str) -> TokenIds:
-        """Return the ids of a text with U+2581, which the vocabulary would take for a space."""
+        """Return the ids of a text with U+2581, which the vocabulary would treat as a space."""
         if len(self._space_ids) < len(_SPACE_BYTES):
             raise InputError(
                 f"the text has the character U+2581, which {self.name} does not tell from a space: "
@@ -254,8 +254,8 @@ class BpeTokenizer(Tokenizer):
         return self._inner.decode(ids.tolist(), skip_special_tokens=False)
 
     def _require_exact_bytes(self) -> None:
-        """Check that every text over the bytes that have a token survives a round trip."""
-        # Every byte that has a token, in characters of one to four bytes, and outer spaces.
+        """Check that every text of covered bytes survives a round trip."""
+        # Every covered byte, in characters of one to four bytes, and leading and trailing spaces.
         codes = [*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x400)]
         characters = [chr(code) for code in codes]
         exact = True
@@ -278,15 +278,16 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
     """Return the tokenizer of a specification.
 
     Args:
-        spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ones included; fewer
-            if the text has too few repeated pairs) fitted to the first piece of the corpus'
-            train split, mostly all of it; the path of a tokenizer.json; or the folder of a
-            checkpoint, which has one, and whose config.json says how many ids the model knows.
+        spec: `bytes`; `bpe:SIZE`, a byte-level BPE of SIZE ids (special ids included; fewer if
+            the text has too few repeated pairs), fitted to the first piece of the corpus' train
+            split, which is usually all of it; the path of a tokenizer.json; or the folder of a
+            checkpoint with a tokenizer.json and a config.json that gives the number of ids.
         corpus: the text in use.
         cache: folder for fitted vocabularies (`tokenizers`) and text (`datasets`).
 
     Raises:
-        InputError: unknown specification, too small a vocabulary, no such or no usable file.
+        InputError: the specification is unknown, the vocabulary too small, or the file missing or
+            unusable.
     """
     if spec == "bytes":
         return ByteTokenizer()
@@ -310,10 +311,10 @@ def model_tokenizer(folder: Path) -> BpeTokenizer:
     """Return the tokenizer of a checkpoint, with the number of ids and special ids of its config.
 
     Args:
-        folder: has config.json.
+        folder: folder of the checkpoint, with config.json.
 
     Raises:
-        InputError: there is no tokenizer.json, or it has ids that the model does not have.
+        InputError: tokenizer.json is missing, or it has ids that the model lacks.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -361,7 +362,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
 
 
 def _end_of_text(name: str, special: dict[str, int]) -> int:
-    """Return the id that ends a text, or else the id that begins one."""
+    """Return the id of the end of text, or else the id of the beginning of text."""
     for role in ("eos", "bos"):
         if role in special:
             return special[role]
@@ -385,7 +386,7 @@ def _without_additions(part: Any) -> Any:
 
 
 def _stop_stripping(added: list[dict[str, Any]]) -> bool:
-    """Let added tokens leave the spaces around them to other tokens; return whether any did not."""
+    """Stop added tokens from absorbing the spaces around them. Return whether any did."""
     strips = False
     for token in added:
         if not token.get("special") and (token.get("lstrip") or token.get("rstrip")):
@@ -397,7 +398,7 @@ def _stop_stripping(added: list[dict[str, Any]]) -> bool:
 def _byte_lengths(vocab: dict[str, int], byte_level: bool, added: dict[str, bool]) -> Lengths:
     lengths = np.zeros(max(vocab.values(), default=-1) + 1, dtype=np.int64)
     for token, index in vocab.items():
-        if byte_level:  # spelled with one character for each byte
+        if byte_level:  # one character for each byte
             lengths[index] = len(token)
         elif re.fullmatch("<0x[0-9A-F]{2}>", token):  # a byte that no other token covers
             lengths[index] = 1
@@ -429,9 +430,9 @@ def byte_characters() -> list[str]:
 def _uncovered_bytes(vocab: Mapping[str, int]) -> re.Pattern[bytes] | None:
     """Return a pattern of the bytes without a token in a byte-level vocabulary; None: all have one.
 
-    Some vocabularies of published models lack bytes that text hardly ever contains.
+    Some vocabularies of published models lack bytes that are very rare in text.
     """
     characters = byte_characters()
-    possible = [*range(0xC0), *range(0xC2, 0xF5)]  # no other byte is in UTF-8
+    possible = [*range(0xC0), *range(0xC2, 0xF5)]  # the bytes that occur in UTF-8
     found = [byte for byte in possible if characters[byte] not in vocab]
     return re.compile(b"[%s]" % re.escape(bytes(found))) if found else None

@@ -1,4 +1,4 @@
-"""The files by which transformers encodes text as a tokenizer does."""
+"""Files that make transformers encode text like a given tokenizer."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from pe_bench.text.tokenizer import (
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """Return tokenizer.json and tokenizer_config.json by name, with the special tokens in both.
 
-    Vocabularies that are neither bytes nor a BPE have no such files.
+    Vocabularies other than bytes and BPE have no files.
     """
     import tokenizers
 
@@ -29,7 +29,7 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     ids = {role: getattr(tokenizer, role) for role in SPECIAL_NAMES}
     size = inner.get_vocab_size()
     for role, index in sorted(ids.items(), key=lambda item: item[1]):
-        if index == inner.get_vocab_size():  # one that only the tokenizer in memory has
+        if index == inner.get_vocab_size():  # exists only in the tokenizer in memory
             free = (name for name in SPECIAL_NAMES[role] if inner.token_to_id(name) is None)
             inner.add_special_tokens([next(free)])
     if inner.get_vocab_size() > size:

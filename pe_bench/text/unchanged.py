@@ -1,4 +1,4 @@
-"""Files that must stay as they were when a command took their digest."""
+"""Files that must not change after a command has computed their digest."""
 
 import contextlib
 import hashlib
@@ -10,14 +10,14 @@ from pe_bench.errors import ChangedError
 
 @contextlib.contextmanager
 def unchanged(path: Path, digest: Callable[[], str], expected: str) -> Iterator[None]:
-    """Check after reading that a file is the one that the command began with.
+    """Check after reading that a file has not changed since the start of the command.
 
-    The check comes after the reading, so that it covers a change during it; and also after an
+    The check comes after the reading to cover a change during the reading. It also runs after an
     error, which such a change may have caused.
 
     Args:
         path: the file.
-        digest: returns the digest of the file as it is now.
+        digest: returns the current digest of the file.
         expected: digest from the start of the command.
 
     Raises:
@@ -27,7 +27,7 @@ def unchanged(path: Path, digest: Callable[[], str], expected: str) -> Iterator[
     def check() -> None:
         try:
             same = digest() == expected
-        except (OSError, ValueError):  # it is gone, or no longer text
+        except (OSError, ValueError):  # the file is missing or no longer text
             same = False
         if not same:
             raise ChangedError(path) from None
@@ -41,7 +41,7 @@ def unchanged(path: Path, digest: Callable[[], str], expected: str) -> Iterator[
 
 
 class MappedFiles:
-    """Files that are mapped into memory, and read again and again while a command runs.
+    """Files that are mapped into memory and read repeatedly while a command runs.
 
     Args:
         paths: the files.
@@ -70,7 +70,7 @@ class MappedFiles:
         self._states = states
 
     def _find_states(self) -> list[tuple[int, ...] | None]:
-        """Return what the system changes with the content of each file; None: it is gone."""
+        """Return for each file the metadata that change with its content; None if it is missing."""
         states: list[tuple[int, ...] | None] = []
         for path in self.paths:
             try:

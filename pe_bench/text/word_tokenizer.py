@@ -17,7 +17,7 @@ class WordTokenizer(Tokenizer):
     """One id for each word with the space before it, and for each digit; other text is bytes.
 
     Args:
-        texts: texts with all words of the vocabulary.
+        texts: texts that contain all words of the vocabulary.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:

@@ -1,1 +1,1 @@
-"""The training loop, its checkpoints and its processes. It knows no task and no run."""
+"""The training loop, its checkpoints and its processes, independent of tasks and runs."""

@@ -14,11 +14,11 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
 GROUPS_PER_ROW = 4
-"""LongLoRA: attention within a quarter of a training row."""
+"""Number of groups in LongLoRA: attention stays within a quarter of a training row."""
 
 
 def trains_all(config: TrainConfig) -> bool:
-    """Tell whether a phase trains all weights."""
+    """Return whether a phase trains all weights."""
     few = isinstance(config, AdaptConfig) and config.method != "full"
     return bool(config.steps) and not few
 
@@ -36,19 +36,19 @@ def saved_part(weights: Mapping[str, Tensor], module: nn.Module, partly: bool) -
     """Return the weights that a checkpoint stores.
 
     Args:
-        weights: of the module.
+        weights: weights of the module.
         module: the module.
-        partly: leave out the frozen parameters.
+        partly: whether to leave out the frozen parameters.
     """
     names = trained_names(module) if partly else set(weights)
     return {name: tensor for name, tensor in weights.items() if name in names}
 
 
 def check_method(encoding: Encoding, config: TrainConfig) -> None:
-    """Check that a method can train an encoding.
+    """Check that an adaptation method can train an encoding.
 
     Raises:
-        InputError: the method cannot train it.
+        InputError: the method cannot train the encoding.
     """
     if not isinstance(config, AdaptConfig) or not config.steps:
         return
@@ -65,7 +65,7 @@ def check_libraries(config: AdaptConfig) -> None:
     """Check that the library for low-rank adapters is installed.
 
     Raises:
-        InputError: it is missing.
+        InputError: the library is missing.
     """
     if not (config.low_rank and config.steps):
         return
@@ -81,9 +81,9 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
     """Freeze the parameters that the method does not train, and add its low-rank adapters.
 
     Args:
-        model: with the weights to start from.
-        config: of the phase; only an `AdaptConfig` has a method.
-        seed: of the weights of the adapters.
+        model: model with the weights to start from.
+        config: config of the phase; only an `AdaptConfig` has a method.
+        seed: seed of the adapters' weights.
     """
     if not isinstance(config, AdaptConfig) or config.method == "full":
         return
@@ -91,7 +91,7 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
         _add_low_rank(model, config, seed)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_is_trained(name, config.method))
-        if parameter.requires_grad:  # updates are too small for bfloat16
+        if parameter.requires_grad:  # bfloat16 is too coarse for the updates
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     if config.method == "longlora":
         length = config.length or model.config.train_length
@@ -114,7 +114,7 @@ def finish(model: Decoder, config: TrainConfig) -> None:
 
 
 def _is_trained(name: str, method: str) -> bool:
-    """Tell whether a method trains a parameter."""
+    """Return whether a method trains a parameter."""
     if "lora_" in name:
         return True
     if name.startswith("encodings."):
@@ -133,7 +133,7 @@ def _add_low_rank(model: Decoder, config: AdaptConfig, seed: int) -> None:
 
 
 def _merge(model: Decoder) -> None:
-    """Replace each adapted projection by a plain one with merged weights."""
+    """Replace each adapted projection by a plain projection with merged weights."""
     from peft.tuners.lora import LoraLayer
 
     for block in model.layers:

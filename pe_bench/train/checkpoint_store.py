@@ -14,14 +14,14 @@ from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
 
 FORMAT = 2
-"""Version of the content of checkpoints to resume from. Those of another version are set aside."""
+"""Version of resume checkpoints. Checkpoints of another version are set aside."""
 
 
 class CheckpointStore:
     """The checkpoint files of a training phase.
 
-    A checkpoint that is damaged, has another key, or belongs to a model of another shape is set
-    aside with a message, and counts as missing.
+    A checkpoint that is damaged, has another key, or belongs to a model of another shape counts as
+    missing. It is set aside with a message.
 
     Args:
         folder: holds `resume.safetensors` during training and `final.safetensors` after it.
@@ -37,12 +37,12 @@ class CheckpointStore:
         self.resume = folder / f"resume{SUFFIX}"
 
     def load_result(self) -> TrainingResult | None:
-        """Return the result of a finished training; None if there is none."""
+        """Return the result of a finished training, or None."""
         content = read_if_intact(lambda: read_checkpoint(self.final, of=self.key))
         return TrainingResult.from_json(content["trained"]) if content else None
 
     def load_final(self, model: nn.Module) -> TrainingResult | None:
-        """Load the trained weights into a model; return the result, None if there is none."""
+        """Load the trained weights into a model and return the result, or None if missing."""
         content = read_if_intact(lambda: self._read(self.final, model))
         if content is None:
             return None
@@ -51,7 +51,7 @@ class CheckpointStore:
         return TrainingResult.from_json(content["trained"])
 
     def save_final(self, model: nn.Module, result: TrainingResult) -> None:
-        """Save a trained model and its result; nothing is left to resume."""
+        """Save a trained model and its result, and remove the checkpoint to resume from."""
         weights = self._stored_part(model, model.state_dict())
         content = {"weights": weights, "trained": result.to_json()}
         self.resume.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class CheckpointStore:
         self.discard_resume()
 
     def load_resume(self, model: nn.Module) -> TrainingState | None:
-        """Load the weights of an interrupted training into a model; return its state if any."""
+        """Load the weights of an interrupted training into a model; return its state, or None."""
         return read_if_intact(lambda: self.read_resume(model))
 
     def read_resume(self, model: nn.Module) -> TrainingState:
@@ -67,7 +67,7 @@ class CheckpointStore:
 
         Raises:
             FileNotFoundError: there is no checkpoint.
-            DamagedError: it cannot be used.
+            DamagedError: the checkpoint cannot be used.
         """
         content = self._read(self.resume, model, version=FORMAT)
         self._load(model, content["weights"])

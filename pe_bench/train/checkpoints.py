@@ -1,4 +1,4 @@
-"""Format of checkpoint files: safetensors with a JSON tree, so that reading one never runs code.
+"""Format of checkpoint files: safetensors with a JSON tree. Reading a file never runs code.
 
 The metadata contain the key of the checkpoint, the tree of dicts and lists that refers to the
 tensors, and the SHA-256 of all content.
@@ -25,7 +25,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
     """Write a tree of dicts and lists of tensors, numbers and texts, atomically.
 
     Args:
-        path: of the file.
+        path: path of the file.
         content: the tree.
         of: key of the checkpoint, such as a digest of the settings.
     """
@@ -35,7 +35,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
     places: set[int] = set()
     for name, tensor in found.items():
         tensors[name] = tensor.detach().cpu().contiguous()
-        if tensors[name].data_ptr() in places:  # tied to another, which safetensors refuses
+        if tensors[name].data_ptr() in places:  # safetensors refuses shared memory
             tensors[name] = tensors[name].clone()
         places.add(tensors[name].data_ptr())
     about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
@@ -44,11 +44,11 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
 
 
 def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
-    """Return the tree that `write_checkpoint` has written; tuples have become lists.
+    """Return the tree written by `write_checkpoint`, with lists in place of tuples.
 
     Raises:
         FileNotFoundError: there is no file.
-        DamagedError: its content has changed, or it has another key.
+        DamagedError: the content has changed, or the file has another key.
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -65,7 +65,7 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
     try:
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
-    except (ValueError, TypeError, KeyError, RecursionError):  # well sealed, by another program
+    except (ValueError, TypeError, KeyError, RecursionError):  # sealed by another program
         raise DamagedError(path, "is no checkpoint") from None
     return content
 
@@ -83,7 +83,7 @@ def _without_tensors(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, Tensor):
         tensors[name] = node
         return {"tensor": name}
-    if isinstance(node, Mapping):  # with its keys as values: some are numbers
+    if isinstance(node, Mapping):  # store keys as values, because some are numbers
         return {
             "items": [[k, _without_tensors(v, f"{name}/{k}", tensors)] for k, v in node.items()]
         }

@@ -1,4 +1,4 @@
-"""Loggers of Lightning: where a learning curve goes while its model is trained."""
+"""Lightning loggers, which show a learning curve during training."""
 
 import importlib.util
 import os
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pe_bench.errors import InputError
 from pe_bench.results.learning_curves import LearningCurve
 
-if TYPE_CHECKING:  # options are read without Lightning
+if TYPE_CHECKING:  # reading options must not import Lightning
     from lightning.fabric.loggers.logger import Logger
 
 LoggerName = Literal["csv", "tensorboard", "wandb", "mlflow"]
 
-FOLDER = "logs"  # in a results folder
-PROJECT = "pe-bench"  # project of Weights & Biases, experiment of MLflow
+FOLDER = "logs"  # subfolder of a results folder
+PROJECT = "pe-bench"  # name of the project (Weights & Biases) or experiment (MLflow)
 
 
 def check_logger(name: LoggerName) -> None:
     """Check that a logger exists and that its package is installed.
 
     Raises:
-        InputError: one of them is missing.
+        InputError: the logger is unknown or its package is missing.
     """
     if name not in get_args(LoggerName):
         known = ", ".join(get_args(LoggerName))
@@ -37,9 +37,9 @@ def open_logger(name: LoggerName | None, folder: Path, title: str) -> "Iterator[
     """Open a logger for one training, and close it at the end.
 
     Args:
-        name: which logger; None: no logger.
-        folder: for its files.
-        title: of the training; slashes make groups.
+        name: name of the logger; None: no logger.
+        folder: folder for the logger's files.
+        title: title of the training; slashes make groups.
     """
     if name is None:
         yield None
@@ -51,12 +51,12 @@ def open_logger(name: LoggerName | None, folder: Path, title: str) -> "Iterator[
         status = "success"
     finally:
         logger.finalize(status)
-        if name == "wandb":  # else the next training would continue this one's log
+        if name == "wandb":  # else the next training would continue this log
             logger.experiment.finish()  # type: ignore[attr-defined]
 
 
 def _make_logger(name: LoggerName, folder: Path, title: str) -> "Logger":
-    # Each is imported late: `lightning.pytorch` takes seconds.
+    # Import loggers late, because `lightning.pytorch` takes seconds.
     if name == "csv":
         from lightning.fabric.loggers.csv_logs import CSVLogger
 

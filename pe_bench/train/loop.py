@@ -1,8 +1,8 @@
 """The training loop: data, forward, backward, clip, step, log, save.
 
-`train` is the loop, from top to bottom; the functions below it are its steps in the same order.
-Lightning Fabric provides the device and the precision. The loop knows neither files
-(`checkpoint_store`) nor tasks.
+`train` is the loop; the functions below it are its steps in the same order. Lightning Fabric
+provides the device and the precision. The loop is independent of files (`checkpoint_store`) and
+tasks.
 """
 
 import copy
@@ -32,7 +32,7 @@ from pe_bench.train.training_state import TrainingState
 
 logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 
-SHOW_EVERY = 0.5  # seconds between two looks at the loss, each of which waits for the device
+SHOW_EVERY = 0.5  # seconds between updates of the shown loss, each of which waits for the device
 
 
 def train(
@@ -56,20 +56,20 @@ def train(
     are sharded, only the first rank's model has the trained weights afterwards.
 
     Args:
-        model: with the weights to start from, or those of `state`.
+        model: model with the weights to start from, or with the weights of `state`.
         batches: step -> batch, a pure function. Steps count from 0.
         config: the training phase.
-        seed: of the random numbers inside the model.
+        seed: seed of the random numbers inside the model.
         device: "cpu" or "cuda".
         precision: "fp32" or "bf16".
-        title: of the progress bar.
-        state: resume from here; its weights are in the model already.
+        title: title of the progress bar.
+        state: state to resume from; the model already has its weights.
         save: called with the current state about every `config.save_every` seconds, on the first
             rank. The next step changes the tensors of the state in place.
         stop: called up to 20 times with the number of completed steps and the mean loss since the
             previous call; True ends the training.
         group: the processes that train the model together.
-        logger: gets each point of the learning curve, also those before an interruption.
+        logger: gets each point of the learning curve, also the points before an interruption.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -83,7 +83,7 @@ def train(
     log = TrainingLog(config.steps, fabric.device)
     accumulator = GradientAccumulator(trainee, fabric, group, config.micro_batch, seed)
     steps, seconds_before, peak_before = 0, 0.0, 0
-    logged = 0  # points
+    logged = 0  # number of logged points
     if state:
         optimizer.load_state_dict(sharded_optimizer_state(state.optimizer, optimizer, group))
         log.load_state_dict(state.log)
@@ -167,7 +167,7 @@ def train(
 
 
 def _make_fabric(device: str, precision: str, group: ProcessGroup) -> Fabric:
-    """Return the device and the precision of this rank."""
+    """Return a Fabric with the device and the precision of this rank."""
     plugin = _MixedPrecision("bf16-mixed", device) if precision == "bf16" else Precision()
     devices = [group.rank] if device == "cuda" else 1
     fabric = Fabric(accelerator=device, devices=devices, plugins=plugin)
@@ -186,7 +186,7 @@ class _MixedPrecision(MixedPrecision):
 
 
 def _place(model: Decoder, fabric: Fabric, group: ProcessGroup, *, broadcast: bool) -> Decoder:
-    """Return the model on this rank's device: itself, or a sharded copy."""
+    """Move the model to this rank's device and return it, or a sharded copy."""
     if broadcast:
         group.broadcast(model)
     if not group.shards_weights:
@@ -199,15 +199,15 @@ def _place(model: Decoder, fabric: Fabric, group: ProcessGroup, *, broadcast: bo
 class GradientAccumulator:
     """Accumulates the gradient of a batch's mean loss, in micro-batches.
 
-    If GPU memory runs out, micro-batches are halved from then on, which changes sums by rounding
-    only. Each rank has a shard of the rows of every micro-batch.
+    If GPU memory runs out, micro-batches are halved from then on, which changes sums only by
+    rounding. Each rank has a shard of the rows of every micro-batch.
 
     Args:
         model: the model.
         fabric: device and precision.
         group: the processes that train the model together.
-        micro_batch: rows of a forward pass; None: the whole batch.
-        seed: of the training.
+        micro_batch: number of rows of a forward pass; None: the whole batch.
+        seed: seed of the training.
     """
 
     def __init__(
@@ -232,13 +232,13 @@ class GradientAccumulator:
         """
         loss = self._try(batch, step)
         while loss is None:
-            self.model.zero_grad()  # of the attempt that ran out of memory
+            self.model.zero_grad()  # discard gradients of the attempt that ran out of memory
             loss = self._try(batch, step)
         return loss
 
     def _try(self, batch: Batch, step: int) -> Tensor | None:
-        """Do one attempt; None if a rank ran out of memory."""
-        # Random numbers depend on seed and step only, so a resumed training repeats them.
+        """Do one attempt and return the loss, or None if a rank ran out of memory."""
+        # Random numbers depend only on seed and step, so a resumed training repeats them.
         _seed_generators((1_000_003 * self.seed + step) % 2**32, self.fabric.device)
         size = len(batch.tokens)
         rows = min(self.micro_batch or size, size)
@@ -274,7 +274,7 @@ class GradientAccumulator:
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that a training uses.
+    """Seed the random generators of a training.
 
     `torch.manual_seed` also visits all other devices, which takes a millisecond.
     """
@@ -284,7 +284,7 @@ def _seed_generators(seed: int, device: torch.device) -> None:
 
 
 def _clip(parameters: list[nn.Parameter], largest: float) -> Tensor:
-    """Clip the gradient to a norm, unless it is 0; return the norm before clipping, a scalar."""
+    """Clip the gradient to the norm `largest` (0: no clipping); return the norm before clipping."""
     if largest:
         return gathered(nn.utils.clip_grad_norm_(parameters, largest))
     return gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))

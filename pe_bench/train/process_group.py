@@ -21,7 +21,7 @@ from pe_bench.config import IGNORE
 
 Strategy = Literal["ddp", "fsdp"]
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
-TIMEOUT = datetime.timedelta(hours=12)  # a process that has died is found by other means
+TIMEOUT = datetime.timedelta(hours=12)  # dead processes are detected by other means
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class ProcessGroup:
         return self.size > 1 and self.strategy == "fsdp"
 
     def shard_rows(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this rank's rows of (b, T) each; one without a target if there are too few."""
+        """Return this rank's rows of (b, T) tensors, or a row without targets if it has none."""
         own = tokens.tensor_split(self.size)[self.rank]
         if len(own):
             return own, targets.tensor_split(self.size)[self.rank]
         return tokens[:1], torch.full_like(targets[:1], IGNORE)
 
     def any(self, flag: bool) -> bool:
-        """Tell whether a flag is set in any process; this does not synchronise with a GPU."""
+        """Return whether a flag is set in any process, without synchronising with a GPU."""
         if self.size == 1:
             return flag
         flags = torch.tensor(int(flag))
@@ -60,11 +60,11 @@ class ProcessGroup:
         return bool(flags)
 
     def all_reduce(self, parameters: Iterable[nn.Parameter], loss: Tensor) -> Tensor:
-        """Sum gradients in place, and losses, over all ranks; return the loss, a scalar.
+        """Sum gradients (in place) and losses over all ranks; return the loss, a scalar.
 
-        One message contains all of them. DistributedDataParallel sends the gradients of a layer
-        while others are computed, but needs equal shards, a use of every parameter, and no rank
-        that runs out of memory.
+        A single message contains all of them. DistributedDataParallel would send the gradients of a
+        layer while others are computed. But it requires equal shards, that every parameter is used,
+        and that no rank runs out of memory.
         """
         if self.size == 1:
             return loss
@@ -95,10 +95,10 @@ def connect(group: ProcessGroup, device: str, store: TCPStore) -> None:
 
     Args:
         group: the group and this process's rank.
-        device: "cpu" or "cuda"; each rank has the GPU of its number.
-        store: by which the ranks find each other.
+        device: "cpu" or "cuda"; each rank uses the GPU with its number.
+        store: store through which the ranks find each other.
     """
-    if sys.platform in LOOPBACK:  # or gloo asks the network for this machine's name
+    if sys.platform in LOOPBACK:  # else gloo looks up the host name on the network
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
     backend = "gloo"
     if device == "cuda":

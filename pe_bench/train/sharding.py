@@ -20,12 +20,12 @@ from pe_bench.train.process_group import ProcessGroup
 
 def shard(model: Decoder, group: ProcessGroup, device: torch.device) -> None:
     """Replace every weight by this rank's shard, block by block."""
-    # Losses are a view, which nothing changes in place.
+    # The losses are a view, but nothing changes them in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
     mesh = init_device_mesh(device.type, (group.size,))
     for part in (*model.layers, model):
         sharded = fully_shard(part, mesh=mesh)
-        # Gradients are summed; gloo supports no other factor.
+        # Sum the gradients. gloo supports no other factor.
         sharded.set_force_sum_reduction_for_comms(True)
         sharded.set_gradient_divide_factor(1.0)
     register_fsdp_forward_method(model, "token_losses")
@@ -42,8 +42,8 @@ def gathered(tensor: Tensor) -> Tensor:
 def gathered_tree(tree: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
     """Return a tree with gathered tensors, on the CPU, in place of shards.
 
-    All ranks have to call this. Only the first rank's result is of use: the others get None in
-    place of shards.
+    All ranks have to call this. Only the first rank gets the tensors; the others get None in place
+    of shards.
     """
     if not group.shards_weights:
         return tree

@@ -14,7 +14,7 @@ def threads_of_run(preset: str, device: str, *, alone: bool) -> int:
     numbers independent of the number of cores and of parallel runs.
 
     Args:
-        preset: of the run.
+        preset: preset of the run.
         device: "cpu" or "cuda".
         alone: whether no other run is executed in parallel.
     """

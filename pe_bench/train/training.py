@@ -66,7 +66,7 @@ def ensure_trained(
         return result
     if initial_weights:
         model.load_state_dict(initial_weights())
-    if not config.steps:  # an untrained model is made faster than it is read
+    if not config.steps:  # making an untrained model is faster than reading it
         memory = environment.peak_memory("cpu")
         return TrainingResult(0, 0, 0.0, math.nan, memory, config.micro_batch)
     if not store.trainable_only:
@@ -115,9 +115,9 @@ def join_training(
     """Train a model together with the rank that called `ensure_trained`, and save nothing.
 
     Args:
-        model, batches, config, store, seed, device, precision: as there.
-        group: the process group, in which this is not the first rank.
-        resumes: start from the checkpoint.
+        model, batches, config, store, seed, device, precision: as in `ensure_trained`.
+        group: the process group; this process must not be its first rank.
+        resumes: whether to start from the checkpoint.
     """
     adaptation_methods.prepare(model, config, seed)
     state = store.read_resume(model) if resumes else None

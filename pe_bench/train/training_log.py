@@ -1,4 +1,4 @@
-"""Records the losses and the learning curve of a training; no step waits for the device."""
+"""Record the losses and the learning curve of a training without waiting for the device."""
 
 import math
 import time
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pe_bench.results.learning_curves import LearningCurve
 
-POINTS = 200  # of a curve, at most
+POINTS = 200  # maximum number of points of a curve
 
 
 class Mark(NamedTuple):
@@ -29,7 +29,7 @@ class TrainingLog:
 
     Args:
         steps: planned optimizer steps of the training.
-        device: of losses and norms.
+        device: device of losses and norms.
     """
 
     def __init__(self, steps: int, device: torch.device | str = "cpu") -> None:
@@ -53,10 +53,10 @@ class TrainingLog:
         """Record a completed step.
 
         Args:
-            step: its index, from 0 on.
-            loss: mean over its targets, a scalar.
-            norm: of its gradient before clipping, a scalar.
-            tokens: number of its tokens.
+            step: index of the step, from 0.
+            loss: mean loss over the targets, a scalar.
+            norm: norm of the gradient before clipping, a scalar.
+            tokens: number of tokens of the batch.
         """
         self.losses[step] = loss
         self.norms[step] = norm
@@ -75,7 +75,7 @@ class TrainingLog:
             step: number of completed steps.
 
         Raises:
-            FloatingPointError: it is not finite.
+            FloatingPointError: the mean loss is not finite.
         """
         if not step:
             return math.nan
@@ -87,7 +87,7 @@ class TrainingLog:
         return loss
 
     def is_point(self, step: int) -> bool:
-        """Return whether the curve has a point after so many completed steps."""
+        """Return whether the curve has a point after `step` completed steps."""
         return step % self.interval == 0 or step == self.steps
 
     def curve(self, step: int, rate: Callable[[int], float], first: int = 0) -> LearningCurve:
@@ -99,7 +99,7 @@ class TrainingLog:
             first: index of the first point to return.
         """
         marks = list(self.marks)
-        # The number of steps may be no multiple of the interval.
+        # The number of steps need not be a multiple of the interval.
         if marks and marks[-1].step < step:
             marks.append(self._mark(step))
         norms = self.norms.cpu()
@@ -111,10 +111,10 @@ class TrainingLog:
             speed = (mark.tokens - before.tokens) / seconds if seconds else math.nan
             loss, norm = float(losses[inside].mean()), float(norms[inside].mean())
             points.append((mark.step, loss, rate(mark.step - 1), norm, speed))
-        return LearningCurve(*zip(*points, strict=True))  # of nothing: empty columns
+        return LearningCurve(*zip(*points, strict=True))  # without points: empty columns
 
     def state_dict(self, step: int) -> dict[str, Any]:
-        """Return the state after so many completed steps."""
+        """Return the state after `step` completed steps."""
         now = self._mark(step)
         return {
             "marks": [list(mark) for mark in self.marks],

@@ -1,4 +1,4 @@
-"""State of a training between two steps: everything that is needed to resume it."""
+"""State of a training between two steps: everything needed to resume it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class TrainingState:
 
     Attributes:
         step: completed optimizer steps.
-        weights: of the model.
+        weights: weights of the model.
         optimizer: state dict of the optimizer.
         seconds: wall time of the training so far.
         peak_memory_bytes: highest memory use so far.

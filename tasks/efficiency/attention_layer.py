@@ -1,4 +1,4 @@
-"""The attention of one layer, with whatever an encoding does in it."""
+"""The attention of one layer, including all computations of an encoding in it."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,14 +10,14 @@ from pe_bench.api import MakeEncoding, ModelConfig
 from pe_bench.api.engine import AttentionLayer, Backend
 
 LAYERS = 3
-MIDDLE = 1  # has a layer before it, whose state it reads, and one after it, which reads its own
+MIDDLE = 1  # reads the state of the layer before and passes a state to the layer after
 
 
 class Given(nn.Module):
-    """Stands for a projection: returns a tensor whatever it is given.
+    """Replacement of a projection that returns a fixed tensor for any input.
 
     Args:
-        tensor: (1, N, heads D).
+        tensor: the output, (1, N, heads D).
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -31,16 +31,16 @@ class Given(nn.Module):
 class MiddleLayer:
     """The middle one of three layers, for one sequence.
 
-    It makes position ids and tables as a model of one layer would, in every call.
+    Like a model with one layer, it computes position ids and tables in every call.
 
     Args:
-        config: its heads and width; `train_length` is the number of tokens, N.
-        make_encoding: of the encoding.
-        backend: of the attention.
+        config: shape of the layer; `train_length` is the number of tokens, N.
+        make_encoding: constructor of the encoding.
+        backend: implementation of attention.
         device: "cpu" or "cuda".
-        autocast: of every call.
-        dtype: of queries, keys and values.
-        projections: whether the products with the layer's four weight matrices count too.
+        autocast: context manager for every call.
+        dtype: dtype of queries, keys and values.
+        projections: whether to include the products with the layer's four weight matrices.
 
     Raises:
         InputError: the encoding does not fit the shape.
@@ -94,7 +94,7 @@ class MiddleLayer:
         self.layer.zero_grad()
 
     def _attend(self) -> list[Tensor]:
-        """Return the layer's output (1, N, C), and extra values that were attended to."""
+        """Return the layer's output (1, N, C) and the attended extra values."""
         with self.autocast:
             state = _as_received(self.layer.prepare(self.x, tokens=self.tokens))
             mixed, extra = self.layer.attend(
@@ -104,7 +104,7 @@ class MiddleLayer:
 
 
 def _as_received(state: Any) -> Any:
-    """Return a state as a later layer has it: whole tensors that gradients are asked for."""
+    """Return a state as received by a later layer: contiguous leaf tensors with gradients."""
     if isinstance(state, tuple):
         return tuple(map(_as_received, state))
     if isinstance(state, Tensor) and state.is_floating_point():

@@ -1,4 +1,4 @@
-"""The benchmark cases of one encoding: one attention layer, training steps, prompts, decoding."""
+"""The benchmark cases of one encoding: an attention layer, training steps, prefill and decoding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,20 +21,20 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measures an encoding beside a reference.
+    """Benchmark of an encoding against a reference.
 
     Attributes:
-        make_encoding: of the encoding under test.
-        make_reference: of the encoding that ratios are to.
+        make_encoding: constructor of the encoding under test.
+        make_reference: constructor of the reference encoding.
         config: shape of the models.
-        lengths: tokens of the inputs of one attention layer.
-        length: tokens of the inputs of models.
-        model_backends: backends that models are measured with.
-        batch_size: sequences of a training step, and prompts.
-        new_tokens: tokens that are decoded after a prompt.
-        projections: whether the four matrices of the attention layer count.
+        lengths: numbers of input tokens of one attention layer.
+        length: number of input tokens of models.
+        model_backends: attention backends for models.
+        batch_size: number of sequences of a training step, and number of prompts.
+        new_tokens: number of tokens to decode after a prompt.
+        projections: whether to include the four projections of the attention layer.
         device: "cpu" or "cuda".
-        dtype: of queries, keys and values.
+        dtype: dtype of queries, keys and values.
     """
 
     make_encoding: MakeEncoding
@@ -87,7 +87,7 @@ class Bench:
     def _models(
         self, meter: Meter, subset: str, makers: Mapping[str, Callable[..., Any]]
     ) -> list[Measurement]:
-        """Measure whole models with every backend, by the makers of their passes."""
+        """Measure whole models with every backend; `makers` construct their passes by name."""
         rows = []
         length = self.length
         pairs = self.batch_size * self.config.layers * self.config.heads * length**2
@@ -152,7 +152,7 @@ class Bench:
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.dtype == torch.float32:
             return nullcontext()
-        # Casts of weights are not kept: a step of the optimizer changes the weights.
+        # Casts of weights are not cached, because optimizer steps change the weights.
         return torch.autocast(self.device, self.dtype, cache_enabled=False)
 
 

@@ -1,4 +1,4 @@
-"""Benchmark cases: each is measured and stored in the journal, or left out with a reason."""
+"""Benchmark cases. Each is measured and stored in the journal, or left out with a reason."""
 
 import math
 import warnings
@@ -15,17 +15,17 @@ from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
 
 MIB = 2**20
-WARM_UP = {"cpu": 1, "cuda": 3}  # beyond the calls that count operations and bytes
+WARM_UP = {"cpu": 1, "cuda": 3}  # in addition to the calls that count operations and bytes
 Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of the encoding under test, and the same with the reference.
+    """One call of the encoding under test, and the same call with the reference.
 
     Attributes:
         subject, reference: the calls.
-        tokens: tokens that the call reads or writes; 0: tokens per second are meaningless.
+        tokens: number of tokens that the call reads or writes; 0: do not report tokens per second.
         steps: number of steps in the call; times are per step.
         kept: returns the cache's bytes per token after the call; None: no cache.
     """
@@ -39,12 +39,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop.
+    """Limits of a measurement.
 
     Attributes:
-        repeats: repetitions.
-        seconds: most seconds for all repetitions, and for one call.
-        memory: most GiB for one call.
+        repeats: number of repetitions.
+        seconds: maximum seconds for all repetitions, and for one call.
+        memory: maximum GiB for one call.
     """
 
     repeats: int
@@ -78,7 +78,7 @@ class Meter:
 
     Args:
         journal: journal of the subset.
-        limits: when to stop.
+        limits: limits of a measurement.
         device: "cpu" or "cuda".
     """
 
@@ -96,7 +96,7 @@ class Meter:
             shorter: results of the same case for shorter inputs, by length.
         """
         if case.key not in self.journal.items:
-            with warnings.catch_warnings():  # on a CPU, where it is for tests
+            with warnings.catch_warnings():  # flex attention warns on a CPU, where tests use it
                 warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
                 self.journal.add({case.key: self._measured(case, shorter)})
         entry: Entry = self.journal.items[case.key]
@@ -110,11 +110,11 @@ class Meter:
         return entry
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each reason why something was left out."""
+        """Return a sentence for each reason why measurements were left out."""
         return tuple(f"{', '.join(keys)}: {reason}" for reason, keys in self.reasons.items())
 
     def _measured(self, case: Case, shorter: Mapping[int, Entry]) -> Entry:
-        """Return the result of `measure`; the key "" has a reason that holds for all passes."""
+        """Return the result of `measure`; the key "" holds a reason that applies to all passes."""
         too_much = self._predicted(case, shorter)
         if "" in too_much:
             return {"": {"reason": too_much[""]}}
@@ -135,7 +135,7 @@ class Meter:
             each.subject()
         bytes_of = {}
         for name, call in (("bytes", each.subject), ("reference_bytes", each.reference)):
-            call()  # allocates whatever persists, such as the state of an optimizer
+            call()  # allocates persistent memory, such as the state of an optimizer
             bytes_of[name] = peak_bytes(call, self.device)
         turns = take_turns(
             each.subject,
@@ -157,7 +157,7 @@ class Meter:
         }
 
     def _predicted(self, case: Case, shorter: Mapping[int, Entry]) -> dict[str, str]:
-        """Return why passes must be left out, by name, predicted from shorter inputs; "": all."""
+        """Return reasons to leave out passes, predicted from shorter inputs; key "": all passes."""
         allowed = allowed_bytes(self.limits.memory, self.device)
         names = {name for entry in shorter.values() for name in entry if "seconds" in entry[name]}
         needed = {n: predict(_column(shorter, n, "bytes"), case.length) for n in names}
@@ -179,9 +179,9 @@ class Meter:
         return found
 
     def _bytes_of_shorter(self, case: Case) -> dict[int, float]:
-        """Return the most bytes of any pass at a quarter and at half of the length.
+        """Return the maximum bytes of the passes at a quarter and at half of the length.
 
-        Empty if an error prevents the measurement: the error will occur again.
+        Empty if an error prevents the measurement. The error will occur again.
         """
         found = {}
         try:
@@ -254,10 +254,10 @@ def _operations(call: Call, backends: Collection[Backend]) -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why something is not measured.
+    """Return the reason why a pass is not measured.
 
     Raises:
-        Exception: the error itself, where it is none of those that are expected.
+        Exception: the error itself, if it is not an expected one.
     """
     # On the CPU torch raises a plain RuntimeError when memory runs out.
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):

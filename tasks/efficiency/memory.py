@@ -12,15 +12,15 @@ from torch.autograd.profiler import profile
 from pe_bench.api.engine import return_freed_memory
 
 GIB = 2**30
-PAIR_BYTES = 64  # for each head, query and key: more than any encoding here keeps for backward
+PAIR_BYTES = 64  # per head, query and key: more than any shipped encoding keeps for backward
 SPARE = 0.8  # fraction of the free memory that one call may use
 
 
 def peak_bytes(call: Callable[[], object], device: str) -> int:
-    """Return the most bytes that a call holds at a time, beyond those in use before it.
+    """Return the peak memory of a call in bytes, minus the memory in use before it.
 
-    On CUDA torch's allocator counts. On a CPU its profiler lists every allocation and release, the
-    buffers inside of operations included, of which this is the largest running sum.
+    On CUDA, torch's allocator gives the peak. On a CPU, it is the largest running sum of all
+    allocations and releases in torch's profiler, including buffers inside operations.
 
     Args:
         call: the call to measure.
@@ -49,14 +49,14 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
 
 
 def predict(measured: Mapping[int, float], length: int) -> float:
-    """Return a cost at another length, from those at one or two shorter ones.
+    """Predict a cost from the costs at one or two shorter lengths.
 
-    Costs are a N + b N^2, with a and b of zero or more; from one length alone b N^2. With no
-    length nothing is predicted: 0.
+    The model is a N + b N^2 with nonnegative a and b, or b N^2 for a single length. Without any
+    length, the prediction is 0.
 
     Args:
-        measured: cost by length; the two longest count.
-        length: N.
+        measured: cost by length; the two longest lengths are used.
+        length: the length N to predict.
     """
     known = sorted(measured)[-2:]
     if not known:
@@ -71,12 +71,12 @@ def predict(measured: Mapping[int, float], length: int) -> float:
 
 
 def allowed_bytes(limit: float, device: str) -> float:
-    """Return the bytes that one call may take: a limit in GiB, or less where less is free."""
+    """Return the bytes that one call may use: a limit in GiB, or less if less memory is free."""
     return min(limit * GIB, SPARE * free_bytes(device))
 
 
 def free_bytes(device: str) -> float:
-    """Return the bytes of a device that are free."""
+    """Return the free memory of a device in bytes."""
     if device == "cuda":
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info()[0])
@@ -91,7 +91,7 @@ def free_bytes(device: str) -> float:
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Send what the profiler's C++ code remarks nowhere."""
+    """Discard messages of the profiler's C++ code."""
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -1,4 +1,4 @@
-"""Whole models: a training step, the reading of a prompt, and decoding with a cache."""
+"""Whole models: a training step, prefill of a prompt, and decoding with a cache."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from pe_bench.api.engine import Backend
 
 @dataclass(frozen=True)
 class Setting:
-    """What models are run with, whatever their encoding.
+    """Settings shared by the models of all encodings.
 
     Attributes:
-        config: their shape.
-        batch: sequences.
-        length: tokens of each.
+        config: shape of the models.
+        batch: number of sequences.
+        length: number of tokens per sequence.
         device: "cpu" or "cuda".
-        autocast: of every call.
+        autocast: context manager for every call.
     """
 
     config: ModelConfig
@@ -39,7 +39,7 @@ class Setting:
         return Decoder(self.config, make_encoding).to(self.device)
 
     def tokens(self) -> Tensor:
-        """Return random ids and the one after each row, (B, N + 1)."""
+        """Return random ids, including the target after each row, (B, N + 1)."""
         generator = torch.Generator().manual_seed(0)
         size = (self.batch, self.length + 1)
         ids = torch.randint(self.config.vocab_size, size, generator=generator)
@@ -51,8 +51,8 @@ class TrainingStep:
 
     Args:
         setting: shape and batch.
-        make_encoding: of the encoding.
-        backend: of the attention.
+        make_encoding: constructor of the encoding.
+        backend: implementation of attention.
 
     Raises:
         InputError: the encoding does not fit the shape.
@@ -81,9 +81,9 @@ class Prefill:
 
     Args:
         setting: shape and batch.
-        make_encoding: of the encoding.
-        backend: of the attention.
-        new: tokens that there is room for after the prompt.
+        make_encoding: constructor of the encoding.
+        backend: implementation of attention.
+        new: number of tokens to reserve in the cache after the prompt.
 
     Raises:
         InputError: the encoding does not fit the shape.
@@ -106,7 +106,7 @@ class Prefill:
 
     @property
     def cache_bytes(self) -> int | None:
-        """Bytes that a token keeps in the cache; None: the encoding cannot use one."""
+        """Number of cached bytes per token; None if the encoding cannot use a cache."""
         cacheable = self.model.encoding.prefix_consistent
         return self.cache.bytes_per_token if cacheable else None
 
@@ -121,7 +121,7 @@ class Prefill:
 
 
 class Decoding(Prefill):
-    """Writes tokens after a prompt that is in the cache already, each from the one before."""
+    """Generates tokens one by one after a prompt that is already in the cache."""
 
     def __init__(
         self, setting: Setting, make_encoding: MakeEncoding, backend: Backend, new: int

@@ -1,4 +1,4 @@
-"""Time and memory of an encoding, in one layer and in whole models, beside those of RoPE."""
+"""Time and memory of an encoding, in one layer and in whole models, relative to RoPE."""
 
 from functools import cached_property
 from typing import Literal
@@ -39,7 +39,7 @@ PASSES = {
     "prefill": "prompt",
     "decoding": "decoding",
 }
-DRAWN = (  # against length, of what the engine takes by itself
+DRAWN = (  # metrics with a curve over length, for the backend "auto"
     ("forward", "ms"),
     ("forward_backward", "ms"),
     ("forward_backward", "time_ratio"),
@@ -56,7 +56,7 @@ KINDS = {
 
 
 def name_metrics() -> dict[str, Metric]:
-    """Return the meaning of every metric: of each pass all kinds."""
+    """Return all metrics: every kind of metric for each pass."""
     metrics = {"cache_bytes": Metric("bytes per token", higher_is_better=False)}
     for name in PASSES:
         metrics |= {f"{name}_{kind}": metric for kind, metric in KINDS.items()}
@@ -72,39 +72,39 @@ class Efficiency(Task):
     | `training` | a step of AdamW: time, tokens per second, memory, operations of products |
     | `inference` | reading a prompt, then decoding with the cache, and the cache's bytes |
 
-    The headline is the time of a training step over that of `rope`: 1.1 is a tenth slower. The two
-    alternate, so a slow machine slows both, and the ratio is the median over the repetitions, with
-    its quartiles. A GPU is timed by its own events.
-    Absolute times hold for the machine, the threads and the versions that a run records; tables
-    never mix two of these.
+    The headline is the time of a training step divided by the time with `rope`: 1.1 is a tenth
+    slower. The two alternate, so that a slow machine affects both. The ratio is the median over the
+    repetitions, with its quartiles. On a GPU, CUDA events measure the time.
+    Absolute times depend on the machine, the threads and the versions that a run records; tables
+    never mix them.
 
-    Every backend of the attention is measured: the rows of `operator` are of what the engine takes
-    by itself, those of `operator-sdpa` of that one. The reference always has its own best. What a
-    backend cannot do, and what would not fit into memory or take too long (both predicted from
-    shorter inputs), is left out, with the reason among the notes in run.json.
+    Every backend of attention is measured. The rows of `operator` use the backend that the engine
+    selects; the rows of `operator-sdpa` use sdpa. The reference always uses its own best backend.
+    Measurements that a backend does not support, or that would take too much memory or time (both
+    predicted from shorter inputs), are left out. The notes in run.json give the reasons.
 
-    Memory is the peak during a call minus the memory before it: gradients count, weights
-    and the state of the optimizer do not. Queries, keys and values of `operator` are given, the
-    products with the layer's matrices count under `projections` only; position tables and biases
-    are made in every call, as in a model of one layer. Operations are those of matrix products, a
-    fused causal attention counting as the whole square.
+    Memory is the peak during a call minus the memory before it. It includes gradients, but not
+    weights and the state of the optimizer. `operator` starts from given queries, keys and values;
+    only with `projections` it includes the products with the layer's matrices. Position tables and
+    biases are computed in every call, as in a model with one layer. Only operations of matrix
+    products count, and fused causal attention counts all pairs of queries and keys.
 
     Presets `cpu` and `cpu-long` are for quiet cores: four layers at 1024 tokens, two at 4096.
     Preset `paper` has the sizes of the published table: one layer, 12 heads of 64, 1024 tokens,
     half precision.
 
     Args:
-        reference: the encoding that ratios are to.
-        shortest: tokens of the shortest input of `operator`; the next one has twice as many.
-        longest: tokens of the longest one.
-        models: backends that whole models are measured with; "auto": what the engine takes.
-        batch: sequences of a training step, and prompts.
-        new_tokens: tokens that are decoded after a prompt.
-        projections: whether the four matrices of the layer count in `operator`.
-        precision: of all calls; "run": that of the command.
-        repeats: repetitions.
-        seconds: most seconds for the repetitions of a call, and for one of them.
-        memory: most GiB for a call.
+        reference: encoding in the denominator of ratios.
+        shortest: tokens of the shortest input of `operator`; each further input is twice as long.
+        longest: tokens of the longest input of `operator`.
+        models: attention backends for whole models; "auto": the engine's choice.
+        batch: number of sequences of a training step, and number of prompts.
+        new_tokens: number of tokens to decode after a prompt.
+        projections: whether to include the four matrices of the layer in `operator`.
+        precision: precision of all calls; "run": the precision of the command.
+        repeats: number of repetitions.
+        seconds: maximum seconds for the repetitions of a call, and for one of them.
+        memory: maximum GiB for a call.
     """
 
     headline = Headline("training_step_time_ratio", "training")
@@ -249,7 +249,7 @@ class Efficiency(Task):
         return (*columns, *curves)
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Return None: what an encoding cannot do is left out case by case."""
+        """Return None: unsupported cases are left out one by one."""
         return None
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
@@ -274,7 +274,7 @@ class Efficiency(Task):
             dtype=self._dtype(device),
         )
         meter = Meter(journal, self.limits, device)
-        # These build their own models, with gradients and in the requested precision.
+        # The cases build their own models, with gradients and in the requested precision.
         with (
             torch.inference_mode(False),
             torch.autocast(device, enabled=False),
@@ -284,7 +284,7 @@ class Efficiency(Task):
         return Evaluation(rows, meter.notes())
 
     def _dtype(self, device: str) -> torch.dtype:
-        """Return what queries, keys and values are in."""
+        """Return the dtype of queries, keys and values."""
         if self.precision != "run":
             return HALVES[self.precision]
         if torch.is_autocast_enabled(device):

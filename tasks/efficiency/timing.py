@@ -1,4 +1,4 @@
-"""Time of calls that take turns, so that whatever slows the machine slows all of them."""
+"""Times of calls that alternate, so that a slow machine affects all of them."""
 
 import math
 import time
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-LEAST = 3  # repetitions, whatever they take
-LEAST_SECONDS = 0.02  # of one measurement, for which short calls are made several times
+LEAST = 3  # minimum number of repetitions
+LEAST_SECONDS = 0.02  # minimum duration of one measurement; short calls are repeated
 Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Seconds of two calls that took turns, those of one repetition at one index.
+    """Seconds of two calls that alternate; times of one repetition have the same index.
 
     Attributes:
         subject: times of the call under test.
@@ -27,22 +27,22 @@ class Turns:
 
     @property
     def ratios(self) -> list[float]:
-        """Time of the subject over that of the reference, for each repetition."""
+        """The time of the subject divided by the time of the reference, for each repetition."""
         return [one / two for one, two in zip(self.subject, self.reference, strict=True)]
 
 
 def take_turns(
     subject: Call, reference: Call, *, device: str, repeats: int, seconds: float, warm_up: int
 ) -> Turns:
-    """Return the times of two calls that alternate; which one comes first alternates too.
+    """Return the times of two calls that alternate. Their order alternates too.
 
     Args:
         subject: the call under test.
         reference: the call to compare with.
-        device: "cpu" (wall clock) or "cuda" (its events).
-        repeats: repetitions.
-        seconds: after which no repetition is begun, once there are `LEAST`.
-        warm_up: calls of each before the first one that counts, 1 at least.
+        device: "cpu" (wall clock) or "cuda" (CUDA events).
+        repeats: maximum number of repetitions.
+        seconds: time after which no further repetition starts, after at least `LEAST`.
+        warm_up: number of calls of each before the first measurement, at least 1.
     """
     for _ in range(warm_up - 1):
         subject()
@@ -60,7 +60,7 @@ def take_turns(
 
 
 def seconds_of(call: Call, count: int, device: str) -> float:
-    """Return the time that a call takes, the mean of `count` in a row."""
+    """Return the time of a call: the mean of `count` consecutive calls."""
     if device == "cuda":
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
@@ -78,7 +78,7 @@ def seconds_of(call: Call, count: int, device: str) -> float:
 
 
 def _calls(seconds: float) -> int:
-    """Return how many calls of a duration make a measurement."""
+    """Return the number of calls of a duration in one measurement."""
     return max(1, math.ceil(LEAST_SECONDS / max(seconds, 1e-6)))
 
 

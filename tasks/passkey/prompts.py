@@ -1,8 +1,8 @@
 """Prompts of an exact number of tokens that hide numbers in filler or in a list.
 
 A text consists of pieces that no common tokenizer merges: words with the space before them, and
-lines. Each piece is encoded once, and filler is cut between tokens, but not where its last token
-would merge with the newline. So the ids are those of the whole text.
+lines. Each piece is encoded once. Filler is cut between tokens, but not where its last token would
+merge with the newline. Therefore the ids equal the ids of the whole text.
 """
 
 import re
@@ -26,10 +26,11 @@ KEY = "The pass key is{number}. Remember it.{number} is the pass key.\n"
 QUESTION = "What is the pass key? The pass key is"
 BLANK = r"(\{name\}|\{number\})"
 
-CHARACTERS_PER_TOKEN = 3.75  # how the published script converts lengths
-MIN_FILLER = 2  # tokens, where there is any
-TAIL = 8  # tokens before a newline that decide whether it merges
-# Most tokens of a name, of a number, and fewest of both: no token is shorter than a byte.
+CHARACTERS_PER_TOKEN = 3.75  # conversion of lengths in the published script
+MIN_FILLER = 2  # minimum number of filler tokens, unless there is no filler
+TAIL = 8  # number of tokens before a newline that decide whether it merges
+# Maximum tokens of a name and of a number, and minimum tokens of both together. No token is shorter
+# than a byte.
 TOKEN_BOUNDS = {"words": (1, 5, 6), "bytes": (5, 6, 11), "other": (5, 6, 2)}
 
 Fact = tuple[list[int], list[int]]  # ids of a name and of its number
@@ -40,10 +41,10 @@ class PromptFormat(NamedTuple):
 
     Attributes:
         head: beginning of the prompt.
-        fact: states a number.
-        question: asks for a number.
-        facts: number of facts, and of questions at most; of a list, the fewest facts.
-        is_list: facts follow each other, as many as fit; False: there is filler around them.
+        fact: template of a line that states a number.
+        question: template of a question for a number.
+        facts: number of facts and maximum number of questions; for a list, minimum number of facts.
+        is_list: whether the prompt is a list of as many facts as fit; False: facts between filler.
     """
 
     head: str
@@ -66,17 +67,17 @@ for _format in FORMATS.values():
 
 
 class Pieces:
-    """Pieces of text as ids, and the filler around lines.
+    """Encoded pieces of text, and the filler around lines.
 
     Args:
-        tokenizer: encodes all texts.
-        max_length: tokens of the longest prompt.
-        names: words that stand for something, all different.
+        tokenizer: tokenizer of all texts.
+        max_length: maximum number of tokens of a prompt.
+        names: distinct words for names.
 
     Attributes:
         encode: returns the ids of a piece.
-        begin: returns the ids of a text that a prompt begins with.
-        encode_name: returns the ids of a name of this index, with a space before it.
+        begin: returns the ids of the beginning of a prompt.
+        encode_name: returns the ids of the name with an index, with a space before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, names: list[str]) -> None:
@@ -102,10 +103,10 @@ class Pieces:
         """Return a context of `length` tokens: the head, then the lines with filler around them.
 
         Args:
-            head: ids that it begins with.
+            head: ids of the beginning.
             lines: ids of each line.
-            cuts: where each line is, as a fraction of the filler, in ascending order.
-            length: tokens, at least those of head and lines.
+            cuts: position of each line as a fraction of the filler, ascending.
+            length: number of tokens, at least the tokens of head and lines.
         """
         room = length - len(head) - sum(map(len, lines))
         first, *filler = self._filler_lines(cuts, room)
@@ -125,10 +126,10 @@ class Pieces:
         """Return a prompt with its answers: a context, then questions, each on a line.
 
         Args:
-            head, lines, cuts: as of `hide`.
-            turns: questions with their answers, of which those are left out that do not fit.
-            length: tokens before the last answer, at least those of head, lines, the first
-                question and MIN_FILLER.
+            head, lines, cuts: as in `hide`.
+            turns: questions with their answers; questions that do not fit are left out.
+            length: number of tokens before the last answer, at least the sum of head, lines, the
+                first question and MIN_FILLER.
         """
         first, *others = turns
         asked = [first]
@@ -142,7 +143,7 @@ class Pieces:
         return [Turn(self.hide(head, lines, cuts, length - _prompt_tokens(asked))), *asked]
 
     def _filler_lines(self, cuts: list[float], room: int) -> list[list[int]]:
-        """Return `room` tokens of filler, cut into lines at these fractions of it."""
+        """Return `room` tokens of filler, cut into lines at the given fractions."""
         ends = [0, *(round(cut * room) for cut in cuts), room]
         sizes = [end - start for start, end in pairwise(ends)]
         # The newline of an empty line would merge with the newline before it in many vocabularies.
@@ -156,13 +157,13 @@ class Pieces:
         if size == 1:
             return self._empty_line
         kept = self.filler[: size - 1]
-        if self.merges(size - 1):  # a full stop, for which the word after it stands here
+        if self.merges(size - 1):  # replace a full stop by the word after it
             kept[-1] = self.filler[size - 1]
         return [*kept, *self.encode("\n")]
 
     @cached_property
     def _empty_line(self) -> list[int]:
-        """An empty line after another line; where two newlines merge, a zero, which does not."""
+        """An empty line after another line, or a zero if two newlines would merge."""
         parts = [self.encode(piece) for piece in (".\n", "\n", "The")]
         return self.encode("\n" if [*chain(*parts)] == self.encode(".\n\nThe") else "0")
 
@@ -179,9 +180,9 @@ class Prompts(Pieces):
     """Writer of prompts of every kind.
 
     Args:
-        tokenizer, max_length: as of `Pieces`.
-        names: names of the facts, all different.
-        number_range: the smallest number, and the first that is too large.
+        tokenizer, max_length: as in `Pieces`.
+        names: distinct names of the facts.
+        number_range: smallest number, and largest number plus one.
     """
 
     def __init__(
@@ -206,10 +207,10 @@ class Prompts(Pieces):
 
         Args:
             kind: a key of FORMATS.
-            rng: source of everything that is random.
-            lengths: tokens before the last answer, (N,).
-            depths: where the fact is that is asked for first, 0 to 1, (N,); None: anywhere.
-            questions: number of questions, one after the other.
+            rng: source of randomness.
+            lengths: number of tokens before the last answer, (N,).
+            depths: relative position of the fact of the first question, 0 to 1, (N,); None: random.
+            questions: number of consecutive questions.
         """
         form = FORMATS[kind]
         rows = len(lengths)
@@ -241,11 +242,12 @@ class Prompts(Pieces):
         """Return a prompt with its answers.
 
         Args:
-            form: its texts.
-            length: tokens before the last answer.
-            facts: in the order of the text; those of a list that do not fit are left out.
-            depths: of each fact, those asked for first; of a list, that of the fact asked for
-                first, then a number for each fact, by which the others asked for are chosen.
+            form: texts of the prompt.
+            length: number of tokens before the last answer.
+            facts: facts in the order of the text; facts of a list that do not fit are left out.
+            depths: depth of each fact, in the order of the questions. For a list: depth of the fact
+                of the first question, then for each fact a number that decides about further
+                questions.
             questions: number of questions.
         """
         head = self.begin(form.head)
@@ -260,7 +262,7 @@ class Prompts(Pieces):
             order[round(depths[0] * (len(lines) - 1))] = -1
             asked = order.argsort()[:questions].tolist()
             lines = [list(chain(*lines))]
-            cuts = [1.0]  # all filler is before the list
+            cuts = [1.0]  # put all filler before the list
         else:
             lines = [self._render(form.fact, fact) for fact in facts]
             cuts = sorted(depths)
@@ -270,7 +272,7 @@ class Prompts(Pieces):
         return [Turn(context), *turns]
 
     def published(self, nominal_length: int, trial: int) -> list[Turn]:
-        """Return the prompt that the published script makes of a trial's index."""
+        """Return the prompt that the published script makes from a trial's index."""
         characters = int(CHARACTERS_PER_TOKEN * nominal_length // 1024 * 1024)
         rng = np.random.RandomState(trial)
         cut = rng.randint(0, characters)
@@ -281,14 +283,14 @@ class Prompts(Pieces):
         return [Turn(self.begin(text), self.encode(number))]
 
     def nominal_length(self, tokens: int) -> int:
-        """Return what the published script takes this many tokens for."""
+        """Return the length that the published script assigns to a number of tokens."""
         characters = tokens * len(f" {FILLER}") / len(self.encode(f" {FILLER}"))
         return round(characters / CHARACTERS_PER_TOKEN)
 
     def min_lengths(self, kind: str, max_length: int) -> list[int]:
-        """Return the least lengths with room for 1, 2, ... questions.
+        """Return the minimum lengths for 1, 2, ... questions.
 
-        Those above `max_length` are left out, except the first.
+        Lengths above `max_length` are left out, except the first.
         """
         form = FORMATS[kind]
         facts = form.facts * len(self._render(form.fact, self.longest_fact))
@@ -323,9 +325,10 @@ def _prompt_tokens(turns: list[Turn]) -> int:
 
 
 def distinct(rng: np.random.Generator, shape: tuple[int, int], count: int) -> TokenIds:
-    """Return numbers below `count`, no two of a row the same.
+    """Return random numbers below `count`, distinct within each row.
 
-    A row is a window of one permutation: a permutation for each row takes longer than all the rest.
+    Rows are windows of a single permutation, because a permutation for each row would take longer
+    than the rest of the sampling.
     """
     order = rng.permutation(count)
     starts = rng.integers(count, size=(shape[0], 1))
@@ -334,7 +337,7 @@ def distinct(rng: np.random.Generator, shape: tuple[int, int], count: int) -> To
 
 
 def nonsense_names(count: int | None = None) -> list[str]:
-    """Return names of two syllables that mean nothing; None: all 7,225."""
+    """Return `count` meaningless names of two syllables; None: all 7,225."""
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
     names = [first + second for first in syllables for second in syllables]
     order = np.random.default_rng(0).permutation(len(names))[:count]

@@ -35,7 +35,7 @@ FAR_FACTORS = (16, 32)
 FAR_DEPTHS = [0.1, 0.3, 0.5, 0.7, 0.9]
 EVAL_SEED = 20_250_301
 
-# Of the published script: lengths are multiples of INTERVAL.
+# Constants of the published script: lengths are multiples of INTERVAL.
 INTERVAL = 1000
 MAX_INTERVALS = 8
 TRIALS = 20
@@ -44,11 +44,12 @@ TRIALS = 20
 class Passkey(PromptTask):
     """Prompts of an exact number of tokens that hide a number; the answer is the number.
 
-    `passkey`: one key, in the wording of Mohtashami and Jaggi 2023. `multikey`: four keys, each
-    with a name, of which one is asked for. `keyvalue`: no filler but a list of names and numbers.
+    `passkey`: one key, in the wording of Mohtashami and Jaggi 2023. `multikey`: four named keys,
+    and a question for one of them. `keyvalue`: a list of names and numbers instead of filler.
     One model is trained on all three in equal parts, on prompts of every length up to
-    `train.length`, the key anywhere; the loss is on the answer. Keys are drawn evenly from 10000 to
-    99999. An item counts if the whole number is correct, written greedily.
+    `train.length`, with the key at any position. The loss is on the answer. Keys are drawn
+    uniformly from 10000 to 99999. An item counts if greedy decoding writes the whole number
+    correctly.
 
     | | protocol strict | protocol paper (LongLoRA, Chen et al. 2024, which TAPE used) |
     |---|---|---|
@@ -59,26 +60,26 @@ class Passkey(PromptTask):
     | far lengths | 16 and 32 times the training length, not `keyvalue` | none |
     | keys | `samples` for each point | 20 trials below 50000, which repeat across lengths |
 
-    Means over points: in and out of distribution, of each subset too; by length and by depth (of
-    the points out of distribution). There is no gate if no point is in distribution, as usual in
-    protocol paper. `prompt_tokens` says how long the nominal lengths are. The mean `far`
-    is apart from all others: 25 prompts of each length and subset, at depths 0.1, 0.3 to 0.9. An
-    encoding with fewer positions is measured without it.
+    There are means over the points in and out of distribution, also for each subset, and by length
+    and by depth (over points out of distribution). There is no gate if no point is in distribution,
+    as usual in protocol paper. `prompt_tokens` gives the actual number of tokens of a nominal
+    length. The mean `far` is separate from all others: 25 prompts of each length and subset, at
+    depths 0.1, 0.3 to 0.9. It is skipped for encodings with fewer positions.
 
     Preset quick trains on `passkey` alone; `passkey:kinds=all` adds the others.
 
-    Preset paper is zero-shot, as published: a language model goes on with rows of text of
-    `train.length` tokens and never sees a prompt before it is measured, up to twice that length. So
-    all points are out of distribution, there is neither gate nor effective length, and the data are
+    Preset paper is zero-shot, as published: a language model is trained further on rows of text of
+    `train.length` tokens. It is evaluated at up to twice that length without having seen a prompt.
+    All points are out of distribution, there is neither gate nor effective length, and the data are
     called `zero-shot`. The same holds for a checkpoint (`--from DIR`) that is not trained further.
 
     | published (Zhu et al. 2025) | preset paper |
     |---|---|
     | Llama 2 7B | `perplexity`, preset paper: 162 million parameters, C4, rows of 1024 |
-    | goes on with RedPajama's sample | with C4 |
+    | trained further on RedPajama's sample | on C4 |
     | 64 rows of 8192 tokens, 1000 steps, AdamW, 2e-5, warm-up of 50 steps, no decay | the same |
     | documents joined by EOS, filled up with pads | windows at random places, a BOS before each |
-    | positions scaled to half for all methods | as the encoding's own options say |
+    | positions scaled to half for all methods | set by the encoding's options |
     | LoRA, LongLoRA, theta, TAPE's own parameters | everything (others: `--from`, `--adapt.*`) |
     | half precision, `generate` | float32 logits, greedy |
 
@@ -124,7 +125,7 @@ class Passkey(PromptTask):
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
-        # A checkpoint that knows no prompt is evaluated at its own lengths.
+        # A checkpoint that was not trained on prompts is evaluated at its own lengths.
         has_far = self.strict and not self.zero_shot
         self.far_lengths = [factor * self.length for factor in FAR_FACTORS] if has_far else []
         longest = max([self.max_length, *self.far_lengths])
@@ -138,7 +139,7 @@ class Passkey(PromptTask):
 
     @property
     def names(self) -> list[str]:
-        """Names of the facts; of words, no more than the longest list has entries."""
+        """Names of the facts; with whole words, no more than the entries of the longest list."""
         return nonsense_names(self.max_length // 9 if self.whole_words else None)
 
     def texts(self) -> list[str]:
@@ -148,7 +149,7 @@ class Passkey(PromptTask):
         return self.min_lengths[subset][0]
 
     def _plan_evaluation(self) -> None:
-        """Decide on lengths and depths."""
+        """Choose the lengths and depths of the evaluation."""
         if self.strict:
             self.max_train_axis = self.length
             lengths = {int(factor * self.length) for factor in self.factors}
@@ -174,7 +175,7 @@ class Passkey(PromptTask):
                 split = ID if trained else OOD
                 curve = f"{subset}-length" if self.strict else ""
                 points += [EvalPoint(length, depth, split, curve=curve) for depth in self.depths]
-        if not FORMATS[subset].is_list:  # which would need more names than there are
+        if not FORMATS[subset].is_list:  # a far list would need more names than exist
             for length in self.far_lengths:
                 for depth in FAR_DEPTHS:
                     points.append(EvalPoint(length, f"{depth:.1f}", FAR, curve=f"{subset}-length"))
@@ -232,5 +233,5 @@ class Passkey(PromptTask):
         return means
 
     def _is_longer(self, length: int) -> bool:
-        """Return whether the means by depth count a length."""
+        """Return whether the means by depth include a length."""
         return length > self.max_train_axis and length not in self.far_lengths

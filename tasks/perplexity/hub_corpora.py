@@ -25,8 +25,8 @@ class HubCorpus:
 
     Attributes:
         repo: dataset repository.
-        revision: commit, or the branch where files are only ever added.
-        train, test: files of the official splits, each holding many documents.
+        revision: commit, or a branch to which files are only added.
+        train, test: files of the official splits, each with many documents.
     """
 
     repo: str
@@ -36,7 +36,7 @@ class HubCorpus:
 
 
 PUBLIC = {
-    # Rae et al. 2019 as one book a row; its test file is that of emozilla/pg19-test.
+    # Rae et al. 2019 with one book per row. The test file is the one of emozilla/pg19-test.
     "pg19": HubCorpus(
         "emozilla/pg19",
         "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8",
@@ -49,7 +49,7 @@ PUBLIC = {
         [f"train/proofpile_train_{i}.jsonl.gz" for i in range(21)],
         ["test/proofpile_test.jsonl.gz"],
     ),
-    # There are no labels to hide, so what C4 calls validation is its held-out text.
+    # C4 has no test split; its validation split is the held-out text.
     "c4": HubCorpus(
         "allenai/c4",
         "main",
@@ -62,16 +62,16 @@ PUBLIC = {
 def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
     """Return the first files of a corpus' train split and its held-out text.
 
-    Each train file is a piece, downloaded and tokenized when training comes to it; only what the
-    hub says of its content is asked for at once.
+    Each train file is a piece that is downloaded and tokenized when training reaches it. Only its
+    metadata are requested from the hub at the start.
 
     Args:
         name: a key of `PUBLIC`.
-        train_files: how many files of the train split.
-        cache: where copies are kept.
+        train_files: number of files of the train split.
+        cache: folder for the downloads.
 
     Raises:
-        InputError: there is no download of that name, or the hub does not answer.
+        InputError: there is no download with this name, or the hub does not answer.
     """
     if name not in PUBLIC:
         raise InputError(
@@ -98,13 +98,15 @@ def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
 
 
 def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
-    """Return the same from a folder with copies of the hub's files, in its subfolders or in none.
+    """Return a public corpus from a folder with copies of the hub's files, see `public_corpus`.
+
+    The files may be in subfolders or in the folder itself.
 
     Returns:
-        None where the folder has none of them.
+        The corpus; None if the folder has none of the files.
 
     Raises:
-        InputError: it has files of one split only.
+        InputError: the folder has files of one split only.
     """
     source = PUBLIC.get(name)
     if source is None:
@@ -120,14 +122,14 @@ def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
 
 
 def copied_test(name: str, folder: Path) -> Piece | None:
-    """Return the held-out text from a folder with copies of the hub's files; None: it has none."""
+    """Return the held-out text from a folder with copies of the hub's files, or None."""
     source = PUBLIC.get(name)
     found = _find(folder, source.test) if source else []
     return Piece(tuple(read_files(folder, found))) if found else None
 
 
 def _find(folder: Path, files: Sequence[str]) -> list[Path]:
-    """Return those files of which a folder has a copy, in its subfolders or in none."""
+    """Return the copies of files that are in a folder or in its subfolders."""
     places = [[folder / file, folder / Path(file).name] for file in files]
     found = [[path for path in pair if path.is_file()] for pair in places]
     return [pair[0] for pair in found if pair]

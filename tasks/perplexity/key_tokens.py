@@ -1,17 +1,17 @@
-"""Key tokens: those that only a long context makes predictable.
+"""Key tokens: tokens that are predictable only with a long context.
 
 Fang et al. 2024 (LongPPL, arXiv 2410.23771) average over tokens whose log probability under an
-evaluator rises by more than 2 with a long context, to above -2.
+evaluator increases by more than 2 with a long context, to more than -2.
 
 | LongPPL | here |
 |---|---|
 | the evaluator is a large language model | a trigram table with the longest match, below |
-| short context: 4096 to 5120 tokens | as many as in training, the scored tokens included |
-| all tokens after the short context | the last ones of each window |
+| short context: 4096 to 5120 tokens | the training length, the scored tokens included |
+| all tokens after the short context | the last tokens of each window |
 | exp of the mean loss | bits per byte |
 
 This evaluator has no weights and no positions, so the keys are the same for all encodings and
-favour none. It sees repetition only, which is what a copying head could use.
+favour none. It detects only repetition, which a copying head could use.
 """
 
 import numpy as np
@@ -21,23 +21,24 @@ from pe_bench.tasks.perplexity.ngram_tables import Ids, NgramTables, Probabiliti
 
 LEAST_GAIN = 2.0  # nats
 LARGEST_LOSS = 2.0  # nats
-MAX_MATCH = 32  # tokens; longer matches are no safer
-CALIBRATION_WINDOWS = 256  # of the training text, to see how often matches are right
+MAX_MATCH = 32  # tokens; longer matches are not more reliable
+CALIBRATION_WINDOWS = 256  # windows of the training text for estimating how often matches are right
 
 Mask = npt.NDArray[np.bool_]
 
 
 class MatchModel:
-    """Predicts that what followed the longest match follows again.
+    """Predictor that repeats the token after the longest match.
 
-    The longest match of a place is the longest string that ends there and stood in the context
-    before; of several the latest. p(w) = a_l [w followed it] + (1 - a_l) p_trigram(w), where a_l is
-    how often matches of length l were right in the training text.
+    The longest match of a position is the longest string that ends there and also occurs earlier in
+    the context; if there are several, the latest counts. p(w) = a_l [w followed the match] +
+    (1 - a_l) p_trigram(w), where a_l is the fraction of correct matches of length l in the training
+    text.
 
     Args:
-        tables: fitted to the training text.
-        windows: (N, T) stretches of that text.
-        tail: how many of the last tokens of a window are predicted.
+        tables: n-gram tables of the training text.
+        windows: (N, T) windows of the training text.
+        tail: number of last tokens of a window to predict.
     """
 
     def __init__(self, tables: NgramTables, windows: Ids, tail: int) -> None:
@@ -68,9 +69,9 @@ def fit_match_model(tables: NgramTables, length: int, tail: int) -> MatchModel:
     """Return the evaluator, fitted to windows spread evenly over the text of the tables.
 
     Args:
-        tables: fitted to the training text.
-        length: tokens of a window.
-        tail: how many of the last tokens of a window are predicted.
+        tables: n-gram tables of the training text.
+        length: number of tokens of a window.
+        tail: number of last tokens of a window to predict.
     """
     length = min(length, len(tables.ids))
     last = len(tables.ids) - length
@@ -84,8 +85,8 @@ def find_keys(model: MatchModel, windows: Ids, short: int) -> Mask:
 
     Args:
         model: the evaluator.
-        windows: the long contexts, which end in the tails.
-        short: tokens at the end of a window that are the short context.
+        windows: the long contexts, which include the tails at their ends.
+        short: number of tokens at the end of a window that form the short context.
     """
     with_all = np.log(model.probabilities(windows))
     with_few = np.log(model.probabilities(windows[:, -short:]))
@@ -94,18 +95,18 @@ def find_keys(model: MatchModel, windows: Ids, short: int) -> Mask:
 
 
 def longest_matches(text: Ids, tail: int) -> tuple[Ids, Ids]:
-    """Return what followed the longest match of each of the last places, and its length.
+    """Return the token after the longest match of each of the last positions, and its length.
 
     Args:
-        text: (T,) the context and the tail.
-        tail: number of places.
+        text: (T,) ids of the context and the tail.
+        tail: number of positions.
 
     Returns:
-        Ids (tail,), -1 where the token before never occurred earlier, and lengths (tail,) from 0 to
-        `MAX_MATCH`.
+        Ids (tail,), -1 if the preceding token has no earlier occurrence, and lengths of the matches
+        (tail,) from 0 to `MAX_MATCH`.
     """
     places = np.arange(len(text) - tail, len(text))
-    ends = np.arange(len(text) - 1)  # where a match may end
+    ends = np.arange(len(text) - 1)  # possible ends of a match
     same = text[places - 1][:, None] == text[:-1]  # (tail, T - 1)
     same &= ends < places[:, None] - 1
     row, end = np.nonzero(same)
@@ -118,7 +119,7 @@ def longest_matches(text: Ids, tail: int) -> tuple[Ids, Ids]:
         lengths[alive] = length + 1
     predicted = np.full(tail, -1)
     longest = np.zeros(tail, np.int64)
-    order = np.lexsort((end, lengths))  # a row's longest and then latest match comes last
+    order = np.lexsort((end, lengths))  # the last match of a row is the longest, then the latest
     predicted[row[order]] = text[end[order] + 1]
     longest[row[order]] = lengths[order]
     return predicted, longest

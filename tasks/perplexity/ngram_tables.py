@@ -1,4 +1,4 @@
-"""N-gram tables: what counting neighbours predicts, as baselines and to find key tokens."""
+"""N-gram tables, used as baselines and to find key tokens."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -14,18 +14,18 @@ Ids = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
 
 NAMES = ("unigram table", "bigram table", "trigram table")
-MAX_TOKENS = 1 << 24  # that tables are fitted to: more would cost minutes and gigabytes
+MAX_TOKENS = 1 << 24  # maximum number of tokens to count; more would take minutes and gigabytes
 
 
 class _Counts(NamedTuple):
     """Counts of all n-grams of one order.
 
     Attributes:
-        grams: (G,) sorted, each n-gram written as one number in base `vocab_size`.
-        counts: (G,) how often each occurs.
-        histories: (H,) sorted, the n-grams without their last token.
-        totals: (H,) how many tokens follow each history.
-        kinds: (H,) how many different ones.
+        grams: (G,) sorted n-grams, each as one number in base `vocab_size`.
+        counts: (G,) number of occurrences of each n-gram.
+        histories: (H,) sorted n-grams without their last token.
+        totals: (H,) number of tokens that follow each history.
+        kinds: (H,) number of distinct tokens that follow each history.
     """
 
     grams: Ids
@@ -40,10 +40,10 @@ class NgramTables:
 
     p_n(w | h) = (c(h w) + t(h) p_{n-1}(w | h')) / (c(h) + t(h)), where c counts in the text, t(h)
     is the number of different tokens that follow h, h' is h without its first token, and p_0 is
-    uniform. A history that the text lacks, such as one with a BOS, leaves p_{n-1}.
+    uniform. For a history that is not in the text, such as one with a BOS, p_n is p_{n-1}.
 
     Args:
-        ids: (T,) the text.
+        ids: (T,) ids of the text.
         vocab_size: number of ids.
     """
 
@@ -74,11 +74,11 @@ class NgramTables:
         """Return the probability of each target under the table of an order.
 
         Args:
-            tokens: (B, T) what stands before each target.
-            targets: (B, T).
-            order: 1 to 3.
+            tokens: (B, T) ids before each target.
+            targets: (B, T) ids to predict.
+            order: order of the table, 1 to 3.
         """
-        before = np.repeat(tokens[:, :1], order, axis=1)  # stands for what comes before a row
+        before = np.repeat(tokens[:, :1], order, axis=1)  # padding before a row
         found = np.full(targets.shape, 1 / self.vocab_size)
         for n, table in enumerate(self._orders[:order], start=1):
             texts = np.concatenate([before, tokens[:, 1:]], axis=1)  # (B, order - 1 + T)
@@ -98,7 +98,7 @@ class NgramTables:
 
 
 def _look_up(keys: Ids, values: Ids, wanted: Ids) -> Ids:
-    """Return the values of keys, which are sorted; 0 for those that are not there."""
+    """Return the values of the `wanted` keys among sorted `keys`; 0 for missing keys."""
     places = np.searchsorted(keys, wanted)
     places = np.minimum(places, len(keys) - 1)
     return np.where(keys[places] == wanted, values[places], 0)

@@ -1,4 +1,4 @@
-"""Rows of the results: from the losses of windows to items, rows, summary and views."""
+"""Conversion of the losses of windows into items, rows, summary and views."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pe_bench.tasks.perplexity.tokenized_corpus import Places
 from pe_bench.tasks.perplexity.windows import Span
 
 RESAMPLES = 1000
-KEPT = 0.85  # of the score at the trained length, up to the effective length
+KEPT = 0.85  # fraction of the score at the training length that defines the effective length
 CONTEXT_AXIS = "context, tokens (those that count among them)"
 
 VIEWS = (
@@ -35,7 +35,7 @@ VIEWS = (
 
 
 def corpus_views(names: Sequence[str]) -> tuple[View, ...]:
-    """Return columns and panels where several corpora are measured: of the mean and of each."""
+    """Return the columns and panels of several corpora: for the mean and for each corpus."""
     columns: list[View] = [view for view in VIEWS if isinstance(view, Column)]
     curves: list[View] = []
     for name in names:
@@ -48,7 +48,7 @@ def corpus_views(names: Sequence[str]) -> tuple[View, ...]:
 
 
 def of_corpus(items: Items, name: str) -> Items:
-    """Return items as those of one of several corpora, which count in the mean over them too."""
+    """Label items as one of several corpora, and include them in the mean over corpora."""
     groups: list[Place] = []
     for place in items.groups:
         groups += [place._replace(subset=f"{name}-{place.subset}"), place]
@@ -56,18 +56,18 @@ def of_corpus(items: Items, name: str) -> Items:
 
 
 def rows_of_corpus(measured: Sequence[Measurement], name: str) -> list[Measurement]:
-    """Return the rows of one of several corpora, without its name in their subsets."""
+    """Return the rows of one of several corpora, with its name removed from their subsets."""
     start = f"{name}-"
     own = [row for row in measured if row.subset.startswith(start)]
     return [replace(row, subset=row.subset.removeprefix(start)) for row in own]
 
 
 def mean_rows(summaries: Sequence[Measurement], names: Sequence[str]) -> list[Measurement]:
-    """Return the means over corpora of the rows that the table shows of each.
+    """Return the means over corpora of the rows in the table.
 
     Args:
-        summaries: of each corpus, with its name.
-        names: of all corpora; where one is missing, means are "partial".
+        summaries: summary rows of each corpus, with its name.
+        names: names of all corpora; if one is missing, means are "partial".
     """
     groups: dict[Place, list[Measurement]] = {}
     there = set()
@@ -85,11 +85,11 @@ def mean_rows(summaries: Sequence[Measurement], names: Sequence[str]) -> list[Me
 
 
 def summary_names(trained: int, longest: int) -> dict[Place, str]:
-    """Return the rows that the table shows, and the subset under which it does.
+    """Return the rows in the table, with their subset in the table.
 
     Args:
-        trained: tokens of a training window.
-        longest: tokens of an evaluation window.
+        trained: number of tokens of a training window.
+        longest: number of tokens of an evaluation window.
     """
     return {
         Place("context", "bits_per_byte", trained): "1x-context",
@@ -102,7 +102,7 @@ def summary_names(trained: int, longest: int) -> dict[Place, str]:
 
 
 def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
-    """Return the loss of each window, for all spans.
+    """Return the loss of each window, for every span.
 
     Args:
         scored: the windows.
@@ -113,7 +113,7 @@ def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
     for column, span in enumerate(scored.spans):
         losses = nats[:, column]
         bits = _bits(span, losses, scored.bytes[:, column], scored.windows.clusters)
-        if not len(bits):  # no key token
+        if not len(bits):  # no window has a key token
             continue
         found.append(bits)
         if span.subset == "test":
@@ -134,7 +134,7 @@ def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
 
 
 def _bits(span: Span, nats: Nats, sizes: Places, clusters: Places) -> Items:
-    """Return the loss of each window in bits per byte; of key tokens, of windows that have one."""
+    """Return the loss of each window in bits per byte; windows without key tokens are skipped."""
     counts = sizes > 0 if span.keys else np.ones(len(sizes), np.bool_)
     return Items(
         span.subset,
@@ -147,7 +147,7 @@ def _bits(span: Span, nats: Nats, sizes: Places, clusters: Places) -> Items:
 
 
 def row_of(items: Items) -> Measurement:
-    """Return the row of items; the interval of a perplexity is that of its logarithm."""
+    """Return the row of items; intervals of perplexities are computed for their logarithm."""
     assert items.weights is not None
     row = ratio(
         items.subset,
@@ -174,16 +174,16 @@ def row_of(items: Items) -> Measurement:
 def summary_rows(
     measured: Sequence[Measurement], trained: int, longest: int, threshold: float
 ) -> list[Measurement]:
-    """Return what the table shows of the rows, the headline among it.
+    """Return the rows in the table, including the headline.
 
-    A model that is no better than the threshold after as much context as in training has not
-    learned to use it: what it makes of more is "not_learned", and its effective length is 0.
+    A model that does not beat the threshold with the training context has not learned to use its
+    context. Its rows for longer contexts are "not_learned", and its effective length is 0.
 
     Args:
-        measured: the rows of a model or a table.
-        trained: tokens of a training window.
-        longest: tokens of an evaluation window.
-        threshold: bits per byte of the best table of n-grams under the trained context.
+        measured: rows of a model or an n-gram table.
+        trained: number of tokens of a training window.
+        longest: number of tokens of an evaluation window.
+        threshold: bits per byte of the best n-gram table with the training context.
     """
     curve = context_curve(measured)
     learned = curve[trained].value < threshold
@@ -210,10 +210,10 @@ def context_curve(measured: Sequence[Measurement]) -> dict[int, Measurement]:
 
 
 def effective_length(curve: Mapping[int, Measurement], trained: int) -> int:
-    """Return the longest context up to which the loss grows to 1 / 0.85 at most.
+    """Return the longest context up to which the loss is at most 1 / 0.85 times the trained one.
 
-    RULER (Hsieh et al. 2024, arXiv 2404.06654) asks for a fixed score at every length; this is
-    relative to the model's own loss at the trained length.
+    RULER (Hsieh et al. 2024, arXiv 2404.06654) uses a fixed threshold at every length; this one is
+    relative to the model's loss at the training length.
     """
     most = curve[trained].value / KEPT
     longest = 0

@@ -1,8 +1,8 @@
-"""Losses of evaluation windows, summed over the spans that rows are made of.
+"""Losses of evaluation windows, summed over spans. A span becomes a row of the results.
 
-One forward pass of a window serves all spans that begin where it does: the loss at an offset does
-not depend on how long the window is. Where an encoding is not prefix consistent, each length has
-its own pass. Sums are float64.
+One forward pass of a window serves all spans that begin at its start, because the loss at an offset
+does not depend on the length of the window. If an encoding is not prefix consistent, each length
+has a separate pass. Sums are float64.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ class ScoredWindows:
     """Evaluation windows and the scored tokens of each.
 
     Args:
-        windows: of the test text.
+        windows: windows of the test text.
         spans: tokens to measure in each window.
-        tokenizer: of the text.
-        tables: counted in the training text.
-        tail: tokens at the end of a window that may be key tokens.
-        trained: tokens of a training window.
+        tokenizer: tokenizer of the text.
+        tables: n-gram tables of the training text.
+        tail: number of tokens at the end of a window that may be key tokens.
+        trained: number of tokens of a training window.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScoredWindows:
         self.trained = trained
 
     def slices(self) -> list[tuple[int, int]]:
-        """Return first window and end of what goes through a model at once."""
+        """Return the first and one past the last window of each forward pass."""
         count = len(self.windows)
         size = max(1, TOKENS_PER_FORWARD // self.windows.length)
         return [(first, min(first + size, count)) for first in range(0, count, size)]
@@ -64,16 +64,16 @@ class ScoredWindows:
         """Return the summed loss of each span of some windows, (stop - first, spans).
 
         Args:
-            losses: of a model or a table.
-            first, stop: which windows.
-            consistent: whether what comes after a token changes nothing.
+            losses: losses of a model or an n-gram table.
+            first, stop: range of the windows.
+            consistent: whether losses do not depend on later tokens.
         """
         windows = self.windows.take(first, stop)
         keys = torch.from_numpy(self.keys[first:stop])
         passes: dict[tuple[int, int], Tensor] = {}
         columns = []
         for span in self.spans:
-            # If nothing that follows matters, one forward serves all spans that begin here.
+            # If later tokens do not matter, one forward serves all spans that begin here.
             whole = (0, self.windows.length)
             seen = whole if consistent and span.seen[0] == 0 else span.seen
             if seen not in passes:
@@ -86,7 +86,7 @@ class ScoredWindows:
 
     @cached_property
     def bytes(self) -> Places:
-        """Bytes that count in each window and span, (N, spans)."""
+        """Number of scored bytes in each window and span, (N, spans)."""
         lengths = self.tokenizer.byte_lengths[self.windows.take(0, len(self.windows))]  # (N, T)
         columns = []
         for span in self.spans:

@@ -1,4 +1,4 @@
-"""Where the text of a run comes from: Python source code, a folder, .bin files or a download."""
+"""The source of a run's text: Python source code, a folder, .bin files or a download."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,10 +29,10 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
 )
 
 BUILT_IN: Mapping[str, Callable[[], Corpus]] = {"python": python_corpus, "stdlib": stdlib_corpus}
-"""Corpora that need no data: one is shipped, the other differs between Python versions."""
+"""Corpora without data: `python` is shipped, `stdlib` differs between Python versions."""
 CORPORA = (*BUILT_IN, "pg19", "proofpile", "code", "c4")
 DEFAULT = {"small": "pg19", "mid": "c4", "paper": "c4"}
-"""The corpus of a preset; python of others."""
+"""The default corpus of a preset; `python` for other presets."""
 
 
 def open_source(
@@ -41,8 +41,8 @@ def open_source(
     """Return the tokenizer of a run and its text as ids.
 
     Args:
-        context: what the run decides.
-        corpus: name of the corpus; None: what --data has, else that of the preset.
+        context: settings of the run.
+        corpus: name of the corpus; None: the corpus in --data, or else the preset's corpus.
         train_files: number of files of a public corpus' train split.
 
     Raises:
@@ -80,10 +80,10 @@ def _without_data(context: TaskContext, corpus: str | None, train_files: int) ->
 
 
 def _check_download(context: TaskContext, corpus: str) -> None:
-    """Refuse to download for preset quick.
+    """Refuse downloads for preset quick.
 
     Raises:
-        DataError: it would have to.
+        DataError: the corpus has to be downloaded.
     """
     if context.preset == "quick":
         raise DataError(
@@ -98,10 +98,10 @@ def open_tests(
     """Return the texts to measure on, by the names of their corpora.
 
     Args:
-        context: what the run decides.
-        corpus: name of the corpus that is trained on, or None.
+        context: settings of the run.
+        corpus: name of the training corpus, or None.
         test: names joined by +.
-        tokenizer: of the run.
+        tokenizer: tokenizer of the run.
         tokens: the training corpus.
 
     Raises:
@@ -121,10 +121,10 @@ def open_tests(
 
 
 def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
-    """Check the names of the corpora to measure on, and that none of them would be trained on.
+    """Check the names of the corpora to measure on, and that none is part of the training data.
 
     Raises:
-        InputError: one is unknown, named twice, or part of the training corpus.
+        InputError: a corpus is unknown, named twice, or part of the training corpus.
     """
     names = test.split("+")
     for name in names:
@@ -147,7 +147,7 @@ def check_tests(context: TaskContext, corpus: str | None, test: str) -> None:
 
 
 def _test_piece(context: TaskContext, name: str) -> Piece:
-    """Return the test part of a corpus: of a folder in --data, built in, or a download."""
+    """Return the test part of a corpus: from a folder in --data, built-in, or downloaded."""
     folder = context.data / name if context.data is not None else None
     if folder is not None and folder.exists():
         return copied_test(name, folder) or folder_test(folder)

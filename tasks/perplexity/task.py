@@ -48,38 +48,38 @@ from pe_bench.tasks.perplexity.training_text import TrainingText
 from pe_bench.tasks.perplexity.windows import Windows, find_windows, make_spans
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 1, 2, 4)
-TEST = "test"  # the subset, where that is the test part of the training corpus
+TEST = "test"  # the subset for the test part of the training corpus
 
 
 class Perplexity(Task):
     """Trains on windows of the concatenated train split, each with a BOS before it.
 
-    Evaluation takes windows of the test split, each four times as long as those of training.
+    Evaluation uses windows of the test split, each four times as long as a training window.
 
     | rows | tokens that count |
     |---|---|
-    | `context` | the last `stride` of each window, given more and more of what comes before them |
-    | `key-tokens` | those of them that a longer context than in training makes predictable |
+    | `context` | the last `stride` of each window, given increasing parts of the window |
+    | `key-tokens` | the `context` tokens that are predictable only with a longer context |
     | `bits_per_byte`, `perplexity` of `test` | all of the first n of each window |
     | `tail_bits_per_byte`, `tail_perplexity` | the last `stride` of these |
-    | `position` | of the windows up to an offset, from half of it on |
+    | `position` | tokens from half of an offset up to it |
 
-    The headline, `4x-context`, is the loss under the whole window, `1x-context` that of the same
-    tokens under as much context as in training, and `context_gain` the difference. Text, initial
-    weights, batches and targets are equal for all encodings, so what differs is what they make of
-    context. The gain alone does not rank: a model that ignores its context gains and loses nothing,
-    and would be above one that predicts far better at either length. `1x-window` and `4x-window`
-    are `test` at two lengths: they compare encodings at either, but over lengths they mix length
-    and content, as longer windows have other text.
+    The headline, `4x-context`, is the loss with the whole window as context. `1x-context` is the
+    loss of the same tokens with the training length as context, and `context_gain` is the
+    difference. Text, initial weights, batches and targets are equal for all encodings, so only
+    their use of the context differs. The gain does not rank: a model that ignores its context has a
+    gain of 0 and could rank above a model that predicts far better at both lengths. `1x-window` and
+    `4x-window` are `test` at two lengths. They compare encodings at one length, but not lengths,
+    because longer windows contain other text.
 
-    Key tokens follow LongPPL (Fang et al. 2024), with an evaluator that has no weights: see
+    Key tokens follow LongPPL (Fang et al. 2024), with an evaluator without weights: see
     `key_tokens.py`. Baselines are tables of 1, 2 and 3 tokens, counted in the training text.
 
-    Standard errors and intervals are over documents, not over windows. Bits per byte compare across
-    tokenizers, perplexities do not.
+    Standard errors and intervals are over documents, not over windows. Bits per byte are comparable
+    across tokenizers, perplexities are not.
 
-    With `test=pg19+code` each of these corpora is a subset: its rows begin with its name
-    (`pg19-context`), baselines are of that corpus, and rows without a name are means over corpora.
+    With `test=pg19+code` each of these corpora is a subset. Its rows begin with its name
+    (`pg19-context`) and have their own baselines. Rows without a name are means over corpora.
 
     | TAPE's and LongLoRA's evaluation | protocol strict | protocol paper |
     |---|---|---|
@@ -101,20 +101,20 @@ class Perplexity(Task):
     | documents begin with BOS, no EOS | a row begins with BOS, documents end with EOS |
     | a random tenth of the files, shuffled in a buffer | 35 files, windows at random places |
 
-    Published perplexities (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are of
-    fine-tuned pre-trained models; nothing here is trained like that.
+    Published perplexities (Llama 2 7B, lengths 1024 to 8192, pg19 and proofpile) are for
+    fine-tuned pretrained models; nothing here is trained in this way.
 
     Args:
-        corpus: to train on. With --data, a corpus in that folder: DIR/NAME or DIR, a folder of
-            text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data
-            pg19, proofpile and c4 are downloaded, not for preset quick. None: what --data has,
-            else python for preset quick, pg19 for small, c4 for mid and paper. `python` is shipped:
-            101 modules of CPython 3.11.7's library. `stdlib` is the library of the Python that
-            runs, so its numbers depend on that.
+        corpus: training corpus. With --data, a corpus in that folder: DIR/NAME or DIR, a folder of
+            text, of JSON lines, of copies of the hub's files, or .bin files of ids. Without --data,
+            pg19, proofpile and c4 are downloaded, except for preset quick. None: the corpus in
+            --data, else python for preset quick, pg19 for small, c4 for mid and paper. `python` is
+            shipped: 101 modules of CPython 3.11.7's library. `stdlib` is the library of the running
+            Python, so its numbers depend on the version.
         test: corpora to measure on, joined by +: pg19+proofpile+code. Each is DIR/NAME of --data,
             or a download. None: the test part of the training corpus.
         windows: number of test windows of each corpus, spread evenly over all; 0: all.
-        stride: tokens of a tail; None: those of the shortest windows.
+        stride: number of tokens of a tail; None: the length of the shortest windows.
         train_files: number of files of a public corpus' train split, used one after the other.
     """
 
@@ -152,7 +152,7 @@ class Perplexity(Task):
                 beta2=0.95,
             ),
             BASE,
-            {"windows": 256, "train_files": 14},  # of C4: none of 2.1 billion tokens twice
+            {"windows": 256, "train_files": 14},  # 2.1 billion tokens of C4, none of them twice
             tokenizer="bpe:16384",
         ),
         "paper": Preset(
@@ -166,7 +166,7 @@ class Perplexity(Task):
                 warmup=0.02,
             ),
             LARGE,
-            {"train_files": 35},  # of C4: 5.2 billion Llama tokens, none of them twice
+            {"train_files": 35},  # 5.2 billion Llama tokens of C4, none of them twice
             tokenizer="bpe:32000",
         ),
     }
@@ -218,7 +218,7 @@ class Perplexity(Task):
         )
 
     def skip(self, encoding: Encoding) -> str | None:
-        """Return why the task cannot be run, also where no test document is long enough."""
+        """Return why the task cannot be run, including that no test document is long enough."""
         reasons = [super().skip(encoding), *map(self._too_short, self.subsets)]
         return next(filter(None, reasons), None)
 
@@ -261,7 +261,7 @@ class Perplexity(Task):
         return Evaluation([row_of(one) for one in items], tuple(notes), items)
 
     def baselines(self) -> dict[str, list[Measurement]]:
-        """Return the rows of tables of n-grams, counted in the training text."""
+        """Return the rows of n-gram tables counted in the training text."""
         found = {}
         for name in NAMES:
             rows: list[Measurement] = []
@@ -271,7 +271,7 @@ class Perplexity(Task):
         return found
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        """Return the rows of the table; only models better than a trigram table are ranked."""
+        """Return the rows in the results table; only models better than a trigram table rank."""
         if not measured:
             return []
         if not self.by_corpus:
@@ -285,7 +285,7 @@ class Perplexity(Task):
         return [*rows, *mean_rows(rows, self.all_subsets)]
 
     def _summarize(self, subset: str, measured: list[Measurement]) -> list[Measurement]:
-        """Return the summary of one text, from its rows without its name."""
+        """Return the summary of one text from its rows, which lack its name."""
         trigrams = self._references_of(subset)[NAMES[-1]]
         if self.by_corpus:
             trigrams = rows_of_corpus(trigrams, subset)
@@ -308,13 +308,13 @@ class Perplexity(Task):
         return {**found, "tests": tests}
 
     def _provenance(self, subset: str) -> dict[str, Any]:
-        """Return which stretches of a text are measured."""
+        """Return the identity of the measured windows of a text."""
         windows = self.windows_of(subset)
         places = np.concatenate([[self.max_eval_tokens, self.stride], windows.starts]).astype("<i8")
         return {
             "windows": len(windows),
             "documents": len(np.unique(windows.clusters)) if windows.text.bounded else None,
-            # Which stretches of the text with that fingerprint.
+            # The measured windows of the text with this fingerprint.
             "windows_sha256": hashlib.sha256(places.tobytes()).hexdigest(),
         }
 
@@ -325,13 +325,13 @@ class Perplexity(Task):
 
     @cached_property
     def tables(self) -> NgramTables:
-        """Tables of n-grams, counted in the training text."""
+        """N-gram tables counted in the training text."""
         text = self.training.at_step(0)
         ids = text.read(0, min(self.training.border(text), MAX_TOKENS))
         return NgramTables(ids, self.tokenizer.vocab_size)
 
     def _score_windows(self, subset: str) -> ScoredWindows:
-        """Return the windows of a text with the tokens that count in each."""
+        """Return the windows of a text with their scored tokens."""
         return ScoredWindows(
             self.windows_of(subset),
             make_spans(self.lengths, self.stride),
@@ -347,7 +347,7 @@ class Perplexity(Task):
         return [of_corpus(one, subset) for one in items] if self.by_corpus else items
 
     def _measure_tables(self, subset: str) -> dict[str, list[Measurement]]:
-        """Return the rows of each table of n-grams, without a summary."""
+        """Return the rows of each n-gram table, without a summary."""
         scored = self.scored_windows(subset)
         found = {}
         for order, name in enumerate(NAMES, start=1):

@@ -1,4 +1,4 @@
-"""Token ids on disk: a corpus tokenized once by `datasets`, or .bin files as they come."""
+"""Token ids on disk: a corpus tokenized once by `datasets`, or given .bin files."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ from pe_bench.api.data import MappedFiles, Piece, keep_tables, quiet_library
 Places = npt.NDArray[np.int64]
 
 SUFFIX = ".bin"
-MAX_NARROW = 2**16  # ids that fit into two bytes
-TEST_FRACTION = 0.1  # of a single file, from its end
+MAX_NARROW = 2**16  # number of ids that fit into two bytes
+TEST_FRACTION = 0.1  # fraction at the end of a single file
 BUFFER = 1 << 24
-BYTES_AT_ONCE = 16 << 20  # of text in memory; the ids of these documents are one chunk
-BYTES_PER_PROCESS = 64 << 20  # less text is tokenized before another process has started
+BYTES_AT_ONCE = 16 << 20  # bytes of text in memory; the ids of its documents form one chunk
+BYTES_PER_PROCESS = 64 << 20  # tokenizing less text is faster than starting another process
 
 
 @dataclass(frozen=True)
 class TokenText:
-    """Documents, one after the other.
+    """Concatenated token ids of documents.
 
     Attributes:
-        ids: all of them, memory-mapped: a NumPy array, or an Arrow array in several chunks.
+        ids: all ids, memory-mapped: a NumPy array, or an Arrow array in several chunks.
         starts, ends: document i is ids[starts[i]:ends[i]].
-        bounded: whether it is known where documents begin and end; else all is one "document".
-        files: the user's files that the ids are mapped from; None: a copy in the cache.
+        bounded: whether the bounds of documents are known; else the whole text is one document.
+        files: the user's files from which the ids are mapped; None for a copy in the cache.
     """
 
     ids: Any
@@ -42,12 +42,12 @@ class TokenText:
     files: MappedFiles | None = None
 
     def read(self, start: int, stop: int) -> TokenIds:
-        """Return ids[start:stop], which may go across documents.
+        """Return ids[start:stop], which may span several documents.
 
         Raises:
-            ChangedError: the files have changed since the command was started.
+            ChangedError: the files have changed since the start of the command.
         """
-        ids = np.array(self.ids[start:stop])  # a copy, which a later change cannot reach
+        ids = np.array(self.ids[start:stop])  # a copy, unaffected by later changes
         if self.files is not None:
             self.files.check()
         return ids
@@ -55,13 +55,13 @@ class TokenText:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The parts of a source, each opened when it is asked for.
+    """The parts of a source, each opened on demand.
 
     Attributes:
-        name: what tables call the source.
+        name: name of the source in tables.
         fingerprint: SHA-256 (hex) of its content.
-        train: one function for each piece, which opens it.
-        test: opens the test part.
+        train: a function for each piece, which opens it.
+        test: function that opens the test part.
     """
 
     name: str
@@ -75,9 +75,9 @@ class EvalText:
     """A text to measure on.
 
     Attributes:
-        name: of its corpus.
-        fingerprint: SHA-256 (hex) of what it is taken from.
-        open: opens it.
+        name: name of its corpus.
+        fingerprint: SHA-256 (hex) of its source.
+        open: function that opens the text.
     """
 
     name: str
@@ -102,8 +102,8 @@ def _opening(piece: Piece, tokenizer: Tokenizer, cache: Path) -> Callable[[], To
 
 
 def _tokenized(piece: Piece, tokenizer: Tokenizer, cache: Path) -> TokenText:
-    """Return a piece as ids of 16 or 32 bits, from the cache where it is there."""
-    import pyarrow.compute as pc  # late, as `datasets` is
+    """Return a piece as ids of 16 or 32 bits, from the cache if possible."""
+    import pyarrow.compute as pc  # imported late, like `datasets`
 
     name = f"{piece.fingerprint[:16]}-{tokenizer.fingerprint[:16]}"
     folder = cache / "tokens" / name
@@ -137,11 +137,11 @@ def _tokenize(documents: Any, tokenizer: Tokenizer, folder: Path, cache: Path) -
                 num_proc=processes if processes > 1 else None,
                 cache_file_name=str(folder / "ids.arrow"),
                 load_from_cache_file=False,
-                new_fingerprint=folder.name,  # the library's would depend on the machine's paths
+                new_fingerprint=folder.name,  # the default depends on the machine's paths
                 desc="tokenize",
             )
         finally:
-            for unfinished in folder.glob("tmp*"):  # of a run that failed or was killed
+            for unfinished in folder.glob("tmp*"):  # left by a run that failed or was killed
                 unfinished.unlink()
 
 
@@ -154,7 +154,7 @@ def _encode(
 
 
 def is_token_text(path: Path, part: str = "train") -> bool:
-    """Whether a path is a .bin file or a folder with one for a part."""
+    """Return whether a path is a .bin file, or a folder with a .bin file of a part."""
     return path.suffix == SUFFIX or (path / f"{part}{SUFFIX}").is_file()
 
 
@@ -169,19 +169,19 @@ def file_test(name: str, folder: Path, tokenizer: Tokenizer) -> EvalText:
 
 
 def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
-    """Return the tokens of files of raw little-endian 16-bit ids, as LongLoRA and nanoGPT write.
+    """Return the tokens of raw little-endian 16-bit files, the format of LongLoRA and nanoGPT.
 
-    The library has no reader for such files.
-    Of a folder, `train.bin` and `test.bin`; of a single file, the last tenth is the test part.
-    Where documents begin is not written in such files: how often the ids 1 and 2 occur, which are
-    BOS and EOS in Llama's vocabulary, is printed for the reader to judge.
+    `datasets` has no reader for such files.
+    A folder has `train.bin` and `test.bin`. For a single file, the last tenth is the test part.
+    Such files do not store the bounds of documents. As a hint for the user, the counts of the ids 1
+    and 2 are printed, which are BOS and EOS in Llama's vocabulary.
 
     Args:
         path: the file or the folder.
-        tokenizer: the vocabulary that the ids belong to.
+        tokenizer: tokenizer of the ids.
 
     Raises:
-        InputError: no such file, or it cannot be what this says.
+        InputError: the file is missing, or its content does not fit the format.
     """
     _check_narrow(tokenizer)
     paths = [path / f"{part}{SUFFIX}" for part in ("train", "test")] if path.is_dir() else [path]

@@ -1,4 +1,4 @@
-"""Training windows at random places of the training documents, some of which are held back."""
+"""Training windows at random positions of the training documents, some of which are held out."""
 
 import numpy as np
 
@@ -6,18 +6,18 @@ from pe_bench.api import HELD_OUT_SEED, Batch, InputError, TrainConfig
 from pe_bench.tasks.perplexity.tokenized_corpus import Tokens, TokenText
 from pe_bench.tasks.perplexity.windows import make_batch
 
-HELD_OUT = 0.05  # of the training tokens, where learning rates are chosen
+HELD_OUT = 0.05  # fraction of the training tokens for the learning rate search
 
 
 class TrainingText:
-    """The training documents, each followed by EOS where they are known.
+    """The training documents, each followed by EOS if their bounds are known.
 
     Args:
         tokens: the parts of the source.
-        bos: id that stands before each window.
+        bos: id before each window.
         train: the training phase.
-        length: tokens of a window.
-        hold_out: whether the last documents are left out of training.
+        length: number of tokens of a window.
+        hold_out: whether to exclude the last documents from training.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class TrainingText:
     def at_step(self, step: int) -> TokenText:
         """Return the text of a step.
 
-        All of it, or one piece of a large corpus after the other, so that the first step waits
-        for the first piece only and a resumed run sees the same batches. Steps after the planned
-        ones, of a training that goes on, begin with the first piece again.
+        This is the whole text, or one piece of a large corpus after the other. The first step then
+        waits only for the first piece, and a resumed run sees the same batches. If a training
+        continues beyond the planned steps, it starts again with the first piece.
         """
         pieces = self.tokens.train
         turn = step * len(pieces) // max(1, self.train.steps)
@@ -57,7 +57,7 @@ class TrainingText:
         return text
 
     def border(self, text: TokenText) -> int:
-        """Return where the held-out documents of a text begin; its end where there are none."""
+        """Return the start of the held-out documents of a text, or its end without any."""
         size = len(text.ids)
         if not self.hold_out:
             return size
@@ -73,7 +73,7 @@ class TrainingText:
         return border
 
     def _draw(self, text: TokenText, first: int, stop: int, seed: list[int]) -> Batch:
-        """Return random windows of a stretch of text."""
+        """Return random windows of a range of the text."""
         rng = np.random.default_rng(seed)
         starts = rng.integers(first, stop - self.length + 1, self.train.batch_size).tolist()
         windows = [text.read(start, start + self.length) for start in starts]

@@ -1,7 +1,7 @@
-"""Evaluation windows of a text and which of their tokens count.
+"""Evaluation windows of a text and their scored tokens.
 
-`datasets` cuts rows into chunks of equal length, but not windows that overlap and end before the
-next document.
+`datasets` can cut rows into chunks of equal length, but not into overlapping windows that stay
+within a document.
 """
 
 import itertools
@@ -15,19 +15,19 @@ import torch
 from pe_bench.api import Batch, TokenIds
 from pe_bench.tasks.perplexity.tokenized_corpus import Places, TokenText
 
-OCTAVES = 8  # of the curve against the position
+OCTAVES = 8  # number of octaves of the curve over positions
 
 
 class Span(NamedTuple):
-    """Targets of every window that one row is the mean of.
+    """The targets in every window that one row averages.
 
     Attributes:
-        subset: of the row.
-        family: what the names of its metrics begin with.
-        length: of the row.
-        seen: the part of a window that the model is given, after a BOS.
-        scored: the part whose tokens count, by their places in the window.
-        keys: whether only key tokens of that part count.
+        subset: subset of the row.
+        family: prefix of the names of its metrics.
+        length: length of the row.
+        seen: range of the window that the model gets, after a BOS.
+        scored: range of the window whose tokens are scored.
+        keys: whether only key tokens of this range are scored.
     """
 
     subset: str
@@ -40,14 +40,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Stretches of equal length, none across two documents.
+    """Windows of equal length, each within one document.
 
     Attributes:
-        text: what they are cut from.
-        length: tokens of each.
-        starts: (N,) where each begins.
-        clusters: (N,) what goes together: the document that each is from. Where documents are
-            not known, the number of whole windows before its start, so that those which overlap
+        text: text of the windows.
+        length: number of tokens of a window.
+        starts: (N,) start of each window.
+        clusters: (N,) index of the window's document, for standard errors. If documents are not
+            known, the number of whole windows before its start, so that windows which overlap by
             half or more are mostly in one cluster.
     """
 
@@ -71,9 +71,9 @@ def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Win
 
     Args:
         text: the documents.
-        length: tokens of a window.
-        step: tokens from one start to the next.
-        count: how many of them, spread evenly; 0: all.
+        length: number of tokens of a window.
+        step: number of tokens between consecutive starts.
+        count: number of windows, spread evenly; 0: all.
     """
     fitting = np.maximum(0, (text.ends - text.starts - length) // step + 1)
     documents = np.repeat(np.arange(len(fitting)), fitting)
@@ -88,16 +88,16 @@ def find_windows(text: TokenText, length: int, step: int, count: int = 0) -> Win
 
 
 def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
-    """Return the spans of a window, under both definitions that go by the name of perplexity.
+    """Return the spans of a window, for both usual definitions of perplexity.
 
-    Subset `test`: every token of windows of each length, and, under names that begin with "tail_",
-    the last `stride` of them. Subset `position`: tokens of the longest windows up to an offset,
-    from half of it on. Subset `context`: the last `stride` tokens of the longest windows, given
-    more and more of what comes before. Subset `key-tokens`: those of them that are key tokens.
+    Subset `test`: all tokens of windows of each length, and the last `stride` of them for metrics
+    with the prefix "tail_". Subset `position`: tokens of the longest windows from half of an offset
+    up to it. Subset `context`: the last `stride` tokens of the longest windows with increasing
+    contexts. Subset `key-tokens`: the key tokens among them.
 
     Args:
-        lengths: ascending.
-        stride: at most the shortest length.
+        lengths: lengths of the windows, ascending.
+        stride: number of tokens of a tail, at most the shortest length.
     """
     longest = lengths[-1]
     tail = (longest - stride, longest)
@@ -114,11 +114,11 @@ def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
 
 
 def make_batch(windows: TokenIds, bos: int) -> Batch:
-    """Return windows as targets, and as tokens a BOS and all but their last one.
+    """Return windows as targets; the tokens are a BOS and all ids of a window except the last.
 
     Args:
-        windows: (B, T).
-        bos: id of the token that stands first.
+        windows: (B, T) ids.
+        bos: id of the first token.
     """
     targets = torch.from_numpy(windows.astype(np.int64))  # (B, T)
     tokens = targets.roll(1, dims=1)

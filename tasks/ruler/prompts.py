@@ -19,26 +19,26 @@ HEADS = {
     "fwe": "Learn which words of the list are frequent, but for the word blank.\n",
 }
 ASKED = "We call"
-OTHER = "We saw"  # lines of `niah-single` that are not asked for
+OTHER = "We saw"  # verb of the lines of `niah-single` without a question
 BLANK = " blank"
 LIST = "List:"
 TEXTS = [FILLER, f" {FILLER}", *HEADS.values(), BLANK, LIST, "VAR =.", f"{ASKED} and.", OTHER]
 TEXTS += ["Variables equal to", "The most common frequent words are"]
 
-VALUES = 2  # of each key of `niah-multivalue`; keys that `niah-multiquery` asks for
-CHAINS = 4  # of `vt`, one of which is asked for
-COMMON = 12  # times that each common word is in a list
-UNCOMMON = 3  # times that each other word is
-FREQUENT = 3  # words that `fwe` asks for
+VALUES = 2  # values per key in `niah-multivalue`; keys per question in `niah-multiquery`
+CHAINS = 4  # chains of `vt`, one of which is asked for
+COMMON = 12  # occurrences of each common word in a list
+UNCOMMON = 3  # occurrences of each other word in a list
+FREQUENT = 3  # number of words that `fwe` asks for
 ZETA = np.pi**2 / 6  # the sum of k^-2
-MIN_ZIPF = 53  # words of a list in which three come more often than all others
+MIN_ZIPF = 53  # minimum number of words for three to be more frequent than all others
 
 
 class Content(NamedTuple):
-    """What a prompt says, ids all.
+    """Content of a prompt, as ids.
 
     Attributes:
-        lines: hidden in filler, one after the other.
+        lines: lines to hide in filler, in order.
         turns: questions with their answers.
     """
 
@@ -50,11 +50,11 @@ class RulerPrompts(Pieces):
     """Writer of prompts of every kind.
 
     Args:
-        tokenizer: encodes all texts.
-        max_length: tokens of the longest prompt.
-        names: nonsense words, all different, for keys, variables and values.
-        needles: lines of `niah`; half as many variables has a chain of `vt`, and half as many
-            words does `cwe` ask for.
+        tokenizer: tokenizer of all texts.
+        max_length: maximum number of tokens of a prompt.
+        names: distinct nonsense words for keys, variables and values.
+        needles: number of lines of `niah`. A chain of `vt` has half this number of variables, and
+            `cwe` asks for half this number of words.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RulerPrompts(Pieces):
         }
 
     def n_answers(self, kind: str) -> int:
-        """Return how many words a kind asks for."""
+        """Return the number of words that a kind asks for."""
         return self.answers.get(kind, self.needles // 2)
 
     def write(
@@ -82,10 +82,10 @@ class RulerPrompts(Pieces):
 
         Args:
             kind: one of KINDS.
-            rng: source of everything that is random.
-            length: tokens before the last answer.
-            stage: what a row of training is about, which goes on with the other questions about
-                the same lines, as far as there is room; None: one question about all lines.
+            rng: source of randomness.
+            length: number of tokens before the last answer.
+            stage: stage of the curriculum, for a training row with all questions about its lines
+                that fit; None: a single question and all needles.
         """
         head = self._head(kind)
         needles = self.needles
@@ -106,7 +106,7 @@ class RulerPrompts(Pieces):
         return self.compose(head, content.lines, turns, cuts, length)
 
     def min_length(self, kind: str, needles: int | None = None) -> int:
-        """Return the least tokens of a prompt with so many needles; None: with all."""
+        """Return the minimum number of tokens of a prompt with `needles` needles; None: all."""
         needles = needles or self.needles
         name = [0] * self.max_name
         head = len(self._head(kind))
@@ -127,20 +127,20 @@ class RulerPrompts(Pieces):
         return self.begin(HEADS["niah" if kind in NIAH else kind])
 
     def _draw(self, rng: np.random.Generator, words: Sequence[int], count: int) -> list[list[int]]:
-        """Return different words of these indices."""
+        """Return the ids of `count` distinct words from the indices `words`."""
         drawn = rng.permutation(words)[:count]
         return [self.encode_name(int(index)) for index in drawn]
 
     def _needles(
         self, kind: str, rng: np.random.Generator, lines: int, stage: Stage | None
     ) -> Content:
-        """Return words with their meanings, of which one or some are asked for.
+        """Return lines with keys and values, and questions for one or more keys.
 
         Args:
             kind: one of NIAH.
-            rng: source of everything that is random.
-            lines: number of words with a meaning.
-            stage: which words are in use; None: all.
+            rng: source of randomness.
+            lines: number of lines.
+            stage: stage of the curriculum, which limits the words in use; None: all words.
         """
         n_keys = lines // VALUES if kind == "niah-multivalue" else lines
         n_asked = VALUES if kind == "niah-multiquery" else 1
@@ -166,9 +166,9 @@ class RulerPrompts(Pieces):
         return Content(texts, turns)
 
     def _chains(self, rng: np.random.Generator, size: int) -> Content:
-        """Return the assignments of chains of `size` variables; those of one are asked for."""
+        """Return the assignments of chains of `size` variables, and a question for each chain."""
         names = self._draw(rng, range(len(self.names)), CHAINS * (1 + size))
-        chains = []  # a value, then variables
+        chains = []  # each is a value followed by variables
         for start in range(0, len(names), 1 + size):
             chains.append(names[start : start + 1 + size])
         done = [0] * CHAINS
@@ -183,7 +183,7 @@ class RulerPrompts(Pieces):
         return Content(lines, turns)
 
     def _list(self, kind: str, rng: np.random.Generator, room: int) -> Content:
-        """Return a list of words that fills up to `room` tokens, with the question."""
+        """Return a list of words of up to `room` tokens, with the question."""
         question = self._ask_list(kind)
         room -= len(question) + len(self._line([])) + MIN_FILLER
         n_answers = self.n_answers(kind)
@@ -201,14 +201,14 @@ class RulerPrompts(Pieces):
         words = [words[i] for i in order]
         if kind == "fwe":
             answers = names[:n_answers]
-        else:  # as often as each other: in the order of the list
+        else:  # words of equal frequency: in the order of the list
             common = {tuple(name) for name in names[:n_answers]}
             found = dict.fromkeys(tuple(word) for word in words if tuple(word) in common)
             answers = [list(word) for word in found]
         return Content([self._line(words)], [Turn(question, [*chain(*answers)])])
 
     def _zipf(self, names: list[list[int]], room: int) -> list[list[int]]:
-        """Return words of up to `room` tokens: the blank, then names, k-th of them in 1 / k^2."""
+        """Return words of up to `room` tokens, the blank first: the k-th as often as 1 / k^2."""
         blank = self.encode(BLANK)
         total = room
         while True:
@@ -220,7 +220,7 @@ class RulerPrompts(Pieces):
             excess = sum(map(len, words)) - room
             if excess <= 0:
                 return words
-            total -= max(1, excess // max(self.max_name, len(blank)))  # not too few
+            total -= max(1, excess // max(self.max_name, len(blank)))  # avoids too few words
 
     def _needle(self, key: list[int], value: list[int], verb: str = ASKED) -> list[int]:
         return [*self.encode(verb), *key, *value, *self.encode(".\n")]

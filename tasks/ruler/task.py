@@ -30,8 +30,8 @@ from pe_bench.api import (
 from pe_bench.tasks.passkey.prompts import nonsense_names
 from pe_bench.tasks.ruler.prompts import KINDS, NIAH, TEXTS, UNCOMMON, RulerPrompts
 
-MAX_TOKENS = 16_384  # of a forward pass
-# What finds the words of a prompt that answers could be, without its question.
+MAX_TOKENS = 16_384  # per forward pass
+# Patterns for the possible answers in the text of a prompt, without its question.
 CANDIDATES = dict.fromkeys(NIAH, r"^We \w+ \w+ (\w+)\.$")
 CANDIDATES |= {"vt": r"^VAR (\w+) =", "cwe": r"\w+", "fwe": r"\w+"}
 
@@ -51,20 +51,20 @@ class Ruler(PromptTask):
 
     Lines are hidden in `passkey`'s filler at random places. Keys, variables and values are words of
     one vocabulary, and no word has two roles in a prompt. One model is trained on all subsets in
-    equal parts, on prompts of every length up to `train.length`, after first stages on two keys;
-    rows of training have two lines or more and go on with the other questions about them. Answers
+    equal parts, on prompts of every length up to `train.length`, after first stages with two keys.
+    Training rows have at least two lines and continue with further questions about them. Answers
     are in the order of the text (`fwe`: by frequency).
 
-    Preset quick has `niah-multikey` alone. The question of `niah-single` can be ignored, as one
-    line alone says "call". Of `niah-multivalue` `rope` learns one of the two values within 3000
-    steps (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and `vt` when
-    they were tried with fewer lines; `cwe` and `fwe` were not tried.
+    Preset quick has only `niah-multikey`. In `niah-single`, a model can ignore the question,
+    because only one line says "call". In `niah-multivalue`, `rope` learns one of the two values
+    within 3000 steps (62 % in distribution, guessing 33). It did not learn `niah-multiquery` and
+    `vt` when they were tried with fewer lines; `cwe` and `fwe` were not tried.
 
-    `string_match_all` is RULER's metric: the percentage of an item's answers that occur in what the
-    model writes, in any order and whatever the case of letters, mean over items. `exact_match`
-    counts items in which all do. The baseline "guessing in context" does not read the question. It
-    names as many words of the right kind as there are answers: values, variables (`vt`), or words
-    of the list.
+    `string_match_all` is RULER's metric: the percentage of an item's answers that occur in the
+    output of the model, in any order and ignoring case, averaged over items. `exact_match` counts
+    items with all answers in the output. The baseline "guessing in context" does not read the
+    question. It names random words of the right kind (values, variables for `vt`, or words of the
+    list), one for each answer.
 
     | RULER | here |
     |---|---|
@@ -80,7 +80,7 @@ class Ruler(PromptTask):
     | up to 128 tokens written | as many as the longest answer has (zero-shot: twice as many) |
     | effective length: up to 85.6 % | up to 85 % of the score in distribution |
 
-    Preset paper is zero-shot, as that of `passkey`, with twice as many needles as RULER has.
+    Preset paper is zero-shot, as in `passkey`, with twice as many needles as in RULER.
 
     Args:
         kinds: `all`, or some subsets, joined by +: niah-single+vt.
@@ -124,7 +124,7 @@ class Ruler(PromptTask):
     def __init__(
         self, context: TaskContext, *, kinds: str = "all", needles: int = 8, **options: Any
     ) -> None:
-        # First, as the vocabulary depends on it.
+        # Set this first, because the vocabulary depends on it.
         self.needles = needles
         self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
         super().__init__(context, **options)
@@ -142,7 +142,7 @@ class Ruler(PromptTask):
 
     @cached_property
     def names(self) -> list[str]:
-        """Nonsense words; of a vocabulary of words, no more than prompts need."""
+        """Nonsense words; with whole words, no more than prompts need."""
         needed = max(32, 4 * self.needles)
         if "cwe" in self.all_subsets:
             needed = max(needed, self.needles + self.max_length // UNCOMMON)
@@ -178,7 +178,7 @@ class Ruler(PromptTask):
         return [self._count_answers(model, each) for each in items]
 
     def _count_answers(self, model: Decoder, items: Sequences) -> Scores:
-        """Count the answers of each item that occur in what the model writes."""
+        """Count the answers of each item that occur in the output of the model."""
         prompts = []
         answers = []
         for ids, scored in zip(items.ids, items.scored, strict=True):

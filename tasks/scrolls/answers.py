@@ -1,4 +1,4 @@
-"""Answers of a model to validation examples: generated ones, and the likeliest of four options."""
+"""Answers of a model to validation examples: generated text, and the likeliest of four options."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,15 +18,15 @@ BUILTIN_TOKENS_PER_FORWARD = 8192
 def answer_subset(
     model: Decoder, subset: str, questions: Questions, seed: int, journal: Journal, *, strict: bool
 ) -> None:
-    """Put the answers to a subset's questions into the journal, but for those that it has.
+    """Write the answers to a subset's questions to the journal, except those already in it.
 
     Args:
-        model: in evaluation mode.
-        subset: its name.
-        questions: of every subset.
-        seed: of sampled answers.
-        journal: keeps the answer to each example by its id.
-        strict: whether all answers are decoded greedily, and likelihoods of options are compared.
+        model: model in evaluation mode.
+        subset: name of the subset.
+        questions: questions of every subset.
+        seed: seed of sampled answers.
+        journal: journal that keeps the answer to each example by its id.
+        strict: whether to decode all answers greedily and to compare likelihoods of options.
     """
     tokens = BUILTIN_TOKENS_PER_FORWARD if questions.builtin else TOKENS_PER_FORWARD
     records = {split: questions.records(subset, split) for split in questions.splits(subset)}
@@ -43,7 +43,7 @@ def answer_subset(
 
 
 def score_subset(subset: str, questions: Questions, journal: Journal) -> list[Items]:
-    """Return the scores of the answers in a journal, of every example."""
+    """Return the score of each example from the answers in a journal."""
     items: list[Items] = []
     for split in questions.splits(subset):
         records = questions.records(subset, split)
@@ -63,7 +63,7 @@ def _answer(
     *,
     strict: bool,
 ) -> dict[str, Any]:
-    """Return what the journal keeps of each record."""
+    """Return the journal entry of each record."""
     layout = questions.layout
     limit = questions.limits[subset]
     summary = SUBSETS[subset].summary

@@ -1,4 +1,4 @@
-"""Baselines: a constant answer and guesses, measured as the answers of models are."""
+"""Baselines: a constant answer and guesses, scored like answers of models."""
 
 import re
 from collections import Counter
@@ -14,22 +14,22 @@ from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import Metric, score
 
-RECORDS = 1000  # of training, that baselines know
+RECORDS = 1000  # number of training records that baselines use
 CANDIDATES = 50
 LONG_CANDIDATES = 8
-GUESSES = 10  # rows are means over these
+GUESSES = 10  # number of guesses per question; rows are means over them
 
 MOST_CLASSES = 8
-"""Answers of so few kinds are classes, between which a guess chooses evenly."""
+"""Maximum number of distinct answers that are treated as classes; a guess is uniform over them."""
 
 
 def constant_answer(metric: Metric, train: Sequence[Record], *, candidates: int) -> str:
-    """Return the answer that scores best where every question of training gets it.
+    """Return the answer with the best score as a constant answer to all training questions.
 
     Args:
-        metric: the score.
-        train: records of training; the first quarter of them is scored.
-        candidates: how many of the most frequent answers are tried.
+        metric: metric of the score.
+        train: training records; the first quarter of them is scored.
+        candidates: number of the most frequent answers to try.
     """
     counts = Counter(output for record in train for output in record.outputs)
     scored = [record.outputs for record in train[: max(candidates, len(train) // 4)]]
@@ -46,10 +46,10 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
     """Return a random answer to each question.
 
     Args:
-        options: the answers that each question offers; empty: it offers none, and the guess is the
-            answer to another question, or a class where there are few.
-        train: the other questions.
-        seed: of the draws.
+        options: the answers that each question offers. For a question without options, the guess
+            is the answer to another question, or a class if there are few distinct answers.
+        train: records of the other questions.
+        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     given = [output for record in train for output in record.outputs]
@@ -63,20 +63,20 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
 
 
 def words_of_answers(train: Sequence[Record]) -> list[set[str]]:
-    """Return the words at each place of answers, for as many places as most answers have."""
+    """Return the set of words at each place in answers, for the most frequent answer length."""
     answers = [_words(output) for record in train for output in record.outputs]
     length = Counter(map(len, answers)).most_common(1)[0][0]
     return [{words[place] for words in answers if len(words) > place} for place in range(length)]
 
 
 def find_candidates(text: str, known: Sequence[set[str]]) -> list[str]:
-    """Return the answers that the words of an input can make; a question's options, if it has some.
+    """Return the possible answers from words of an input, or the question's options if any.
 
-    They are consecutive words of the input where these fit, or else any different ones.
+    They consist of consecutive words of the input if these fit, otherwise of any distinct words.
 
     Args:
         text: the input.
-        known: the words that fit each place of an answer.
+        known: set of words for each place in an answer.
     """
     options = options_of(text)
     if options:
@@ -98,7 +98,8 @@ def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
 def measure_baselines(questions: Questions) -> dict[str, list[Measurement]]:
     """Return the rows of a constant answer, of guessing and of candidates, without their summary.
 
-    Only built-in documents have candidates: an answer to a real question is seldom a list of words.
+    Only built-in documents have candidates, because answers to real questions are rarely single
+    words.
     """
     constant: list[Measurement] = []
     guessing: list[Measurement] = []

@@ -1,4 +1,4 @@
-"""Training rows of the built-in documents, for a model that learns to look up from nothing."""
+"""Training rows of the built-in documents, for a model that learns retrieval from scratch."""
 
 import random
 
@@ -8,27 +8,27 @@ from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 FIRST_SHARE = 0.25
-"""Fraction of the steps with two facts each, all of one subset.
+"""Fraction of the steps with two facts per document, all documents from one subset.
 
-Until a model has found out how to look up, which takes two layers that are of no use without each
-other, its loss stays where it is. It finds out sooner where there is little else to learn; then it
-learns more words, and then other kinds of documents. Without one of these stages some seeds stay.
+Retrieval needs two layers that are useless without each other, so the loss stays constant until
+both work. A model learns this sooner if there is little else to learn. Then it learns more words,
+and then other kinds of documents. Without one of these stages, some seeds never learn.
 """
 FEW_SHARE = 0.15
-"""Fraction of the steps with few words: randpe takes most of them to find out."""
+"""Fraction of the steps with few words. randpe needs most of them to learn retrieval."""
 FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 5
 FACTS = (2, 2, 4, 2, 2, 12)
-"""Facts of the documents of the later steps, in turn."""
+"""Number of facts per document in the later steps, in turn."""
 SUBSET_TURNS = (
     *("qasper", "contract_nli", "narrative_qa", "qmsum"),
     *("qasper", "contract_nli", "narrative_qa", "qmsum", "summ_screen_fd", "gov_report", "qmsum"),
 )
-"""Subsets of the rows of the later steps, in turn: those with questions more often."""
+"""Subsets of the rows of the later steps, in turn. Subsets with questions occur more often."""
 OPTIONS_SUBSET, OPTIONS_EVERY = "quality", 5
-"""Rows of questions with options, which every fifth of the later steps has and no other.
+"""Subset with options, and its period: every fifth of the later steps has only such rows.
 
-They are three times as long as others, which would all be padded to their length. Five has no
-divisor in common with the number of `FACTS`, so these rows have documents of all sizes too.
+They are three times as long as others, so other rows of a batch would be padded to their length.
+Five and the number of `FACTS` have no common divisor, so these rows have documents of all sizes.
 """
 
 
@@ -37,16 +37,16 @@ def draw_batch(
 ) -> Batch:
     """Return rows of a document and questions about its facts.
 
-    Only the last question is followed by its answer. The others are followed by a word that their
-    answer might have been: a row that shows what it has answered teaches to look there.
+    Only the last question is followed by its answer. Each other question is followed by a random
+    possible answer. With right answers in the row, the model would learn to copy them.
 
     Args:
-        layout: of a row.
-        tokens: of all rows together, about the same at every step.
-        length: tokens of the longest documents with a question.
-        seed: of the run.
-        step: of training.
-        done: fraction of the steps that came before, see `FIRST_SHARE` and `FEW_SHARE`.
+        layout: format of a row.
+        tokens: approximate number of tokens of a batch.
+        length: maximum number of tokens of a document with a question.
+        seed: seed of the run.
+        step: training step.
+        done: fraction of the steps already done, see `FIRST_SHARE` and `FEW_SHARE`.
 
     Returns:
         Tokens and targets of shape (B, T).
@@ -78,7 +78,7 @@ def _row(
     facts: int,
     words: int | None,
 ) -> tuple[list[int], list[int]]:
-    """Return the ids of a row and, at the place of each, the id to be written next or IGNORE."""
+    """Return the ids of a row and its targets: the expected next id or IGNORE."""
     question_size = miniature.question_size(style)
     asked = max(1, min(facts, length // 2 // question_size))
     room = length - (asked - 1) * question_size

@@ -1,8 +1,8 @@
 """Question-answer and summary records: one JSON object per line, kept as a table on disk.
 
-The layout is that of Shaham et al. (2022, arXiv:2201.03533): `<subset>/<split>.jsonl`, alone or
-in `<subset>.zip`, with the fields `id`, `input` and `output`; an example with several reference
-outputs is several lines with one `id`.
+The layout follows Shaham et al. (2022, arXiv:2201.03533): `<subset>/<split>.jsonl`, alone or in
+`<subset>.zip`, with the fields `id`, `input` and `output`. An example with several reference
+outputs has several lines with the same `id`.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from pe_bench.api.data import (
 )
 
 FIELDS = ("id", "input", "output")
-DOCUMENT_END = 1000  # characters of an input, whose end is the document
+DOCUMENT_END = 1000  # characters at the end of an input that identify its document
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Record:
     """One example.
 
     Attributes:
-        id: unique in its split.
-        input: what the model reads, a query and document or a document.
-        outputs: the references in file order, repeats included; none where labels are withheld.
+        id: identifier, unique in its split.
+        input: input of the model: a query and a document, or a document.
+        outputs: the references in file order, including repeats; empty if labels are withheld.
     """
 
     id: str
@@ -47,25 +47,25 @@ class Record:
 
     @property
     def document(self) -> str:
-        """The end of the input, the same for all questions about one document."""
+        """The end of the input, which is equal for all questions about one document."""
         return self.input[-DOCUMENT_END:]
 
 
 class Records(Sequence[Record]):
     """The examples of one split, in the order in which their ids first appear.
 
-    An example is read from the disk each time it is asked for.
+    An example is read from disk at each access.
 
     Attributes:
         rows: a `Dataset` with the fields of each line, one line per reference.
         ids: the id of every example.
-        sha256: of the file, in hexadecimal.
+        sha256: SHA-256 (hex) of the file.
     """
 
     def __init__(self, rows: Any, sha256: str) -> None:
         self.rows = rows
         self.sha256 = sha256
-        self._outputs = rows.select_columns("output")  # without the inputs, which may be long
+        self._outputs = rows.select_columns("output")  # leaves out the inputs, which may be long
         self._places: dict[str, list[int]] = {}
         for place, id_ in enumerate(rows.data.column("id").to_pylist()):
             self._places.setdefault(id_, []).append(place)
@@ -91,14 +91,14 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
     """Open one split of one subset.
 
     Args:
-        folder: holds `<subset>/<split>.jsonl`, which wins, or `<subset>.zip`, which is read without
-            being unpacked.
-        subset: name of a data set.
+        folder: folder with `<subset>/<split>.jsonl`, or with `<subset>.zip`, which is read without
+            unpacking. The first one is preferred.
+        subset: name of the subset.
         split: `train`, `validation` or `test`; a test split may lack outputs.
-        cache: where the table is kept, under the checksum of the lines.
+        cache: folder for the table, which is named by the checksum of the lines.
 
     Raises:
-        DataError: neither is there, the zip is damaged or unsafe, or a line is not a record.
+        DataError: neither file exists, the zip is damaged or unsafe, or a line is not a record.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: expected one that holds {subset}.zip")
@@ -133,7 +133,7 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
 
 
 def write_split(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
-    """Write rows as `open_split` reads them, one JSON object per line."""
+    """Write rows in the format of `open_split`, one JSON object per line."""
     write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
@@ -152,7 +152,7 @@ def _check_members(archive: Path, opened: zipfile.ZipFile, wanted: str) -> None:
     """Refuse an archive that is unsafe or lacks a member."""
     names = opened.namelist()
     for name in names:
-        # Windows rules see both kinds of slash, and drives.
+        # Windows rules recognise both kinds of slash, and drives.
         path = PureWindowsPath(name)
         if path.anchor or ".." in path.parts:
             raise DataError(

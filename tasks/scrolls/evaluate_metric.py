@@ -3,8 +3,8 @@
     metric = evaluate.load("/path/to/tasks/scrolls/evaluate_metric.py", "rgm")
     metric.compute(predictions=["a summary"], references=[["one reference", "another"]])
 
-`evaluate` copies this file and reads its import lines with regular expressions, so each import
-stands on its own line and nothing relative is imported.
+`evaluate` copies this file and reads its import lines with regular expressions. Therefore each
+import has its own line, and there are no relative imports.
 """
 
 from typing import Any, get_args
@@ -31,7 +31,7 @@ Returns:
 
 
 class LongDocumentMetric(evaluate.Metric):  # type: ignore[misc]
-    """Scores long-document answers and summaries; `config_name` is `f1`, `em` or `rgm`."""
+    """Score of long-document answers and summaries; `config_name` is `f1`, `em` or `rgm`."""
 
     def _info(self) -> evaluate.MetricInfo:
         if self.config_name not in get_args(Metric):

@@ -1,4 +1,4 @@
-"""Training batches of given examples, in an order that follows from the seed."""
+"""Training batches of given examples, in an order that depends on the seed."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,22 +12,22 @@ from pe_bench.tasks.scrolls.prompts import Format
 from pe_bench.tasks.scrolls.splits import Splits
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
-HELD_OUT = 0.05  # of the training examples, where learning rates are chosen
+HELD_OUT = 0.05  # fraction of the training examples for the learning rate search
 
 Example = tuple[list[int], list[int]]
-"""Ids of prompt and output."""
+"""Ids of the prompt and of the output."""
 
 
 class FineTuning:
-    """Makes batches of the training examples of a subset.
+    """Batches of the training examples of a subset.
 
     Args:
         data: splits of each subset.
-        layout: how an example becomes tokens.
-        limits: tokens of the longest output of each subset.
-        length: tokens of the longest sequence.
-        batch_size: sequences of a batch.
-        hold_out: whether the last documents are kept for `held_out_batch`.
+        layout: format that turns an example into tokens.
+        limits: maximum number of output tokens of each subset.
+        length: maximum number of tokens of a sequence.
+        batch_size: number of sequences of a batch.
+        hold_out: whether to reserve the last documents for `held_out_batch`.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class FineTuning:
         self._border = lru_cache(maxsize=None)(self._find_border)
 
     def batch(self, subset: str, seed: int, step: int) -> Batch:
-        """Return the examples of a step; every epoch goes through all of them."""
+        """Return the examples of a step; every epoch contains all of them."""
         total = self._border(subset)
         examples = []
         for position in self._positions(step):
             epoch, place = divmod(position, total)
             index = int(shuffle(total, seed, epoch)[place])
-            examples.append(self._encoded(subset, index, epoch + index))  # references take turns
+            examples.append(self._encoded(subset, index, epoch + index))  # alternate references
         return self._collate(examples)
 
     def held_out_batch(self, subset: str, step: int) -> Batch:
@@ -74,9 +74,9 @@ class FineTuning:
         """Return prompt and output of a training example.
 
         Args:
-            subset: its name.
-            index: of the example.
-            reference: which of its outputs; after the last one comes the first.
+            subset: name of the subset.
+            index: index of the example.
+            reference: index of the output, modulo the number of outputs.
         """
         record = self.data[subset]["train"][index]
         limit = self.limits[subset]
@@ -90,9 +90,9 @@ class FineTuning:
         return range(step * self.batch_size, (step + 1) * self.batch_size)
 
     def _find_border(self, subset: str) -> int:
-        """Return the place of the first held-out training example; their number: there are none.
+        """Return the index of the first held-out example, or the number of examples without any.
 
-        Those of one document stand together in the files, and are held out together.
+        The examples of one document are consecutive in the files and are held out together.
         """
         records = self.data[subset]["train"]
         if not self.hold_out:

@@ -1,11 +1,11 @@
-"""Seven built-in kinds of short documents that stand for those of SCROLLS, without a download.
+"""Seven built-in kinds of short documents that replace SCROLLS, without a download.
 
-Each kind has the record layout and the kind of answer of the subset that it stands for (Shaham et
-al. 2022, arXiv:2201.03533). A document is a pile of facts of one form, "Near jars barn." No
-thing has two facts in a document, so the thing that a question ends in, or a marker where nothing
-is asked, identifies one fact; its answer is a value drawn evenly for that fact alone. No answer can
-be told without finding its fact. Longer documents have no more facts, but other sentences between
-them: what differs is how far away a fact is.
+Each kind has the record layout and the kind of answer of the subset that it replaces (Shaham et
+al. 2022, arXiv:2201.03533). A document is a list of facts of one form, such as "Near jars barn."
+No thing has two facts in a document, so the last word of a question identifies one fact. Documents
+without a question have a marker instead. The answer is a value drawn uniformly and independently
+for each fact, so no answer can be found without finding its fact. Longer documents do not have more
+facts, but other sentences between them: only the distance of a fact differs.
 """
 
 import random
@@ -15,25 +15,25 @@ from typing import NamedTuple, TypeVar
 from pe_bench.api import InputError
 from pe_bench.tasks.scrolls.styles import LABELS, NAMES, STYLES, THINGS, Style, list_options
 
-MOST_FACTS = 12  # of a document; longer ones have more other sentences
-ASIDES = 0.1  # fraction of the sentences that are no facts
+MOST_FACTS = 12  # maximum number of facts; longer documents have more other sentences
+ASIDES = 0.1  # fraction of sentences that are not facts
 Item = TypeVar("Item")
 
 SPLITS = ("train", "validation")
 LEAST_SIZE = 56
-PERIOD = 24  # questions after which classes of answers begin again
-UNANSWERABLE_EVERY = 12  # paper questions, of which one asks for a thing without a fact
+PERIOD = 24  # number of questions after which classes of answers repeat
+UNANSWERABLE_EVERY = 12  # one of this many paper questions asks for a thing without a fact
 
 
 class Question(NamedTuple):
-    """A question, empty where the whole document is to be summed up, and its answer."""
+    """A question and its answer. The question is empty for a summary of the whole document."""
 
     query: str
     answer: str
 
 
 class Document(NamedTuple):
-    """A text and questions about it."""
+    """A text with questions about it."""
 
     text: str
     questions: list[Question]
@@ -52,14 +52,13 @@ def draw(
 
     Args:
         style: one of `STYLES`.
-        rng: decides on everything.
-        size: most tokens of a document together with a question and its answer.
-        questions: how many; fewer where there are no more facts to ask for.
-        first: number of the first question; classes of answers take turns from question to
-            question.
-        most_facts: of the document. `MOST_FACTS` fill a document of `size` with other sentences;
-            fewer make a shorter one.
-        words: drawn from, of every list the first; None: all. As many as `most_facts` at least.
+        rng: source of randomness.
+        size: maximum number of tokens of a document with a question and its answer.
+        questions: number of questions; fewer if there are not enough facts.
+        first: index of the first question; classes of answers alternate between questions.
+        most_facts: maximum number of facts. With `MOST_FACTS`, other sentences fill the document up
+            to `size`; with fewer facts, the document is shorter.
+        words: number of leading words of every list to draw from, at least `most_facts`; None: all.
     """
     form = STYLES[style]
     sizes = form.sizes
@@ -92,12 +91,12 @@ def draw(
 
 
 def question_size(style: str) -> int:
-    """Return the tokens of a question that one token stands after."""
+    """Return the number of tokens of a question and the one token after it."""
     return STYLES[style].sizes["query"] + 1
 
 
 def draw_answer(style: str, rng: random.Random, words: int | None = None) -> str:
-    """Return an answer that a question of this style might have, from the first `words`."""
+    """Return a random possible answer of this style, from the first `words` of every list."""
     form = STYLES[style]
     fact = _fact(form, rng, "", rng.randrange(2), words)
     return LABELS.get(fact["c"], form.answer.format(**fact))
@@ -111,7 +110,7 @@ def _questions(
     count: int,
     first: int,
 ) -> Iterator[Question]:
-    """Yield questions of all kinds in turn."""
+    """Yield questions, cycling through their kinds."""
     all_facts = facts
     if form is STYLES["inference"]:
         kinds = [*LABELS, ""]
@@ -144,11 +143,11 @@ def rows(
 
     Args:
         style: one of `STYLES`.
-        split: one of `SPLITS`; they share no document.
+        split: one of `SPLITS`, which have no documents in common.
         n: number of documents; a larger `n` only appends.
-        size: most tokens of a document together with a question and its answer.
-        seed: which documents.
-        questions: about each document.
+        size: maximum number of tokens of a document with a question and its answer.
+        seed: seed of the documents.
+        questions: number of questions about each document.
 
     Returns:
         Records of `id`, `pid`, `input` and `output`.
@@ -180,7 +179,7 @@ def _fact(
     for slot, values in zip("cd", form.values, strict=False):
         fact[slot] = _pick(rng, values[:words])
     if fact["c"] in LABELS:
-        fact["c"] = [*LABELS][number % 2]  # so that there is something of either label
+        fact["c"] = [*LABELS][number % 2]  # so that both labels occur
     return fact
 
 
@@ -189,5 +188,5 @@ def _pick(rng: random.Random, items: Sequence[Item]) -> Item:
 
 
 def _shuffled(rng: random.Random, items: Sequence[Item]) -> list[Item]:
-    """Return a shuffled copy, built on the one method that Python promises to keep: `random()`."""
+    """Return a shuffled copy that depends only on `random()`, which Python keeps reproducible."""
     return sorted(items, key=lambda _: rng.random())

@@ -1,4 +1,4 @@
-"""Questions that offer four options: which of them a model finds the likeliest."""
+"""Multiple-choice questions: the likeliest of four options under a model."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pe_bench.tasks.scrolls.official_scores import Clusters
 
 
 def options_of(text: str) -> list[str]:
-    """Return the four options of a multiple-choice question, none where there are none."""
+    """Return the four options of a multiple-choice question; empty for other questions."""
     pattern = r"\n\n \(A\) (.*?)\n \(B\) (.*?)\n \(C\) (.*?)\n \(D\) (.*?)\n\n"
     found = re.search(pattern, text[:20_000], re.DOTALL)
     return list(found.groups()) if found else []
@@ -20,13 +20,13 @@ def options_of(text: str) -> list[str]:
 def likeliest(
     model: Decoder, prompt: list[int], options: Sequence[str], outputs: Sequence[list[int]]
 ) -> dict[str, int]:
-    """Return the option of the highest log-likelihood, and of the highest per byte.
+    """Return the option with the highest log-likelihood, and with the highest one per byte.
 
     Args:
-        model: in evaluation mode.
+        model: model in evaluation mode.
         prompt: ids of the question.
-        options: as texts.
-        outputs: their ids.
+        options: texts of the options.
+        outputs: ids of the options.
     """
     whole = log_likelihoods(model, prompt, outputs)
     sizes = [max(1, len(option.encode())) for option in options]
@@ -40,7 +40,7 @@ def likeliest(
 def accuracies(
     subset: str, answers: list[dict[str, Any]], clusters: Clusters, length: int
 ) -> list[Items]:
-    """Return which options are the likeliest, of examples that have options."""
+    """Return for each example with options whether the likeliest option is correct."""
     items = []
     for metric in ("accuracy", "accuracy_per_byte"):
         chosen = np.array([place for place, answer in enumerate(answers) if metric in answer])

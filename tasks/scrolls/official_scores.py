@@ -1,4 +1,4 @@
-"""The official scores of answers, of each example."""
+"""The official score of each answer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,15 +28,15 @@ def score_answers(
     groups: tuple[Place, ...],
     cache: Path,
 ) -> list[Items]:
-    """Return the scores of answers, by metric; of ROUGE its types first.
+    """Return the scores of answers, by metric. ROUGE types come before their mean.
 
     Args:
-        subset: of the rows.
-        metric: of the subset.
+        subset: subset of the rows.
+        metric: metric of the subset.
         predictions: one answer to each record.
         records: the examples.
-        length: of the rows.
-        groups: summary rows that the score counts in.
+        length: length of the rows.
+        groups: summary rows that include the score.
         cache: folder for the files of `evaluate`.
     """
     values = load_metric(metric, cache).compute(
@@ -63,7 +63,7 @@ def score_answers(
 
 
 def documents_of(records: Sequence[Record]) -> Clusters:
-    """Return the number of the document of each record (N,)."""
+    """Return the index of the document of each record (N,)."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(record.document, len(numbers)) for record in records])
 
@@ -72,10 +72,10 @@ def documents_of(records: Sequence[Record]) -> Clusters:
 def load_metric(name: Metric, cache: Path) -> Any:
     """Return the package's metric for `evaluate`; its files go into a cache.
 
-    `evaluate.load` would run a copy that it keeps in the cache, whoever has changed it there.
+    `evaluate.load` would run the copy in its cache, which anyone may have changed.
     """
     with quiet_library(cache):
-        # Late, as `datasets` is.
+        # Imported late, like `datasets`.
         from pe_bench.tasks.scrolls.evaluate_metric import LongDocumentMetric
 
         folder = str(cache / "evaluate")

@@ -1,4 +1,4 @@
-"""How many tokens the output of each subset may have."""
+"""Maximum number of output tokens of each subset."""
 
 from collections.abc import Mapping
 
@@ -7,22 +7,22 @@ from pe_bench.tasks.scrolls.prompts import Format
 from pe_bench.tasks.scrolls.splits import Splits
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
-RECORDS = 200  # training examples that a limit follows from
-LEAST_INPUT = 64  # tokens of a sequence that no output may take
+RECORDS = 200  # number of training examples that determine a limit
+LEAST_INPUT = 64  # tokens of a sequence that are reserved for the input
 
 
 def find_limits(
     data: Mapping[str, Splits], layout: Format, length: int, *, answer: int, summary: int
 ) -> dict[str, int]:
-    """Return the longest output of each subset, in tokens with EOS.
+    """Return the maximum number of output tokens of each subset, including EOS.
 
     Args:
         data: splits of each subset.
-        layout: how an output becomes tokens.
-        length: tokens of the longest sequence in training.
-        answer: tokens of the longest answer; 0: as the training references need, but at most a
-            quarter of `length`.
-        summary: tokens of the longest summary; 0: likewise.
+        layout: format that turns an output into tokens.
+        length: maximum number of tokens of a training sequence.
+        answer: maximum number of tokens of an answer; 0: the length of the training references,
+            but at most a quarter of `length`.
+        summary: maximum number of tokens of a summary; 0: as for `answer`.
     """
     limits = {}
     for name, splits in data.items():
@@ -37,10 +37,10 @@ def find_limits(
 
 
 def check_limits(limits: Mapping[str, int], length: int) -> None:
-    """Refuse outputs that leave too little of a sequence for the input.
+    """Check that outputs leave enough tokens of a sequence for the input.
 
     Raises:
-        InputError: there is such a limit.
+        InputError: a limit is too large.
     """
     for limit in limits.values():
         if not 0 < limit < length - LEAST_INPUT:

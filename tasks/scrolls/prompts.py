@@ -1,4 +1,4 @@
-"""How a document and the wanted output become one sequence of tokens."""
+"""Formats that turn a document and its output into one sequence of tokens."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pe_bench.api import Tokenizer
 
 @dataclass(frozen=True)
 class StrictFormat:
-    """BOS input SEP output EOS, the same in training and evaluation."""
+    """BOS input SEP output EOS, in training and evaluation."""
 
     tokenizer: Tokenizer
 
@@ -24,7 +24,7 @@ class StrictFormat:
 
 @dataclass(frozen=True)
 class PaperFormat:
-    """As the TAPE paper's scripts feed their models, oddities included."""
+    """The format of the TAPE paper's scripts, including its oddities."""
 
     tokenizer: Tokenizer
 
@@ -45,10 +45,10 @@ class PaperFormat:
 
 @dataclass(frozen=True)
 class QuestionLastFormat:
-    """BOS document EOS options EOS question answer EOS: paragraphs of the input, the last first.
+    """BOS document EOS options EOS question answer EOS: paragraphs of the input in reverse order.
 
-    A row of training goes on with more questions about its document, question answer EOS each, so
-    that most of its tokens do not serve one answer alone.
+    A training row continues with more questions about its document, each as question answer EOS, so
+    that a document serves several answers.
     """
 
     tokenizer: Tokenizer
@@ -62,11 +62,11 @@ class QuestionLastFormat:
         return [self.tokenizer.bos, *self.tokenizer.encode(text).tolist(), self.tokenizer.eos]
 
     def question(self, text: str) -> list[int]:
-        """Return what comes before an answer; nothing where the document is to be summed up."""
+        """Return the ids before an answer; empty for a summary of the document."""
         ids: list[int] = []
         for paragraph in reversed(text.split("\n\n") if text else []):
             ids += [self.tokenizer.eos] if ids else []
-            # After a space, so that a word has the id that it has inside a text.
+            # A leading space gives a word the same id as inside a text.
             ids += self.tokenizer.encode(f" {paragraph.strip()}").tolist()
         return ids
 
@@ -86,8 +86,8 @@ def first_words(text: str, count: int) -> str:
 
 
 def first_tokens(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
-    """Return the first tokens of a text, without reading all of a long one where that is safe."""
-    margin = 64  # where a text is cut changes only the last few tokens before the cut
+    """Return the first tokens of a text. Only the beginning of a long text is encoded if safe."""
+    margin = 64  # a cut changes only the last few tokens before it
     some: list[int] = tokenizer.encode_text(text[: 8 * (count + margin)]).tolist()
     if len(some) < count + margin:
         some = tokenizer.encode_text(text).tolist()

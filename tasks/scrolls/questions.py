@@ -1,4 +1,4 @@
-"""The validation examples that are measured, and the scores of answers to them."""
+"""The validation examples that are measured, and the scores of their answers."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ class Questions:
 
     Attributes:
         data: splits of each subset.
-        layout: how an example becomes tokens.
-        limits: tokens of the longest output of each subset.
-        length: tokens of the longest sequence in training.
-        items: examples of each split, spread evenly; 0: all.
-        builtin: whether these are built-in documents, of several lengths.
+        layout: format that turns an example into tokens.
+        limits: maximum number of output tokens of each subset.
+        length: maximum number of tokens of a training sequence.
+        items: number of examples of each split, spread evenly; 0: all.
+        builtin: whether these are built-in documents of several lengths.
         cache: folder for the files of `evaluate`.
     """
 
@@ -50,15 +50,15 @@ class Questions:
         return [records[i * total // wanted] for i in range(wanted)]
 
     def max_tokens(self, split: str) -> int:
-        """Return the tokens of the longest sequence of a split."""
+        """Return the maximum number of tokens of a sequence of a split."""
         return int(split.partition("-")[2] or self.length)
 
     def axis_length(self, subset: str, split: str) -> int:
-        """Return the place of a split on the axis of lengths."""
+        """Return the value of a split on the axis of lengths."""
         return self.max_tokens(split) if self.builtin else self.median_tokens[subset][0]
 
     def score(self, subset: str, split: str, predictions: Sequence[str]) -> list[Items]:
-        """Return the official scores of answers to a split, of each example, by metric."""
+        """Return the official score of each answer to a split, by metric."""
         length = self.axis_length(subset, split)
         return score_answers(
             subset,
@@ -72,7 +72,7 @@ class Questions:
 
     @cached_property
     def median_tokens(self) -> dict[str, tuple[int, int]]:
-        """Tokens of an input that are read and all of its tokens, the median of each subset."""
+        """Median number of tokens of an input that are read and of all tokens, by subset."""
         tokenizer = self.layout.tokenizer
         medians = {}
         for name in self.data:
@@ -83,9 +83,9 @@ class Questions:
         return medians
 
     def title(self, subset: str) -> str:
-        """Return the title of a subset, with how much of an input is read and what can be scored.
+        """Return the title of a subset: the part of an input that is read and the best score.
 
-        Empty where inputs and references are used whole.
+        Empty if inputs and references are not truncated.
         """
         read, whole = self.median_tokens[subset]
         ceiling = self._ceiling(subset)
@@ -97,7 +97,7 @@ class Questions:
         return f"{subset}: {', '.join(parts)}" if parts else ""
 
     def _ceiling(self, subset: str) -> float:
-        """Return the score of the references themselves, cut as outputs are."""
+        """Return the score of the references, truncated to the length of outputs."""
         records = self.records(subset, "validation")
         cut = []
         for record in records:

@@ -1,4 +1,4 @@
-"""The data of each subset: the user's, downloaded ones, or built-in documents."""
+"""The data of each subset: the user's files, downloads, or built-in documents."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ HUB_REPOSITORY = "tau/scrolls"
 SPLITS = ("train", "validation")
 
 Splits = dict[str, Records]
-"""The records of a subset, by the name of the split."""
+"""The records of a subset, by split."""
 
 
 def open_subsets(
@@ -24,13 +24,13 @@ def open_subsets(
     find_folder: Callable[[str], Path],
     cache: Path,
 ) -> tuple[dict[str, Splits], dict[str, str]]:
-    """Return the splits of each subset that can be read, and why the others cannot.
+    """Return the splits of each readable subset, and the reasons for unreadable ones.
 
     Args:
-        names: subsets.
-        splits: of each subset.
-        find_folder: returns the folder that has a subset.
-        cache: folder for data derived from the originals.
+        names: names of the subsets.
+        splits: splits to open of each subset.
+        find_folder: returns the folder of a subset.
+        cache: folder for derived data.
 
     Raises:
         DataError: no subset can be read.
@@ -55,15 +55,15 @@ def download(name: str, cache: Path) -> Path:
 
 @dataclass(frozen=True)
 class BuiltinDocuments:
-    """Write built-in documents in the official layout, so that they are read like real data.
+    """Writer of built-in documents in the official layout, so that they are read like real data.
 
     Attributes:
         cache: folder to write to.
-        lengths: tokens of the documents that are measured; the first is that of training.
-        items: validation examples of each length.
+        lengths: numbers of tokens of the evaluated documents; the first is the training length.
+        items: number of validation examples of each length.
 
     Raises:
-        InputError: there is no such set of documents.
+        InputError: there are no such documents.
     """
 
     cache: Path
@@ -81,14 +81,14 @@ class BuiltinDocuments:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Tokens of the documents of each split."""
+        """Number of tokens of the documents of each split."""
         sizes = {"train": self.lengths[0]}
         for length in self.lengths:
             sizes[f"validation-{length}"] = length
         return sizes
 
     def write(self, name: str) -> Path:
-        """Return the folder with a subset, whose files are written where they are not whole."""
+        """Return the folder of a subset, after writing files that are missing or damaged."""
         code = Path(miniature.__file__).read_bytes() + Path(styles.__file__).read_bytes()
         version = hashlib.sha256(code).hexdigest()[:8]
         folder = self.cache / "builtin" / f"{version}-{self.lengths[0]}-{self.items}"
@@ -103,12 +103,12 @@ class BuiltinDocuments:
 
 
 def _is_whole(path: Path) -> bool:
-    """Tell whether built-in documents are there as they were written."""
+    """Return whether a file of built-in documents exists and is intact."""
     return (
         read_if_intact(lambda: read_sealed(path.with_suffix(".json"), of=_seal(path))) is not None
     )
 
 
 def _seal(path: Path) -> str:
-    """Return the name under which a file of built-in documents is sealed."""
+    """Return the name of the seal of a file of built-in documents."""
     return f"{path.parent.name}/{path.stem}"

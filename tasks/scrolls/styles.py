@@ -46,14 +46,14 @@ class Style:
 
     Attributes:
         heading: first line.
-        fact: of a name {a}, a thing {b}, and the values {c} and {d}.
-        aside: a sentence without a fact, of a name.
-        query: about the fact of the thing {b}.
-        answer: of the fact's values.
-        values: what {c} and {d} are drawn from.
-        joiner: between sentences.
-        marked: where there is no query: other forms of `fact`, one for each fact to be summed up.
-        unknown: answer to a question about a thing without a fact; empty: there is none.
+        fact: template of a fact with a name {a}, a thing {b}, and the values {c} and {d}.
+        aside: template of a sentence with a name but without a fact.
+        query: template of a question about the fact of the thing {b}.
+        answer: template of the answer, with the fact's values.
+        values: lists of words for {c} and {d}.
+        joiner: separator of sentences.
+        marked: for documents without a query: templates of the facts to summarise, one for each.
+        unknown: answer to a question about a thing without a fact; empty without such questions.
     """
 
     heading: str
@@ -68,7 +68,7 @@ class Style:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Tokens of the parts, the same for every document: each word is one."""
+        """Number of tokens of the parts, equal for all documents: each word is one token."""
         words = {"a": "Ada", "b": "keys", "c": "red", "d": "barn"}
         words["options"] = list_options(["red"] * 4)
         parts = {"heading": self.heading, "query": self.query, "answer": self.answer}
@@ -145,12 +145,12 @@ LABELS = {"permitted": "Entailment", "forbidden": "Contradiction"}  # of the val
 
 
 def tokens(text: str) -> list[bytes]:
-    """Return the words, digits and other characters of a text, each a token of `tokenizer`."""
+    """Split a text into words, digits and other characters: the tokens of `tokenizer`."""
     return WordTokenizer.pieces(text)
 
 
 def tokenizer() -> WordTokenizer:
-    """Return a vocabulary in which every word of the documents is one token."""
+    """Return a tokenizer with one token for each word of the documents."""
     texts = [*NAMES, *THINGS, *PLACES, *PEOPLE, *METHODS, *COLOURS, *MATERIALS]
     texts += [*LABELS, *LABELS.values(), list_options(PEOPLE[:4])]
     for style in STYLES.values():
@@ -160,6 +160,6 @@ def tokenizer() -> WordTokenizer:
 
 
 def list_options(choices: Sequence[str]) -> str:
-    """Return the answers that a multiple-choice question offers, one a line."""
+    """Return the options of a multiple-choice question, one per line."""
     lettered = zip("ABCD", choices, strict=False)
     return "\n".join(f" ({letter}) {choice}" for letter, choice in lettered)

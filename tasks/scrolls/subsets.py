@@ -7,13 +7,13 @@ from pe_bench.tasks.scrolls.text_metrics import Metric
 
 
 class Subset(NamedTuple):
-    """One of the seven.
+    """One of the seven subsets.
 
     Attributes:
-        metric: of its score.
-        miniature: kind of the built-in documents that stand for it.
-        summary: whether the output is a text of some length.
-        sampling: how protocol paper decodes; None: greedily.
+        metric: metric of its score.
+        miniature: kind of the built-in documents that replace it.
+        summary: whether the output is a longer text.
+        sampling: sampling options of protocol paper; None: greedy decoding.
     """
 
     metric: Metric

@@ -8,12 +8,12 @@ from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 
 def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, ...]:
-    """Return the summary rows that the point of a subset and length counts in.
+    """Return the summary rows that include the point of a subset and length.
 
     Args:
-        subset: its name.
-        length: of the documents.
-        trained: length of built-in documents in training; None: these are real data.
+        subset: name of the subset.
+        length: length of the documents.
+        trained: training length of built-in documents; None for real data.
     """
     if trained is None:
         return (Place("all", "score"),)
@@ -24,7 +24,7 @@ def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, .
 
 
 def summarize(measured: Iterable[Measurement]) -> list[Measurement]:
-    """Return the SCROLLS score, partial where some of the seven are missing."""
+    """Return the SCROLLS score; it is partial if some of the seven subsets are missing."""
     rows = _main_rows(measured)
     if not rows:
         return []
@@ -34,12 +34,12 @@ def summarize(measured: Iterable[Measurement]) -> list[Measurement]:
 def summarize_lengths(
     measured: Iterable[Measurement], lengths: Sequence[int], gate: float
 ) -> list[Measurement]:
-    """Return the score at each length, in and out of distribution, and that of each subset.
+    """Return the scores at each length, in and out of distribution, and of each subset.
 
     Args:
         measured: rows of built-in documents.
-        lengths: of the documents; the first one is trained.
-        gate: score at the trained length from which on the one out of distribution is ranked.
+        lengths: lengths of the documents; the first is the training length.
+        gate: score at the training length from which scores out of distribution are ranked.
     """
     main = _main_rows(measured)
     if not main:
@@ -61,7 +61,7 @@ def summarize_lengths(
 
 
 def _main_rows(measured: Iterable[Measurement]) -> list[Measurement]:
-    """Return the rows of the metrics that the score is a mean of."""
+    """Return the rows of the metrics whose mean is the score."""
     return [row for row in measured if row.metric == SUBSETS[row.subset].metric]
 
 
@@ -71,5 +71,5 @@ def _status(rows: Sequence[Measurement]) -> Status:
 
 
 def _score(name: str, rows: Sequence[Measurement], status: Status) -> Measurement:
-    """Return the mean of subsets and lengths as a SCROLLS score."""
+    """Return the mean over subsets and lengths as a SCROLLS score."""
     return replace(mean_of(name, rows, status), metric="score")

@@ -47,11 +47,11 @@ from pe_bench.tasks.scrolls.styles import tokenizer
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize, summarize_lengths
 
-EVAL_LENGTH_FACTORS = (1, 2, 4)  # of built-in documents
+EVAL_LENGTH_FACTORS = (1, 2, 4)  # lengths of built-in documents relative to training
 
 
 class Scrolls(Task):
-    """Fine-tunes a language model on each subset; or trains one on built-in documents.
+    """Fine-tunes a language model on each subset, or trains a model on built-in documents.
 
     Scores are for the validation split, whose labels are public: token F1 (qasper, narrative_qa),
     exact match (contract_nli, quality) and the geometric mean of ROUGE-1, 2 and L (the rest), as
@@ -60,24 +60,24 @@ class Scrolls(Task):
 
     | | built-in documents (preset quick without --data) | others |
     |---|---|---|
-    | model | trained from scratch | that of the task `perplexity`, fine-tuned |
+    | model | trained from scratch | model of the task `perplexity`, fine-tuned |
     | trained | on all seven subsets together | on each subset, from the same start |
     | a row | document, questions, one answer | input, output |
     | measured on | documents of 1, 2 and 4 times the trained length | the input, cut to fit |
-    | headline | score beyond the trained length, where `gate` is passed at it | score |
+    | headline | score beyond the trained length, if the score at it passes `gate` | score |
 
-    Built-in documents are piles of facts; an answer is a word or two that only one of them tells.
-    The first quarter of the training is about two facts each (`builtin_rows`).
-    A row of real data is `BOS input SEP output EOS`, the input cut at the end to fit, the loss on
-    what follows SEP. There, quality also has the accuracy of the likeliest option (`accuracy`, and
-    `accuracy_per_byte` with log-likelihoods divided by length): an exact match of free text below
-    chance says little. Titles of columns say how much of an input is read, and what the baselines
-    themselves would score, cut to the longest output.
+    Built-in documents are lists of facts. An answer is one or two words from a single fact. In the
+    first quarter of the training, documents have two facts (`builtin_rows`). A row of real data is
+    `BOS input SEP output EOS`. The end of the input is cut to fit, and the loss is on the tokens
+    after SEP. For real data, quality also has the accuracy of the likeliest option (`accuracy`, and
+    `accuracy_per_byte` with log-likelihoods divided by length), because an exact match of free text
+    below chance says little. Titles of columns tell how much of an input is read, and the score of
+    the references when cut to the longest output.
 
     | real data | protocol strict | protocol paper (the recipe of the TAPE paper) |
     |---|---|---|
     | before the output | SEP | a second BOS |
-    | summaries | as the others | framed by an instruction, its tail appended in any case |
+    | summaries | as the others | framed by an instruction, whose tail is always appended |
     | words of the input | 20,000 | 20,000 in training, 15,000 in evaluation |
     | decoding | greedy | summaries are sampled, with a seed (published: without) |
     | precision | the same for all | as strict (published: baselines had another one) |
@@ -92,13 +92,13 @@ class Scrolls(Task):
     | mean of the means of micro-batches of 2 | mean over all output tokens of a step |
 
     Args:
-        start: language model to go on from; None: `perplexity` of the same preset. With options,
-            colons between them: perplexity:corpus=pg19.
-        answer_tokens: longest answer; 0: as the training references need, but at most a quarter of
-            `train.length`.
-        summary_tokens: longest summary; 0: likewise.
-        items: validation examples of each subset (and length), spread evenly; 0: all.
-        gate: score at the trained length from which on the headline is ranked; built-in documents
+        start: language model to start from; None: `perplexity` of the same preset. Options follow
+            after colons: perplexity:corpus=pg19.
+        answer_tokens: maximum number of tokens of an answer; 0: the length of the training
+            references, but at most a quarter of `train.length`.
+        summary_tokens: maximum number of tokens of a summary; 0: as for `answer_tokens`.
+        items: number of validation examples of each subset (and length), spread evenly; 0: all.
+        gate: score at the trained length from which the headline is ranked; built-in documents
             only.
     """
 
@@ -209,7 +209,7 @@ class Scrolls(Task):
         )
 
     def _check_builtin(self) -> None:
-        """Refuse what has no effect on the built-in documents."""
+        """Refuse options that have no effect on the built-in documents."""
         if self.context.tokenizer != "bytes":
             raise InputError(
                 f"--tokenizer {self.context.tokenizer} has no effect on the built-in documents, "
@@ -221,9 +221,9 @@ class Scrolls(Task):
     def _tokenizer(self) -> Tokenizer:
         if self.builtin:
             return tokenizer()
-        if self.context.start is None:  # models begin with a checkpoint, whose tokenizer this is
+        if self.context.start is None:  # use the tokenizer of the checkpoint to start from
             return load_tokenizer(self.context.tokenizer, Corpus("scrolls"), self.context.cache)
-        assert isinstance(self.context.start.vocabulary, Tokenizer)  # or nothing starts there
+        assert isinstance(self.context.start.vocabulary, Tokenizer)  # as in `perplexity`
         return self.context.start.vocabulary
 
     def _format(self) -> Format:
@@ -301,7 +301,7 @@ class Scrolls(Task):
         return Evaluation([each.row() for each in items], items=items)
 
     def baselines(self) -> dict[str, list[Measurement]]:
-        """Return the rows of a constant answer and of guesses, as those of a model."""
+        """Return the rows of a constant answer and of guesses, scored like a model."""
         measured = measure_baselines(self.questions)
         return {name: [*rows, *self.summarize(rows)] for name, rows in measured.items()}
 

@@ -1,8 +1,8 @@
 """Scores of generated answers and summaries against reference texts.
 
-Token F1 and exact match follow SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250), ROUGE follows
-Lin (2004); the way they are combined over references and examples follows Shaham et al. (2022,
-arXiv:2201.03533), whose values these equal before rounding.
+Token F1 and exact match follow SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250), and ROUGE follows
+Lin (2004). The combination over references and examples follows Shaham et al. (2022,
+arXiv:2201.03533). The values equal theirs before rounding.
 """
 
 import math
@@ -26,15 +26,15 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-case, then drop punctuation, then English articles, then surplus white space."""
+    """Lower-case a text, then remove punctuation, English articles and surplus white space."""
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """Harmonic mean of precision and recall over the multisets of normalised words, 0 to 1.
+    """Return the harmonic mean of precision and recall over multisets of normalised words, 0 to 1.
 
-    Texts without a common word score 0, two empty texts included.
+    Texts without a common word score 0, including two empty texts.
     """
     predicted = normalize_answer(prediction).split()
     expected = normalize_answer(reference).split()
@@ -46,7 +46,7 @@ def token_f1(prediction: str, reference: str) -> float:
 
 
 def exact_match(prediction: str, reference: str) -> float:
-    """1 if the normalised texts are equal, else 0."""
+    """Return 1 if the normalised texts are equal, else 0."""
     return float(normalize_answer(prediction) == normalize_answer(reference))
 
 
@@ -57,23 +57,24 @@ def score(
 
     Args:
         metric: `f1`, `em`, or `rgm`, the geometric mean of the corpus means of ROUGE-1, 2 and L.
-            For `rgm` the best reference is chosen for each ROUGE type on its own.
+            For `rgm`, the best reference is chosen separately for each ROUGE type.
         predictions: one text per example.
         references: one or more texts per example.
 
     Returns:
         Values from 0 to 100, not rounded: `f1` or `em`; or `rouge1`, `rouge2`, `rougeL`, `rgm`.
-        After each, as `<name>_stderr`, its standard error, a jackknife estimate over examples,
-        which for a plain mean is the usual one; nan for one example.
+        Each is followed by its standard error `<name>_stderr`: a jackknife estimate over examples,
+        which equals the usual one for a plain mean; nan for a single example.
 
     Raises:
-        InputError: unknown metric, no examples, or predictions and references do not fit.
+        InputError: the metric is unknown, there are no examples, or the numbers of predictions and
+            references differ.
     """
     return summarize(metric, score_each(metric, predictions, references))
 
 
 def summarize(metric: Metric, per_example: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Return what `score` does, from what `score_each` does."""
+    """Return the result of `score` from the result of `score_each`."""
     values: dict[str, float] = {}
     if metric == "rgm":
         for column, name in enumerate(ROUGE_TYPES):
@@ -84,7 +85,7 @@ def summarize(metric: Metric, per_example: npt.NDArray[np.float64]) -> dict[str,
 def score_each(
     metric: Metric, predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> npt.NDArray[np.float64]:
-    """Score each prediction; arguments and errors are those of `score`.
+    """Score each prediction. Arguments and errors are the same as for `score`.
 
     Returns:
         Values from 0 to 1, (examples, 1), or (examples, ROUGE types) for `rgm`.
@@ -101,17 +102,17 @@ def score_each(
 
 
 def _rouge(pairs: Sequence[tuple[str, Sequence[str]]]) -> npt.NDArray[np.float64]:
-    """F-measures (examples, ROUGE types), 0 to 1."""
-    from rouge_score.rouge_scorer import RougeScorer  # brings nltk with it: half a second
+    """Return F-measures (examples, ROUGE types), 0 to 1."""
+    from rouge_score.rouge_scorer import RougeScorer  # late: it imports nltk, which takes 0.5 s
 
-    # Sentence splitting only matters to rougeLsum, which is not part of the score.
+    # Sentence splitting matters only for rougeLsum, which is not part of the score.
     scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=False)
     best = [scorer.score_multi(texts, prediction) for prediction, texts in pairs]
     return np.array([[scores[name].fmeasure for name in ROUGE_TYPES] for scores in best])
 
 
 def _summary(name: str, per_example: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Geometric mean over columns of the means over rows, with its jackknife standard error."""
+    """Return the geometric mean over columns of the means over rows, with its jackknife error."""
     n = len(per_example)
     value = _geometric_mean(per_example.mean(axis=0))
     stderr = math.nan
@@ -122,7 +123,7 @@ def _summary(name: str, per_example: npt.NDArray[np.float64]) -> dict[str, float
 
 
 def _geometric_mean(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # Leaving one example out may round a zero to just below zero.
+    # Without one example, rounding may turn a zero into a tiny negative number.
     product = np.maximum(means, 0).prod(axis=-1)
     return np.asarray(product ** (1 / means.shape[-1]))
 

@@ -1,4 +1,4 @@
-"""index.html, one file with everything: tables, charts, and how every number was made.
+"""index.html, a single file with tables, charts, and the origin of every number.
 
-`write.write_page` writes it. Observable Plot and D3, which draw its charts, lie in vendor/.
+`write.write_page` writes it. vendor/ has Observable Plot and D3, which draw its charts.
 """

@@ -1,4 +1,4 @@
-"""Intervals drawn within a cell of a table: a bar, a mark for the mean, one for a reference."""
+"""Intervals in table cells: a bar, a mark for the mean, and a mark for a reference."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bar:
-    """Places in per cent of a cell's width.
+    """Positions in per cent of a cell's width.
 
     Attributes:
-        left, width: of the interval.
-        middle: of the number itself.
-        reference: of what it is compared with; None: out of sight, or there is nothing.
+        left, width: left end and width of the interval.
+        middle: position of the number.
+        reference: position of the reference; None if there is none, or if it is outside the cell.
     """
 
     left: float
@@ -22,7 +22,7 @@ class Bar:
 
 
 def scale_of(numbers: Sequence[Iterable[float]], *, percent: bool) -> tuple[float, float]:
-    """Return the smallest and the largest number that bars have to show."""
+    """Return the range of numbers that bars have to show."""
     known = [float(n) for part in numbers for n in part if math.isfinite(float(n))]
     if not known:
         return 0.0, 1.0
@@ -39,7 +39,7 @@ def interval_bar(
     high: float,
     reference: float | None = None,
 ) -> Bar | None:
-    """Return the bar of a number with its interval; None: there is no interval."""
+    """Return the bar of a number with its interval; None without an interval."""
     if not all(map(math.isfinite, (value, low, high))):
         return None
     left, right, middle = (_place(scale, number) for number in (low, high, value))

@@ -1,4 +1,4 @@
-"""A section for each encoding: what it is, and all of its results."""
+"""A section for each encoding, with its description and all of its results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,7 +65,7 @@ def list_encodings(
 
 
 def _result(section: TableSection, label: str) -> list[str]:
-    """Return headline, possible ranks and share of seeds that learned."""
+    """Return headline, possible ranks and fraction of seeds that learned."""
     table = section.table
     column = section.numbers[0]
     seeds = table.seeds(label)
@@ -80,7 +80,7 @@ def _result(section: TableSection, label: str) -> list[str]:
 def _facts(
     label: str, about: Mapping[str, Any], done: Sequence[RunRecord]
 ) -> list[tuple[str, str, str]]:
-    """Return what an encoding declares: name, value, explanation."""
+    """Return the declarations of an encoding: name, value and explanation of each."""
     found = []
     declared = about.get("facts", {})
     for key, (name, meaning) in FACTS.items():

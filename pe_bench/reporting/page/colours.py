@@ -1,12 +1,12 @@
-"""The colours of encodings on a dark ground: the same hues, as light as they have to be there."""
+"""The colours of encodings on a dark background: the same hues, but lighter where needed."""
 
 import colorsys
 
-LEAST = 0.30  # relative luminance on a ground of about 0.01: a contrast of 6
+LEAST = 0.30  # minimum relative luminance; a contrast of 6 on a background of about 0.01
 
 
 def dark(colour: str) -> str:
-    """Return a colour "#rrggbb" that can be seen on a dark ground, of the same hue."""
+    """Return a colour "#rrggbb" of the same hue that is visible on a dark background."""
     red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
     hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
     while luminance(red, green, blue) < LEAST:
@@ -16,7 +16,7 @@ def dark(colour: str) -> str:
 
 
 def luminance(red: float, green: float, blue: float) -> float:
-    """Return the relative luminance of a colour of channels from 0 to 1 (WCAG 2)."""
+    """Return the relative luminance (WCAG 2) of a colour with channels from 0 to 1."""
     linear = [
         c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)
     ]

@@ -1,4 +1,4 @@
-"""The commands that make the runs of a table, from their records."""
+"""The commands that reproduce the runs of a table, from their records."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ from pe_bench.option_table import option_names, option_words
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.tuning import VERSION, default_rates
 
-NO_NUMBER = ("save_every", "micro_batch", "recompute")  # options that change none
-USUAL = "bytes"  # the tokenizer of a preset that names none
+NO_NUMBER = ("save_every", "micro_batch", "recompute")  # options that change no number
+USUAL = "bytes"  # the default tokenizer of a preset
 PLACEHOLDERS = {"DIR": "the folder with the data", "FILE": "the file of the tokenizer"}
 
 
 def list_commands(records: Sequence[RunRecord]) -> list[str]:
-    """Return the commands that make runs of one table in an empty folder.
+    """Return the commands that reproduce the runs of a table in an empty folder.
 
-    There is one command for all runs that have the same options.
+    Runs with the same options share a command.
 
     Args:
-        records: of the runs; their settings are equal.
+        records: records of the runs, with equal settings.
     """
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     for record in records:
@@ -29,7 +29,7 @@ def list_commands(records: Sequence[RunRecord]) -> list[str]:
 
 
 def describe_commands(records: Sequence[RunRecord]) -> str:
-    """Return what the commands of `list_commands` do, what they lack, and their placeholders."""
+    """Explain the commands of `list_commands`, what they lack, and their placeholders."""
     commands = list_commands(records)
     words = {word.rpartition("=")[2] for command in commands for word in shlex.split(command)}
     text = "Makes these runs in a folder without results, with code and data of the same versions."
@@ -48,7 +48,7 @@ def describe_commands(records: Sequence[RunRecord]) -> str:
 
 
 def show_seeds(seeds: Sequence[int]) -> list[str]:
-    """Return seeds as words of a command line, consecutive ones joined as in "0-4"."""
+    """Return seeds as words of a command line, with consecutive seeds as a range such as "0-4"."""
     found: list[list[int]] = []
     for seed in sorted(set(seeds)):
         if found and seed == found[-1][-1] + 1:
@@ -68,7 +68,7 @@ def _command(options: Sequence[str], records: Sequence[RunRecord]) -> str:
 
 
 def _spec(record: RunRecord) -> str:
-    """Return the spec of the encoding of a run, with the path of a file that is not shipped."""
+    """Return the spec of a run's encoding, with the path of its file if it is not shipped."""
     label = record.adaptation["encoding"] if record.adaptation else record.encoding
     return _place(record, "encoding", label)
 
@@ -86,7 +86,7 @@ def _options(record: RunRecord) -> list[str]:
     if record.protocol not in ("", "strict"):
         words += ["--protocol", record.protocol]
     precision = record.settings.get("precision")
-    if precision and (record.preset, precision) != ("quick", "fp32"):  # its default everywhere
+    if precision and (record.preset, precision) != ("quick", "fp32"):  # the default on all devices
         words += ["--precision", precision]
     if record.options is None:
         return words + _spell_out(record)
@@ -94,7 +94,7 @@ def _options(record: RunRecord) -> list[str]:
 
 
 def _find(record: RunRecord, word: str) -> str:
-    """Return a word of a command, with the path that a placeholder stands for if it is known."""
+    """Return a word of a command, with a placeholder replaced by its path if known."""
     name, equals, last = word.rpartition("=")
     if last == "DIR":
         own = "" if name == record.task.partition(":")[0] else name
@@ -103,9 +103,9 @@ def _find(record: RunRecord, word: str) -> str:
 
 
 def _spell_out(record: RunRecord) -> list[str]:
-    """Return every value of the settings that an option could have changed.
+    """Return options for all settings that an option can change.
 
-    This is for records of earlier versions, which do not name the changed options.
+    This is for records of earlier versions, which do not list the changed options.
     """
     settings = record.settings
     model, train = settings.get("model") or {}, settings.get("train") or {}

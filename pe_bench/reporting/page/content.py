@@ -1,4 +1,4 @@
-"""Builds the content of the page from tables, comparisons and records."""
+"""Build the content of the page from tables, comparisons and records."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ def gather(
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
 ) -> Content:
-    """Return what the page shows.
+    """Return the content of the page.
 
     Args:
-        tables: of a results folder.
+        tables: tables of a results folder.
         comparisons: one for each table.
-        records: of all runs, also of those that are in no table.
+        records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
     """
     pairs = enumerate(zip(tables, comparisons, strict=True))
@@ -82,13 +82,13 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
 def _ranked_rows(
     table: Table, cells: Sequence[Sequence[str]], column: NumberColumn, place: int
 ) -> list[Row]:
-    """Return the lines of a ranked table, the headline with its interval.
+    """Return the rows of a ranked table, with an interval for the headline.
 
     Args:
         table: the table.
-        cells: of each line, the label first.
+        cells: cells of each row, the label first.
         column: the headline.
-        place: of the headline among the cells behind the label.
+        place: index of the headline among the cells after the label.
     """
     intervals = {
         name: (number["mean"], number["ci_low"], number["ci_high"])
@@ -112,7 +112,7 @@ def _ranked_rows(
 
 
 def _difference_rows(comparison: Comparison, cells: Sequence[Sequence[str]]) -> list[Row]:
-    """Return the lines of the comparison with the reference, each with its interval."""
+    """Return the rows of the comparison with the reference, each with its interval."""
     ends = [end for one in comparison.to_reference for end in (one.low, one.high)]
     scale = scale_of([ends, [0.0]], percent=False)
     rows = []

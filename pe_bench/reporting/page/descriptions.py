@@ -15,8 +15,8 @@ def describe_labels(kind: Kind, records: Iterable[RunRecord]) -> dict[str, Mappi
     """Return the description of each encoding or task, by label.
 
     Returns:
-        "summary", a line, and "text", a docstring; "note", where they are not from the runs; of an
-        encoding also "facts" and "runs_on" where its runs say them. Unknown entries are absent.
+        "summary", a line, and "text", a docstring; "note", if they are not from the runs; for an
+        encoding also "facts" and "runs_on", if its runs recorded them. Unknown entries are absent.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for record in sorted(records, key=lambda one: one.age):
@@ -29,8 +29,8 @@ def describe_source(kind: Kind, label: str) -> dict[str, str]:
     """Return the docstrings of a shipped plugin, without importing it.
 
     Args:
-        kind: of the plugin.
-        label: its spec; for one that is not shipped there is nothing.
+        kind: kind of the plugin.
+        label: spec of the plugin. The result is empty if it is not shipped.
     """
     name, _ = split_label(label)
     if name not in plugins.names(kind):

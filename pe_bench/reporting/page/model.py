@@ -1,4 +1,4 @@
-"""The sections of the page: what each of them shows."""
+"""The sections of the page and their contents."""
 
 from dataclasses import dataclass, field
 
@@ -15,16 +15,16 @@ from pe_bench.results.record import RunRecord
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table.
+    """A row of a table.
 
     Attributes:
         label: encoding or reference.
-        cells: texts behind the label.
-        bars: an interval for some cells, by their place.
-        shares: of some cells, by their place, how good from 0 to 1.
+        cells: texts after the label.
+        bars: intervals of some cells, by index of the cell.
+        shares: quality of some cells from 0 to 1, by index of the cell.
         learned: whether at least one seed passed the gate of the task.
-        below: whether it is not better than a reference.
-        is_baseline: whether it is one.
+        below: whether it does not beat a reference.
+        is_baseline: whether it is a baseline.
     """
 
     label: str
@@ -41,13 +41,13 @@ class Overview:
     """The leaderboard over the tasks of a preset and protocol.
 
     Attributes:
-        title, preset: of its tables.
-        notes: how to read it.
+        title, preset: title and preset of its tables.
+        notes: notes on how to read it.
         header, rows: means over tasks, then a column for each task.
-        columns: of each cell behind the label, the table and column that it is from.
-        first: place of the first task among the cells.
-        correlations: heading and cells of the table of tasks.
-        about_correlations: what these say.
+        columns: source of each cell after the label: a table and a column.
+        first: index of the first task among the cells.
+        correlations: heading and cells of the correlations between tasks.
+        about_correlations: explanation of the correlations.
     """
 
     title: str
@@ -66,14 +66,14 @@ class TableSection:
     """Runs under equal settings, with notes and comparisons.
 
     Attributes:
-        id: its anchor.
-        table, comparison: what it is made of.
+        id: anchor of the section.
+        table, comparison: sources of the section.
         header, rows: the ranked table.
-        columns: of each cell behind the label, the place of its column in `numbers`.
-        sorted: place of the headline in the header.
-        numbers: what the cells are made of, the headline first.
-        notes: how to read it.
-        differences, difference_header, difference_notes: against the reference.
+        columns: for each cell after the label, the index of its column in `numbers`.
+        sorted: index of the headline in the header.
+        numbers: columns of numbers behind the cells, the headline first.
+        notes: notes on how to read it.
+        differences, difference_header, difference_notes: comparison with the reference.
     """
 
     id: str
@@ -91,7 +91,7 @@ class TableSection:
 
     @property
     def chips(self) -> list[str]:
-        """What the heading says behind the task."""
+        """Texts of the heading after the task."""
         about = self.table.about
         chips = [f"preset {about.preset}", f"protocol {about.protocol}"]
         chips.append(f"data {about.data.get('label', '')}")
@@ -156,12 +156,12 @@ class Content:
 
     @property
     def families(self) -> list[str]:
-        """Families of its encodings."""
+        """Families of the encodings."""
         return sorted({one.family for one in self.encodings})
 
     @property
     def presets(self) -> list[str]:
-        """Presets of its tables."""
+        """Presets of the tables."""
         return sorted({section.table.about.preset for section in self.sections})
 
     @property

@@ -26,7 +26,7 @@ def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) ->
             groups.setdefault(key, []).append(section)
     found = []
     for (preset, protocol, tuned), own in groups.items():
-        if len(own) == 1:  # its own table says it all
+        if len(own) == 1:  # the table itself is enough
             continue
         tables = [section.table for section in own]
         block = next((b for b in blocks if any(b.tables[0] is table for table in tables)), None)
@@ -82,7 +82,7 @@ def _overview(
 
 
 def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]]:
-    """Return each encoding's headline, and how far it is from the floor to the ceiling."""
+    """Return each encoding's headline as text, and its position from floor (0) to ceiling (1)."""
     table = section.table
     column = section.numbers[0]
     floor, ceiling = find_limits(table) if table.ranked() else (0.0, 1.0)

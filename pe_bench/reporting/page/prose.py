@@ -1,4 +1,4 @@
-"""Docstrings as HTML: paragraphs, formulas, tables with pipes, lists of arguments."""
+"""Conversion of docstrings to HTML: paragraphs, formulas, pipe tables, lists of arguments."""
 
 import re
 
@@ -11,7 +11,7 @@ SECTIONS = ("Args:", "Attributes:", "Shortcuts:")
 
 
 def render(text: str) -> Markup:
-    """Return a docstring as HTML; nothing in it is read as HTML."""
+    """Convert a docstring to HTML. HTML in the docstring is escaped."""
     parts = []
     blocks = re.split(r"\n\s*\n", text.strip("\n"))
     for block in blocks:
@@ -30,17 +30,17 @@ def render(text: str) -> Markup:
 
 
 def inline(text: str) -> Markup:
-    """Return a sentence as HTML, with what stands between backticks as code."""
+    """Convert a sentence to HTML, with text between backticks as code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def cut_letters(text: str) -> str:
-    """Return a cell of a table without the letters of groups that nobody would compare by eye."""
+    """Shorten long compact letter displays in a table cell, which nobody compares by eye."""
     return LETTERS.sub(r"\1…", text)
 
 
 def anchor_of(text: str) -> str:
-    """Return a text as part of an anchor; several texts may have the same."""
+    """Convert a text to a part of an anchor, which need not be unique."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "x"
 
 

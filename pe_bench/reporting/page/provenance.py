@@ -1,4 +1,4 @@
-"""How numbers came about: code, device, settings."""
+"""Provenance of numbers: code, device, settings."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pe_bench.system.commit import show_commit
 
 
 def describe_training(table: Table) -> list[tuple[str, str]]:
-    """Return size, steps and the like of a table's models, for people."""
+    """Return size, steps and similar facts of a table's models in readable form."""
     settings = table.about.settings
     model: Mapping[str, Any] = settings.get("model") or {}
     train: Mapping[str, Any] = settings.get("train") or {}
@@ -35,7 +35,7 @@ def describe_training(table: Table) -> list[tuple[str, str]]:
 
 
 def list_runs(table: Table) -> list[dict[str, Any]]:
-    """Return the runs of a table for people, in the order of encodings and seeds."""
+    """Return the runs of a table in readable form, ordered by encoding and seed."""
     runs = []
     for record in sorted(table.records, key=lambda one: (one.encoding, one.seed)):
         runs.append(
@@ -59,7 +59,7 @@ def show_settings(table: Table) -> str:
 
 
 def show_versions(table: Table) -> str:
-    """Return Python and the packages that a table's numbers were made with."""
+    """Return the versions of Python and of the packages behind a table's numbers."""
     environment = table.about.environment
     versions = [f"{name} {v}" for name, v in (environment.get("versions") or {}).items() if v]
     python = [f"Python {environment['python']}"] if environment.get("python") else []

@@ -1,4 +1,4 @@
-"""Writes the page: content through a template, numbers as JSON, scripts and styles inlined."""
+"""Write the page: content from a template, numbers as JSON, inlined scripts and styles."""
 
 import json
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ def write_page(
     """Write index.html into a folder and return its path.
 
     Args:
-        folder: to write to.
+        folder: folder to write to.
         tables: all tables of the report.
         comparisons: one for each table.
-        records: of all runs, also of those that are in no table.
+        records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
 
     Raises:
-        SavingError: it could not be saved.
+        SavingError: the page could not be saved.
     """
     path = folder / NAME
     write_atomic(path, render(gather(tables, comparisons, records, blocks), tables))
@@ -68,7 +68,7 @@ def render(content: Content, tables: Sequence[Table]) -> str:
 
 @cache
 def _template() -> Template:
-    """Return the template of the page, compiled once in a process."""
+    """Return the template of the page, compiled once per process."""
     environment = Environment(
         loader=PackageLoader("pe_bench.reporting.page", "templates"),
         autoescape=True,
@@ -86,7 +86,7 @@ def _template() -> Template:
 
 
 def embed(data: Any) -> Markup:
-    """Return JSON that can stand in a script element: no text in it can end the element."""
+    """Return JSON for a script element, escaped so that no text in it ends the element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -94,7 +94,7 @@ def embed(data: Any) -> Markup:
 
 
 def _data(content: Content, tables: Sequence[Table]) -> dict[str, Any]:
-    """Return what the scripts need: encodings, and of each table its charts and single runs."""
+    """Return the data of the scripts: encodings, and the charts and single runs of each table."""
     encodings = [
         {
             "label": one.label,
@@ -134,13 +134,13 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
 
 
 def _commands(table: Table, encoding: str) -> list[str]:
-    """Return what commands do, and the commands that make the runs of an encoding."""
+    """Return an explanation, and the commands that reproduce the runs of an encoding."""
     records = [record for record in table.records if record.encoding == encoding]
     return [commands.describe_commands(records), "\n".join(commands.list_commands(records))]
 
 
 def _values(table: Table, columns: Sequence[NumberColumn]) -> dict[str, list[Any]]:
-    """Return of each encoding and column the value of every seed, with its interval over items."""
+    """Return for each encoding and column the values of all seeds, with intervals over items."""
     rows = table.rows[table.rows["second_axis"] == ""]
     wanted = ["encoding", "subset", "metric", "length", "seed", "value", "ci_low", "ci_high", "n"]
     found: dict[tuple[Any, ...], list[Any]] = {}

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.main_set import in_main_set
-from pe_bench.reporting.markdown import markdown_table
+from pe_bench.reporting.markdown import Markdown, markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
 from pe_bench.reporting.panels import STYLE, set_title
 from pe_bench.reporting.tables import Table, read_tables
@@ -83,9 +83,13 @@ def compose(tables: Sequence[Table]) -> str:
     ranked = sorted(block.standings, key=lambda one: -one.score)
     beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
     counts = _beside_reference(block)
-    header = ["", "*best baseline*", *(one.encoding for one in ranked)]
+    header = ["", Markdown("*best baseline*"), *(one.encoding for one in ranked)]
     rows = [
-        ["**mean score ↑**", "0.00", *(f"**{one.score:.2f}**" for one in ranked)],
+        [
+            Markdown("**mean score ↑**"),
+            "0.00",
+            *(Markdown(f"**{one.score:.2f}**") for one in ranked),
+        ],
         ["95 % interval", "", *(f"{one.score_low:.2f} to {one.score_high:.2f}" for one in ranked)],
         ["group", "", *(block.letters[one.encoding] for one in ranked)],
         [beside, "", *(counts[one.encoding] for one in ranked)],

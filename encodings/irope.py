@@ -57,7 +57,12 @@ class IRoPE(Layers):
     marker = "^"
 
     tunable = BASE
-    variants: ClassVar[tuple[str, ...]] = ("every=2,chunk=8,start=8", "scale=0", "base=500")
+    variants: ClassVar[tuple[str, ...]] = (
+        "every=2,chunk=8,start=8",
+        "scale=0",
+        "base=500",
+        "factor=8",
+    )
 
     def __init__(
         self,

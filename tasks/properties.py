@@ -136,6 +136,7 @@ def _distances(length: int) -> list[int]:
 
 def _checks(model: Decoder, device: str) -> list[Measurement]:
     findings = examine(Subject(model.make_encoding, device))
+    findings.pop("interface", None)  # is about the code of the encoding
     applied = {name: finding for name, finding in findings.items() if finding.status != "-"}
     rows = [Measurement("checks", n, float(not f.bad), 1) for n, f in applied.items()]
     failed = sum(finding.bad for finding in applied.values())

@@ -39,7 +39,7 @@ def test_a_page_has_what_the_encoding_says_and_what_was_measured(folder: Path) -
     assert "# alibi" in page
     assert "[arXiv 2108.12409](https://arxiv.org/abs/2108.12409)" in page
     assert "logit_ij -= slope_h (i - j)" in page
-    assert re.search(r"- \*\*`slope_scale=1`\*\* \(a number\): multiplies all slopes", page)
+    assert re.search(r"- \*\*`slope_scale=1`\*\* \(a number\): factor of all slopes", page)
     assert "| shift-invariant | yes |" in page
     assert re.search(r"\| training step, 1024 tokens \| 1\.\d\d \| 1\.\d\d \|", page)
     scrolls = r"\| scrolls \| score, % ↑ \| 69\.2 \| 9\.66 \| 89\.3 \| 2 of 7 \| 5 of 5 \|"
@@ -51,7 +51,7 @@ def test_options_of_parents_and_of_choices_are_described(folder: Path) -> None:
     page = (folder / "rope.md").read_text(encoding="utf-8")
     assert re.search(r"`train_positions=contiguous`.*position ids in training", page)
     assert re.search(r"^    - `yarn`: .*Peng et al. 2023", page, re.MULTILINE)
-    assert re.search(r"`beta_fast=None`.*: fast is what turns", page)
+    assert re.search(r"`beta_fast=None`.*: planes with at least", page)
 
 
 @pytest.mark.slow

@@ -61,7 +61,11 @@ def test_interrupting_says_how_to_go_on(
             ["  scale_base = ", "Of RoPE:\n    base: ", "  train_positions = contiguous  (c"],
             ["    model: ", "Of XPos"],
         ),
-        (["list", "rope"], ["scaling=yarn: By parts, ", "    beta_fast: fast is", "  ramp = "], []),
+        (
+            ["list", "rope"],
+            ["scaling=yarn: By parts, ", "    beta_fast: planes with", "  ramp = "],
+            [],
+        ),
         (["list", "perplexity"], ["Trains on", "  windows = "], ["encodings"]),
         (
             ["list", "scrolls"],

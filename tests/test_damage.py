@@ -140,7 +140,7 @@ def test_a_file_in_place_of_a_run_is_set_aside(
     folder = record(tmp_path)[1]
     shutil.rmtree(folder)
     folder.touch()
-    assert toy() == (0, ["a", "b"])
+    assert toy() == (0, ["batch", "batch", "a", "b"])  # its weights are not kept
     assert f"{folder.name} is not the folder of a run" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "results/runs")
     (tmp_path / "results/runs").touch()

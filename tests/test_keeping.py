@@ -8,7 +8,7 @@ import torch
 from pe_bench.cli import main
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.results.store import read_records
-from pe_bench.runs import run as run_module
+from pe_bench.runs import evaluation
 
 SHAPE = ["--model.layers", "2", "--model.width", "32"]
 TINY = ["--no-report", "--train.steps", "3", "--train.batch_size", "4", *SHAPE, "--keep"]
@@ -48,7 +48,7 @@ def test_a_model_that_serves_all_subsets(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_run_that_is_done_keeps_its_model_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(FLIPFLOP[:-1]) == 0
     assert main(["checkpoint", str(run_folder()), "saved"]) == 2
-    monkeypatch.setattr(run_module, "average_draws", None)  # nothing is measured again
+    monkeypatch.setattr(evaluation, "average_draws", None)  # nothing is measured again
     assert main(FLIPFLOP) == 0
     assert main(["checkpoint", str(run_folder()), "saved"]) == 0
 

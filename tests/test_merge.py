@@ -163,6 +163,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     choices = {
         "task": "lm",
         "encoding": "rope",
+        "encoding_version": "1",
         "lr": {"all": 0.01},
         "tried": [trial],
     }
@@ -242,8 +243,14 @@ def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
         (["merge", "here", "--results", "rows.csv"], "cannot write to rows.csv"),
         (["export", "here.xlsx"], "export writes .parquet or .csv, or a folder, not .xlsx"),
         (["export", "results"], "results is the results folder: give another one"),
-        (["export", "a.csv", "--results", "absent"], "there are no finished runs in absent"),
-        (["export", "there", "--results", "absent"], "there are no finished runs in absent"),
+        (
+            ["export", "a.csv", "--results", "absent"],
+            "there are no runs in absent: use pe-bench run",
+        ),
+        (
+            ["export", "there", "--results", "absent"],
+            "there are no runs in absent: use pe-bench run",
+        ),
         (["export", "rows.csv/a.csv", "--results", "here"], "cannot save rows.csv/a.csv"),
     ],
 )

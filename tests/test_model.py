@@ -77,8 +77,10 @@ def test_key_heads_follow_heads_unless_they_are_fewer() -> None:
     assert ModelConfig(heads=4).changed(heads=8).kv_heads == 8
     assert ModelConfig(heads=4, kv_heads=2).changed(heads=8).kv_heads == 2
     assert ModelConfig(heads=4).changed(kv_heads=1).kv_heads == 1
-    with pytest.raises(InputError, match="kv_heads must divide"):
+    with pytest.raises(InputError, match="kv_heads must not be negative"):
         ModelConfig(kv_heads=-1)
+    with pytest.raises(InputError, match="kv_heads must divide"):
+        ModelConfig(heads=4, kv_heads=3)
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "cache"])

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -255,7 +254,7 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tables_of_one_title_are_significant_in_the_heading(tmp_path: Path) -> None:
     for digest, lr in (("d1", 0.1), ("d2", 0.2)):
-        settings = {"train": {"lr": lr, "steps": 5}, "start": None}
+        settings = {"train": {"lr": lr, "steps": 5, "batch_size": 8}, "start": None}
         put(tmp_path, "rope", CURVE, settings_digest=digest, settings=settings)
     text, _ = report(tmp_path)
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
@@ -408,7 +407,7 @@ def test_nothing_to_report_and_a_broken_record(tmp_path: Path, content: bytes) -
 
 @pytest.mark.slow
 def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
-    wild = "<img src=x onerror=alert(1)>|a\nb`[c](d)"
+    wild = "<img src=x onerror=alert(1)>|a b`[c](d)"
     put(tmp_path, wild, [*CURVE, SCORE])
     put(tmp_path, "rope", [*CURVE, replace(SCORE, value=2.0)], 1)
     put(tmp_path, "fire", [], status="failed", reason="TypeError: <class 'x'> | <b>\nmore")
@@ -431,7 +430,7 @@ def test_a_report_that_cannot_be_saved_is_a_sentence(
     command = ["report", "--results", str(tmp_path)]
     for number, reason in ((errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only file")):
         failing = Mock(side_effect=OSError(number, os.strerror(number)))
-        monkeypatch.setattr(tempfile, "mkstemp", failing)
+        monkeypatch.setattr(Path, "touch", failing)
         assert main(command) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"pe-bench: cannot save {tmp_path}/plots/") and reason in line

@@ -53,7 +53,7 @@ def draw_forest(found: Verdicts) -> Figure:
     figure = Figure(figsize=(left + MIDDLE + right, ROW * len(rows) + 1.9), layout="constrained")
     axis = figure.subplots()
     records = [record for verdict in found.tasks for record in verdict.table.records]
-    looks = styles_of([one for one in records if one.encoding in (found.first, found.second)])
+    looks = styles_of(records, (found.first, found.second))
     axis.axvline(0, color="0.3", linewidth=1, zorder=0)
     for place, row in enumerate(rows):
         y = -place

@@ -7,7 +7,7 @@ hue and differ in their markers.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -34,18 +34,23 @@ class Style:
     marker: str
 
 
-def styles_of(records: Iterable[RunRecord]) -> dict[str, Style]:
-    """Return a style for each encoding of some runs, see `styles`."""
+def styles_of(
+    records: Iterable[RunRecord], labels: Collection[str] | None = None
+) -> dict[str, Style]:
+    """Return a style for each encoding of some runs, see `styles`.
+
+    Args:
+        records: records of the runs.
+        labels: labels of the encodings; None: those of the records.
+    """
+    by_label = {record.encoding: record for record in records}
     declared: dict[str, Style] = {}
-    labels: set[str] = set()
-    for record in records:
-        if record.encoding not in labels:
-            labels.add(record.encoding)
-            name, _ = split_label(record.encoding)
-            style = _read_style(name, _recorded(record))
-            if style is not None:
-                declared[name] = style
-    return styles([*labels], declared)
+    for label, record in by_label.items():
+        name, _ = split_label(label)
+        style = _read_style(name, _recorded(record))
+        if style is not None:
+            declared[name] = style
+    return styles([*(by_label if labels is None else labels)], declared)
 
 
 def styles(

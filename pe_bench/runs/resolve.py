@@ -170,12 +170,20 @@ def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | Non
 
 def others_start_from(resolved: ResolvedTask) -> bool:
     """Return whether a shipped task starts from the models of a task under the same preset."""
+    if not _is_language_model(resolved):
+        return False
     name = resolved.label.partition(":")[0]
     for other in plugins.names("task"):
         preset = plugins.load("task", other).cls.presets.get(resolved.task.context.preset)
         if preset and preset.starts_from and preset.starts_from.partition(":")[0] == name:
             return True
     return False
+
+
+def _is_language_model(resolved: ResolvedTask) -> bool:
+    """Return whether another task can start from the models of a task."""
+    task = resolved.task
+    return not task.trains_each_subset and isinstance(task.vocabulary, Tokenizer)
 
 
 def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
@@ -188,7 +196,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     if spec is None:
         return None
     start = resolve(options, spec, asked=False)
-    if start.task.trains_each_subset or not isinstance(start.task.vocabulary, Tokenizer):
+    if not _is_language_model(start):
         raise InputError(
             f"{start.label} is no language model to start from: name one such as "
             "perplexity:corpus=pg19"

@@ -277,13 +277,17 @@ class Run:
         keep(model, place, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
-        """Remove the weights of the finished run from the cache, if nothing starts from them.
+        """Remove the weights of the finished run from the cache, if nothing needs them.
+
+        Other tasks may start from them, or further subsets may be measured with them.
 
         Args:
             models: digests of the models, by subset.
         """
-        cache = self.resolved.task.context.cache
-        if not others_start_from(self.resolved):
+        task = self.resolved.task
+        cache = task.context.cache
+        all_measured = task.trains_each_subset or set(task.all_subsets) <= set(task.subsets)
+        if all_measured and not others_start_from(self.resolved):
             for identity in models.values():
                 drop_weights(cache / CHECKPOINTS / identity)
         limit_weights(cache)

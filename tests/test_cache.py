@@ -21,6 +21,7 @@ from pe_bench.system.cache_entries import (
     using,
 )
 from pe_bench.system.locks import hold
+from pe_bench.text.tokenizer import ByteTokenizer
 
 TEXT = "text-" + "0" * 32
 FILES = {
@@ -171,7 +172,9 @@ def test_weights_that_others_start_from_or_use_stay(tmp_path: Path) -> None:
     ],
 )
 def test_tasks_that_others_start_from(label: str, preset: str, starts: bool) -> None:
-    task = SimpleNamespace(context=SimpleNamespace(preset=preset))
+    task = SimpleNamespace(
+        context=SimpleNamespace(preset=preset), vocabulary=ByteTokenizer(), trains_each_subset=False
+    )
     resolved: Any = SimpleNamespace(label=label, task=task)
     assert others_start_from(resolved) is starts
 

@@ -48,12 +48,6 @@ def test_interrupting_says_how_to_go_on(
     ("args", "has", "lacks"),
     [
         (["list"], ["encodings", "  rope", "tasks", "  perplexity"], []),
-        pytest.param(
-            ["list", "encodings"],
-            ["name ", "rope "],
-            ["tasks", "encodings"],
-            marks=pytest.mark.slow,
-        ),
         (["list", "tasks"], ["tasks", "  perplexity"], ["encodings"]),
         (["list", "alibi"], ["alibi: Linear", "Args:", "  slope_scale = 1  (a number)"], ["tasks"]),
         (

@@ -371,10 +371,8 @@ LONG = TASK.replace("steps=2", "steps=1000000")
 @pytest.mark.parametrize(
     ("jobs", "number"),
     [
-        (("--jobs", "2"), signal.SIGINT),
         (("--jobs", "2"), signal.SIGKILL),
         (("--devices", "2"), signal.SIGINT),
-        (("--devices", "2"), signal.SIGKILL),
     ],
 )
 def test_a_grid_that_is_stopped_leaves_no_worker(

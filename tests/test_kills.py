@@ -24,7 +24,7 @@ from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("PE_BENCH_KILLS", "5"))
+KILLS = int(os.environ.get("PE_BENCH_KILLS", "3"))
 BOTH = ("--subsets", "qasper", "quality")
 GRID = ("--encoding", "nope", "tape", *BOTH)
 WORK = "results/runs/*/*/*/work"

@@ -244,7 +244,7 @@ def test_a_mutated_export(export: Path, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(EACH, max_examples=25)
+@settings(EACH, max_examples=4)
 @given(data=st.data())
 def test_a_mutated_export_through_every_command(export: Path, data: st.DataObject) -> None:
     try_all(data, export, with_report=True)

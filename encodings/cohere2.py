@@ -8,21 +8,20 @@ from pe_bench.encodings.rope import BASE
 class Cohere2(Hybrid):
     """Three layers with a window and RoPE of base 50,000, then one with all keys and no positions.
 
-    The numbers are those of config.json of Command R7B and Command A (`cohere2` in transformers);
-    the idea is that of Yang et al. 2025 (arXiv 2501.18795). `rnope-swa` is the same with numbers
-    that suit a small model.
+    The numbers are from config.json of Command R7B and Command A (`cohere2` in transformers); the
+    design is by Yang et al. 2025 (arXiv 2501.18795). `rnope-swa` has numbers for small models.
 
     | published | here |
     |---|---|
-    | rotates neighbouring channels | the halves of a head: the same in another order |
+    | rotates neighbouring channels | the halves of a head, which is equivalent |
     | a parallel block, LayerNorm | the decoder of all encodings |
 
-    The window has an effect only in longer texts: give a small one to a small model.
+    The window only matters for longer texts; small models need a smaller one.
 
     Args:
-        every: distance of two layers without positions.
-        window: last keys that the others see.
-        base: of their rotation.
+        every: distance between two layers without positions.
+        window: number of last keys that are visible in the other layers.
+        base: base of the rotation in the other layers.
     """
 
     family = "hybrid"

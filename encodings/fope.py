@@ -1,4 +1,4 @@
-"""Fourier series in place of single rotations (Hua et al. 2025, ICML, arXiv 2412.17739)."""
+"""Fourier series instead of single rotations (Hua et al. 2025, ICML, arXiv 2412.17739)."""
 
 import math
 from typing import Any, ClassVar, Literal
@@ -17,9 +17,10 @@ class FoPE(Encoding):
         cos'_m(p) = sum_n A_hnm cos(p theta_n),    sin'_m(p) = sum_n B_hnm sin(p theta_n)
         q -> q cos' + rotate_half(q) sin',         the same for k
 
-    n goes over the K planes that turn more than once within the training length; the other planes
-    have cos' = 1 and sin' = 0. A and B are the identity plus normal noise, for each layer and head,
-    and stay so. Not rotations: lengths change, and products depend on more than distance.
+    n runs over the K planes with more than one turn within the training length; the other planes
+    have cos' = 1 and sin' = 0. A and B are the identity plus normal noise, different for each layer
+    and head, and not learned. The maps are not rotations: they change lengths, and products do not
+    depend on the distance alone.
 
     | published | here |
     |---|---|
@@ -29,10 +30,10 @@ class FoPE(Encoding):
     | noise: torch's Xavier of an (H, K, M) tensor, std gain sqrt(2 / (M (H + K))) | the same |
 
     Args:
-        base: of RoPE's frequencies.
-        gain: of the noise; 0.3 for the paper's 60M model, 0.4 for 180M, 0.6 for 1.2B.
-        learned: A and B are trained.
-        padding: sin' in the planes that do not turn, "zero" or "one".
+        base: base of RoPE's frequencies.
+        gain: gain of the noise; the paper has 0.3 for 60M parameters, 0.4 for 180M, 0.6 for 1.2B.
+        learned: whether A and B are trained.
+        padding: sin' in the other planes, "zero" or "one".
         outputs: planes that are mixed: "all" K, or "capped" at D/4.
     """
 

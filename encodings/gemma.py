@@ -1,4 +1,4 @@
-"""RoPE in windows, and of longer waves in every 6th layer (Gemma 3 2025, arXiv 2503.19786)."""
+"""RoPE with windows, and a larger base in every 6th layer (Gemma 3 2025, arXiv 2503.19786)."""
 
 from pe_bench.api import EncodingSpec, ModelConfig
 from pe_bench.encodings.hybrid import Hybrid
@@ -9,15 +9,16 @@ class Gemma(Hybrid):
 
     | published | here |
     |---|---|
-    | a window of 1024 tokens in texts of 32 k | a quarter of the training length |
+    | a window of 1024 tokens for texts of 32 k | a quarter of the training length |
     | Gemma 3: the global base scaled by 8 for 128 k | not scaled |
-    | Gemma 4: a quarter of the global planes turn | `proportional=0.25` |
+    | Gemma 4: a quarter of the planes in global layers rotate | `proportional=0.25` |
     | QK normalisation | `--model.qk_norm rms` |
 
     Args:
-        every: distance of two global layers.
-        window: last keys that local layers see; None is a quarter of the training length.
-        proportional: fraction of the planes rotated in global layers, those of short wavelengths.
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers; None is a quarter of the
+            training length.
+        proportional: fraction of the planes that rotate in global layers, the fastest ones.
     """
 
     family = "hybrid"

@@ -6,19 +6,19 @@ from pe_bench.encodings.rope import BASE
 
 
 class Gemma2(Hybrid):
-    """A layer with a window, then one with all keys, both with RoPE of base 10,000.
+    """Layers with a window and layers with all keys alternate, all with RoPE of base 10,000.
 
     | published | here |
     |---|---|
     | logits are capped at 50 by a tanh | not capped |
-    | the fixed scale 1 / sqrt(query_pre_attn_scalar) | 1 / sqrt(D) |
+    | logits are scaled by 1 / sqrt(query_pre_attn_scalar) | by 1 / sqrt(D) |
 
-    The window has an effect only in longer texts: give a small one to a small model.
+    The window only matters for longer texts; small models need a smaller one.
 
     Args:
-        every: distance of two global layers.
-        window: last keys that local layers see.
-        base: of the rotation.
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers.
+        base: base of the rotation.
     """
 
     family = "hybrid"

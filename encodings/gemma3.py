@@ -1,27 +1,27 @@
-"""RoPE in windows of 1024 tokens, and of longer waves (Gemma 3 2025, arXiv 2503.19786)."""
+"""RoPE with windows, and a larger base in global layers (Gemma 3 2025, arXiv 2503.19786)."""
 
 from pe_bench.api import EncodingSpec, ModelConfig
 from pe_bench.encodings.hybrid import Hybrid
 
 
 class Gemma3(Hybrid):
-    """Five layers with a window and RoPE of base 10,000, then one with all keys.
+    """Five layers with a window and RoPE of base 10,000, then one global layer, and so on.
 
-    Global layers have RoPE of base 1,000,000, whose frequencies are divided by 8 for texts of
-    128 k tokens. The numbers are those of the models with 4 B parameters and more; the one with
-    1 B has `window=512,factor=1`. `gemma` is the same with numbers that suit a small model.
+    Global layers attend to all keys, with RoPE of base 1,000,000 whose frequencies are divided by 8
+    for texts of 128 k tokens. The numbers are those of the models with at least 4 B parameters; the
+    model with 1 B has `window=512,factor=1`. `gemma` has numbers for small models.
 
     | published | here |
     |---|---|
-    | trained with `factor=1`, scaled by 8 afterwards | as the option says, in training too |
+    | trained with `factor=1`, scaled by 8 afterwards | `factor` also applies in training |
     | QK normalisation | `--model.qk_norm rms` |
 
-    The window has an effect only in longer texts: give a small one to a small model.
+    The window only matters for longer texts; small models need a smaller one.
 
     Args:
-        every: distance of two global layers.
-        window: last keys that local layers see.
-        factor: what divides the frequencies of global layers.
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers.
+        factor: divisor of the frequencies in global layers.
     """
 
     family = "hybrid"

@@ -9,22 +9,23 @@ from pe_bench.encodings.sinks import Sinks
 
 
 class GptOss(Layers):
-    """A layer with a window, then one with all keys, both with YaRN and a learned sink per head.
+    """Layers with a window and layers with all keys alternate, with YaRN and a sink per head.
 
-    RoPE has base 150,000 and is scaled by 32 from 4096 tokens, without rounding the planes at
-    which YaRN begins and ends. Source: config.json of gpt-oss-20b and gpt-oss-120b.
+    RoPE has base 150,000 and is scaled by 32 from 4096 tokens. The ramp of YaRN does not start and
+    end at whole indices. The sinks are learned. Source: config.json of gpt-oss-20b and
+    gpt-oss-120b.
 
     | published | here |
     |---|---|
-    | sinks start at random, standard deviation 0.02 | at 0 |
-    | pre-trained with `factor=1`, scaled afterwards | as the option says, in training too |
+    | sinks are initialised at random, standard deviation 0.02 | with 0 |
+    | pre-trained with `factor=1`, scaled afterwards | `factor` also applies in training |
 
     Args:
-        every: distance of two global layers.
-        window: last keys that local layers see.
-        base: of the rotation.
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers.
+        base: base of the rotation.
         factor: s of YaRN, in all layers.
-        original_length: tokens of a sequence before the scaling.
+        original_length: sequence length before the scaling, in tokens.
     """
 
     family = "hybrid"

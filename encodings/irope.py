@@ -30,26 +30,27 @@ class _NormalisedRoPE(RoPE):
 class IRoPE(Layers):
     """Layers l with (l + 1) % 4 == 0: NoPE, all keys, a temperature; the others: RoPE, chunks.
 
-    A local query sees the keys of its chunk only. Queries and keys of local layers are divided by
-    their root mean square after the rotation. The temperature of n keys is
-    1 + scale ln(1 + floor(n / start)).
+    In local layers, queries attend to the keys of their chunk only, and queries and keys are
+    divided by their root mean square after the rotation. In the other layers, the temperature for n
+    keys is 1 + scale ln(1 + floor(n / start)).
 
     | Llama 4 | here |
     |---|---|
-    | chunks of 8192, temperature from 8192 keys on | a quarter of and the training length |
+    | chunks of 8192 tokens | a quarter of the training length |
+    | temperature from 8192 keys on | from the training length on |
     | base 5e5, frequencies scaled as in Llama 3.1 | `rope`'s |
 
     The source is the code of transformers (models/llama4); there is no paper. `llama4` has the
-    numbers of the model.
+    numbers of Llama 4.
 
     Args:
-        every: distance of two layers without positions.
+        every: distance between two layers without positions.
         chunk: size of a chunk; None is a quarter of the training length.
-        start: keys at which the temperature starts to grow; None is the training length.
-        scale: of the temperature; 0 turns it off.
-        base: of the rotation in local layers.
-        factor: s of their scaling, which is that of Llama 3.1 with both of its limits at 8192
-            tokens; 1: no scaling.
+        start: number of keys where the temperature starts to grow; None is the training length.
+        scale: scale of the temperature; 0 turns it off.
+        base: base of the rotation in local layers.
+        factor: s of the scaling in local layers, as in Llama 3.1 with both limits at 8192 tokens;
+            1: no scaling.
     """
 
     family = "hybrid"

@@ -7,19 +7,19 @@ from pe_bench.encodings.irope import IRoPE
 class Llama4(IRoPE):
     """`irope` with the numbers of Llama 4 Scout.
 
-    Three layers with chunks and RoPE of base 500,000, normalised after the rotation and scaled by
-    16 as in Llama 3.1, then one with all keys, no positions and a temperature. Maverick has
-    `factor=1`, and no normalisation. Sources: config.json of the models and the code of
-    transformers (models/llama4).
+    Three layers with chunks are followed by one layer with all keys, no positions and a
+    temperature. The layers with chunks have RoPE of base 500,000, scaled by 16 as in Llama 3.1, and
+    normalise queries and keys after the rotation. Maverick has `factor=1` and no normalisation.
+    Sources: config.json of the models and the code of transformers (models/llama4).
 
-    Chunks and temperature have an effect only in longer texts: give small ones to a small model.
+    Chunks and temperature only matter for longer texts; small models need smaller ones.
 
     Args:
-        every: distance of two layers without positions.
+        every: distance between two layers without positions.
         chunk: size of a chunk.
-        start: keys at which the temperature starts to grow.
-        scale: of the temperature; 0 turns it off.
-        base: of the rotation in local layers.
+        start: number of keys where the temperature starts to grow.
+        scale: scale of the temperature; 0 turns it off.
+        base: base of the rotation in local layers.
         factor: s of the scaling in local layers; 1: no scaling.
     """
 

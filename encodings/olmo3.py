@@ -8,22 +8,22 @@ from pe_bench.encodings.rope import BASE
 class OLMo3(Hybrid):
     """Three layers with a window and RoPE, then one with all keys and RoPE scaled by YaRN.
 
-    The base is 500,000 everywhere. Only global layers are scaled, by 8 from the 8192 tokens of
+    The base is 500,000 in all layers. Only global layers are scaled: by 8, from the 8192 tokens of
     pre-training to 65,536. Source: config.json of the models (`olmo3` in transformers).
 
     | published | here |
     |---|---|
-    | pre-trained with `factor=1`, scaled afterwards | as the option says, in training too |
-    | QK normalisation over all heads together | `--model.qk_norm rms`, each head |
+    | pre-trained with `factor=1`, scaled afterwards | `factor` also applies in training |
+    | QK normalisation over all heads | `--model.qk_norm width` |
 
-    The window has an effect only in longer texts: give a small one to a small model.
+    The window only matters for longer texts; small models need a smaller one.
 
     Args:
-        every: distance of two global layers.
-        window: last keys that local layers see.
-        base: of the rotation.
+        every: distance between two global layers.
+        window: number of last keys that are visible in local layers.
+        base: base of the rotation.
         factor: s of YaRN in global layers.
-        original_length: tokens of a sequence before the scaling.
+        original_length: sequence length before the scaling, in tokens.
     """
 
     family = "hybrid"

@@ -1,4 +1,4 @@
-"""Polar: content is the length of a channel, position its angle (Gopalakrishnan et al. 2025)."""
+"""Polar coordinates: lengths from content, angles from positions (Gopalakrishnan et al. 2025)."""
 
 import math
 from typing import Any, Literal
@@ -14,18 +14,18 @@ from pe_bench.encodings.rope import BASE, geometric
 class PoPE(Encoding):
     """logit_ij = sum_c softplus(q_ic) softplus(k_jc) cos((p_i - p_j) theta_c - d_c) / sqrt(D).
 
-    Each channel c turns on its own, by theta_c = base^(-c/D) per position (arXiv 2509.10534). No
-    length is negative, so the sign of a product comes from positions and d alone: what a token
-    contains does not turn it. d is learned for each head and channel and clamped to [-2 pi, 0].
+    Each channel c is rotated separately, by theta_c = base^(-c/D) per position (arXiv 2509.10534).
+    Lengths are not negative, so the sign of a product depends on positions and d only, and content
+    does not change angles. d is learned for each head and channel and clamped to [-2 pi, 0].
 
     | published code | here |
     |---|---|
-    | authors' code not found | numbers of PoPE-pytorch, an independent implementation (MIT) |
-    | a fraction of the channels that is rotated, and axes of pictures | left out |
+    | no code by the authors was found | compared with PoPE-pytorch, an independent one (MIT) |
+    | a fraction of rotated channels, and axes of images | left out |
 
     Args:
-        base: what the wavelengths grow with; the longest is 2 pi base^(1 - 1/D) tokens.
-        start: d at the start, "zero" or "uniform" in [-2 pi, 0].
+        base: base of the frequencies; the longest wavelength is 2 pi base^(1 - 1/D) tokens.
+        start: initial d, "zero" or "uniform" in [-2 pi, 0].
     """
 
     family = "rotary"
@@ -57,7 +57,7 @@ class PoPE(Encoding):
             nn.init.uniform_(self.shift, -2 * math.pi, 0)
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        """Return points in the plane, twice the channels; a key has no shift, its queries do."""
+        """Return points in the plane, with twice the channels; only queries are shifted by d."""
         angles = self.angles(positions.query)  # (B or 1, 1, T, D)
         shift = self.shift.clamp(-2 * math.pi, 0)[:, None]  # (H, 1, D)
         # Attention divides by the root of 2 D.

@@ -6,19 +6,20 @@ from pe_bench.encodings.rope import BASE
 
 
 class RNoPESWA(Hybrid):
-    """Layers l with (l + 1) % 4 == 0 see all keys without positions, the others a window of RoPE's.
+    """Layers l with (l + 1) % 4 == 0: all keys, no positions; the others: a window, RoPE.
 
-    `hybrid` takes it apart: `hybrid` is its NoPE alone, `hybrid:global=rope,window=N` its window.
+    `hybrid` has the NoPE layers without windows, `hybrid:global=rope,window=N` only the windows.
 
     | paper, Command A | here |
     |---|---|
-    | a window of 4096 of 8192 tokens trained on at first, of 131072 later | a quarter of them |
+    | a window of 4096 for training texts of 8192, later 131,072 tokens | a quarter of the length |
     | a parallel block, LayerNorm | the decoder of all encodings |
 
     Args:
-        every: distance of two layers without positions.
-        window: last keys that the others see; None is a quarter of the training length.
-        base: of their rotation.
+        every: distance between two layers without positions.
+        window: number of last keys that are visible in the other layers; None is a quarter of the
+            training length.
+        base: base of the rotation in the other layers.
     """
 
     family = "hybrid"

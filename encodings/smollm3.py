@@ -8,17 +8,17 @@ from pe_bench.encodings.rope import BASE
 class SmolLM3(Hybrid):
     """Layers l with (l + 1) % 4 == 0 have no positions, the others RoPE of base 5,000,000.
 
-    All layers see all keys. The base is that of the released model with 64 k tokens; it was
-    smaller while the texts were shorter. Sources: the model's config.json, and Yang et al. 2025
-    (arXiv 2501.18795) for the layers.
+    All keys are visible in all layers. The base is that of the released model for 64 k tokens;
+    earlier training stages with shorter texts had smaller bases. Sources: config.json of the model,
+    and Yang et al. 2025 (arXiv 2501.18795) for the order of the layers.
 
     | published | here |
     |---|---|
     | attention within a document | within a sequence |
 
     Args:
-        every: distance of two layers without positions.
-        base: of the rotation.
+        every: distance between two layers without positions.
+        base: base of the rotation.
     """
 
     family = "hybrid"

@@ -5,6 +5,8 @@ from typing import ClassVar
 
 from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibility, make_base
 
+EVERY = 4
+
 
 class Hybrid(Layers):
     """One encoding for most layers, with a window or chunks, and another for every n-th layer.
@@ -36,8 +38,8 @@ class Hybrid(Layers):
         window: number of last keys that are visible in local layers; None: all.
         chunk: size of the chunks that local layers attend within; None: no chunks.
         first: number of first keys that are also visible in local layers.
-        pattern: l for local and g for global layers, from the first layer on and repeated; it
-            replaces `every`.
+        pattern: l for local and g for global layers, from the first layer on and repeated. It
+            replaces `every`, and the two cannot be combined.
     """
 
     family = "hybrid"
@@ -58,7 +60,7 @@ class Hybrid(Layers):
         *,
         local: EncodingSpec = EncodingSpec("rope"),  # noqa: B008  # as immutable as any str
         global_: EncodingSpec = EncodingSpec("nope"),  # noqa: B008
-        every: int = 4,
+        every: int = EVERY,
         window: int | None = None,
         chunk: int | None = None,
         first: int = 0,
@@ -72,6 +74,8 @@ class Hybrid(Layers):
         makers = [partial(make_base, local), partial(make_base, global_)]
         kinds = find_global_layers(model, every)
         if pattern:
+            if every != EVERY:
+                raise InputError("hybrid:every has no effect beside pattern: leave one of them out")
             kinds = follow_pattern(model, pattern)
         super().__init__(model, makers, kinds, [visible, None])
 

@@ -19,7 +19,7 @@ def make(tmp_path: Path, **options: Any) -> ChainedFacts:
 
 
 def solve(context: str, question: str) -> tuple[str, int]:
-    """Return where somebody or something is, and how many facts that takes."""
+    """Return the place of a person or thing, and the number of facts needed to know it."""
     place: dict[str, str] = {}
     holder: dict[str, str] = {}
     facts: dict[str, int] = {}

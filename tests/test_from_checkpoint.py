@@ -1,4 +1,4 @@
-"""Going on from a checkpoint of somebody else's."""
+"""Training that starts from an external checkpoint."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""Locks on file systems with and without locks of their own."""
+"""Locks on file systems that support locks, and on those that do not."""
 
 import errno
 import os

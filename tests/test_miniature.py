@@ -45,7 +45,7 @@ def split_query(style: str, text: str) -> tuple[str, str]:
 
 
 def solve(style: str, text: str) -> str:
-    """Return the answer as somebody finds it who reads."""
+    """Return the answer by reading the document."""
     query, document = split_query(style, text)
     if style in MARKED:
         found = [re.findall(pattern, document) for pattern in MARKED[style]]

@@ -56,6 +56,8 @@ ENCODINGS = [
     ("fox:shortest=3,longest=2", "not 3.0 and 2.0"),
     ("grape-a:gate=none", "one of both, query, key"),
     ("grape-ap:dim=3", "dim must be even and at least 2, not 3"),
+    ("hybrid:pattern=lg,every=2", "every has no effect beside pattern"),
+    ("hybrid:pattern=lx", "pattern is l and g"),
     ("inkling:extent=0", "extent must be at least 1, not 0"),
     ("inkling:floor=0", "floor must be at least 1, not 0"),
     ("inkling:rank=0", "rank must be at least 1, not 0"),

@@ -45,7 +45,7 @@ class CostOptions:
     )
     lengths: tuple[int, ...] = option(
         (),
-        "tokens of a text that is generated; default: as many as in training",
+        "lengths of generated texts, in tokens; default: the training length",
         least=2,
         most=LONGEST,
     )

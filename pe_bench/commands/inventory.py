@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench import decoder
 from pe_bench.errors import InputError
@@ -14,6 +14,7 @@ from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
+from pe_bench.system.locks import hold
 from pe_bench.train import training_result
 
 State = Literal[
@@ -69,7 +70,7 @@ def is_busy(folder: Path) -> bool:
     if not path.exists():
         return False
     try:
-        with FileLock(path, timeout=0):
+        with hold(path, timeout=0):
             return False
     except Timeout:
         return True

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.status import list_runs
@@ -13,6 +13,7 @@ from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import saving
+from pe_bench.system.locks import hold
 
 LEFT = 1
 STATES = ("stale", "replaced", "failed", "damaged", "skipped", "unfinished")
@@ -52,7 +53,7 @@ def _remove(folder: Path) -> bool:
     """Remove the folder of a run and empty parent folders; False: a process works on it."""
     with saving(folder):
         try:
-            with FileLock(folder / "lock", timeout=0):
+            with hold(folder / "lock", timeout=0):
                 shutil.rmtree(folder)
         except Timeout:
             return False

@@ -25,7 +25,7 @@ def main(values: Values) -> int:
     folders = committed_folders()
     if options.name is None:
         for folder in folders.values():
-            print(folder)
+            info(str(folder))
         info("next: pe-bench merge DIR, or pe-bench compare tape rope --results DIR")
         return 0
     if options.name not in folders:
@@ -34,7 +34,7 @@ def main(values: Values) -> int:
         raise InputError(
             f"there are no committed results '{options.name}'{hint}; there are {known}"
         )
-    print(folders[options.name])
+    info(str(folders[options.name]))
     return 0
 
 

@@ -38,5 +38,10 @@ def evaluate(
         seconds += journal.seconds
         with torch.inference_mode(), autocast:
             draws.append(task.evaluate(model, subset, seed, journal))
+    if len({tuple(cell.place for cell in draw.items) for draw in draws}) > 1:
+        raise FloatingPointError(
+            "logits are not finite at different points under different draws of position ids, so "
+            "the draws have no mean"
+        )
     rows, items = average_draws([draw.rows for draw in draws], [draw.items for draw in draws])
     return Evaluation(rows, draws[0].notes, items), seconds + time.monotonic() - started

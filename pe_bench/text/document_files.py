@@ -113,7 +113,7 @@ def refuse_bomb(path: Path, unpacked: int) -> None:
 
 
 def _json_lines(path: Path) -> Iterator[str]:
-    open_file: Opener = lambda: path.open("rb")  # noqa: E731
+    open_file: Opener = partial(path.open, "rb")
     if path.name.lower().endswith(".gz"):
         open_file = partial(gzip.open, path)
         unpacked = 0

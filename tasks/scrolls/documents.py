@@ -106,7 +106,7 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
     archive = folder / f"{subset}.zip"
     if path.is_file():
         name, file = str(path), path
-        open_file: Opener = lambda: path.open("rb")  # noqa: E731
+        open_file: Opener = partial(path.open, "rb")
     elif archive.is_file():
         member = f"{subset}/{split}.jsonl"
         name, file = f"{archive}/{member}", archive

@@ -72,7 +72,7 @@ function curve(chart, width, shown, table) {
   });
 }
 
-// Lines at the end of what was trained, with labels above the panel.
+// Lines at the end of the trained range, with labels above the panel.
 const MARK_SIDES = {
   left: {textAnchor: "start", dx: -3}, center: {textAnchor: "middle"}, right: {textAnchor: "end", dx: 3},
 };

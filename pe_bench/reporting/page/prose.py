@@ -35,7 +35,7 @@ def inline(text: str) -> Markup:
 
 
 def cut_letters(text: str) -> str:
-    """Shorten long compact letter displays in a table cell, which nobody compares by eye."""
+    """Shorten long compact letter displays in a table cell; they are too long to compare."""
     return LETTERS.sub(r"\1…", text)
 
 

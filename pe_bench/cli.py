@@ -24,7 +24,7 @@ from pe_bench.commands import (
     rerun,
     results,
     run,
-    show_run,
+    show,
     status,
 )
 from pe_bench.commands.parser import BAD_INPUT, parse
@@ -39,7 +39,7 @@ MODULES = (
     list,
     report,
     status,
-    show_run,
+    show,
     prune,
     results,
     export,

@@ -33,7 +33,7 @@ def main(values: Values) -> int:
         info(encoding_table(plugins.names("encoding"), wide=options.wide))
     else:
         kind = _kind(options.what)
-        from pe_bench.commands.show import show_plugin
+        from pe_bench.commands.list_plugin import show_plugin
 
         info(show_plugin(kind, options.what))
     return 0

@@ -71,7 +71,7 @@ BAD_INPUT = [
     ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}; give a folder of"),
     ([*NOPE, "--data", "file"], "no folder file; give a folder of"),
     ([*NOPE, "--data", "=x"], "write --data DIR or --data task=DIR"),
-    ([*SCROLLS, "--data", ABSENT], f"{ABSENT} is not a folder: expected one that holds"),
+    ([*SCROLLS, "--data", ABSENT], f"{ABSENT} is not a folder: give a folder with"),
     ([*SCROLLS, "--subsets", "qaspar"], "no subset 'qaspar' (did you mean 'qasper'?)"),
     ([*NOPE, "--subsets", "tests"], "no subset 'tests' (did you mean 'test'?)"),
     ([*RUN, "--encoding", "ropee"], "no encoding 'ropee' (did you mean 'rope'?)"),

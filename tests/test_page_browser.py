@@ -102,6 +102,13 @@ def test_it_fits_and_all_charts_are_drawn(browser: Any, file: Path, size: str, s
         });
     }).length"""
     assert page.evaluate(outside) == 0
+    # Filters scroll if there is no room for them; their words are not broken.
+    page.add_style_tag(content=".filters .group { flex: none; width: 5rem; }")
+    squeezed = """() => [...document.querySelectorAll('.chip')].filter(chip => {
+        const box = chip.getBoundingClientRect();
+        return box.width && box.width < box.height;
+    }).map(chip => chip.innerText)"""
+    assert page.evaluate(squeezed) == []
     close(page)
 
 

@@ -101,7 +101,7 @@ def open_split(folder: Path, subset: str, split: str, cache: Path) -> Records:
         DataError: neither file exists, the zip is damaged or unsafe, or a line is not a record.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: expected one that holds {subset}.zip")
+        raise DataError(f"{folder} is not a folder: give a folder with {subset}.zip")
     path = folder / subset / f"{split}.jsonl"
     archive = folder / f"{subset}.zip"
     if path.is_file():

@@ -117,7 +117,7 @@ def _check_cells(name: str, cells: set[str]) -> None:
     else:
         right = is_line(joined)
     if not right:
-        raise ValueError(f"the column {name} has a cell that cannot be one")
+        raise ValueError(f"a cell of the column {name} is invalid")
 
 
 def read_measurements(path: Path) -> list[Measurement]:

@@ -13,6 +13,7 @@ On a CPU torch's kernel is slow for short rows. Without a bias, training uses `s
 With a bias, "auto" uses plain products, the first of which adds the bias.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,9 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.decoder import short
+from pe_bench.decoder import flex, short
 from pe_bench.decoder.blocked import blocked_attention
-from pe_bench.decoder.flex import flex_attention
 from pe_bench.decoder.logits import (
     PLAIN,
     LogitTerms,
@@ -49,6 +49,8 @@ FEW = 16
 
 FLEX_DEVICES = ["cuda"]
 """Devices on which flex attention is compiled and has a gradient."""
+
+NOT_COMPILED = "it does not compile for this GPU"
 
 _used: ContextVar[list[Backend] | None] = ContextVar("used", default=None)
 
@@ -82,7 +84,8 @@ def attend(
     Raises:
         InputError: the backend does not support the terms.
     """
-    biased = backend == "auto" and _is_short_with_bias(q, k, terms)
+    chosen = backend == "auto"
+    biased = chosen and _is_short_with_bias(q, k, terms)
     if backend == "auto":
         backend = fastest(q, v, terms)
     elif reason := reason_against(backend, q, v, terms):
@@ -100,7 +103,16 @@ def attend(
     if backend == "blocked":
         return blocked_attention(q, k, v, terms)
     if backend == "flex":
-        return flex_attention(q, k, v, terms)
+        try:
+            return flex.flex_attention(q, k, v, terms)
+        except flex.CompilationError as error:
+            other = fastest(q, v, terms)
+            if not chosen:
+                raise InputError(
+                    f"backend flex cannot serve here: {NOT_COMPILED} ({error}); use {other}"
+                ) from error
+            warnings.warn(f"using backend {other} instead of flex: {error}", stacklevel=2)
+            return attend(q, k, v, terms, backend=other)
     return terms.attention_weights(attention_logits(q, k, terms)).to(v.dtype) @ v
 
 
@@ -174,6 +186,8 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
         return "the encoding's bias is no function of the distance alone"
     if terms.index is not None or q.shape[2] != v.shape[2]:
         return "some of the tokens are cached"
+    if q.is_cuda and not flex.compiles(q, v, terms):
+        return NOT_COMPILED
     return None
 
 

@@ -19,13 +19,30 @@ from pe_bench.visibility import Visibility
 GRAPHS = 128
 """Maximum number of compiled graphs: one for each combination of terms, value width and dtype."""
 
+KERNEL_OPTIONS: tuple[dict[str, int], ...] = (
+    {},
+    {"BLOCK_M": 64, "BLOCK_N": 64, "num_stages": 2},
+    {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1},
+)
+"""Block sizes to try in order; {}: torch's choice, which does not count the memory of the terms.
+
+On an H200, torch's choice for 64 channels in bfloat16 does not compile with a table of distances.
+"""
+
+Signature = tuple[object, ...]
+_options: dict[Signature, int] = {}
+"""Index of the block sizes that compile; len(KERNEL_OPTIONS): none."""
+
 
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
     """Compute `attend` for keys and values with the same number of heads as the queries.
 
     Supports T == S queries in order, without `bias`, `product`, `rewrite` and `normalise`.
+
+    Raises:
+        CompilationError: the kernel cannot be compiled for this GPU.
     """
-    attention = _compiled() if q.is_cuda else _uncompiled()
+    attention = _compile_first(signature(q, v, terms)) if q.is_cuda else _uncompiled()
     attend = functools.partial(
         attention,
         q,
@@ -44,6 +61,45 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
     kept = F.logsigmoid(aux.lse - terms.sink[:, None].to(aux.lse.dtype)).exp()  # (B, H, T)
     out = out * kept[..., None].to(out.dtype)
     return out
+
+
+class CompilationError(RuntimeError):
+    """Flex attention cannot be compiled for this GPU with the terms of an encoding."""
+
+
+def signature(q: Tensor, v: Tensor, terms: LogitTerms) -> Signature:
+    """Return what the kernel for q (B, H, T, D) and v (B, H, T, E) depends on."""
+    learned = []
+    for term in (terms.by_distance, terms.separable):
+        learned.append(None if term is None else (term.dtype, term.requires_grad))
+    gradients = torch.is_grad_enabled() and (q.requires_grad or v.requires_grad)
+    return q.device, q.dtype, q.shape[-1], v.shape[-1], *learned, gradients
+
+
+def compiles(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
+    """Return False if the kernel for these arguments was found not to compile."""
+    return _options.get(signature(q, v, terms), 0) < len(KERNEL_OPTIONS)
+
+
+def _compile_first(key: Signature) -> Callable[..., Any]:
+    """Return flex attention with the first block sizes that compile."""
+
+    from torch._inductor.exc import InductorError  # imported here, because it takes a second
+
+    def attention(*args: Any, **keywords: Any) -> Any:
+        reason: Exception | None = None
+        for number in range(_options.get(key, 0), len(KERNEL_OPTIONS)):
+            _options[key] = number
+            try:
+                return _compiled()(*args, kernel_options=KERNEL_OPTIONS[number], **keywords)
+            except torch.OutOfMemoryError:
+                raise
+            except InductorError as error:
+                reason = error
+        _options[key] = len(KERNEL_OPTIONS)
+        raise CompilationError(str(reason).partition("\n")[0])
+
+    return attention
 
 
 @functools.cache
@@ -79,14 +135,16 @@ def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:
     if by_distance is None and c is None:
         return None
     one_row = c is not None and len(c) == 1
+    # Torch cannot differentiate a tensor that is indexed twice.
+    of_key = None if c is None else c.clone()
 
     def add(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         if by_distance is not None:
             score = score + by_distance[head, (query - key).clamp(min=0)]
-        if c is not None:
+        if c is not None and of_key is not None:
             if one_row:
                 row = torch.zeros_like(row)
-            score = score + (c[row, head, query] - c[row, head, key]).to(score.dtype)
+            score = score + (c[row, head, query] - of_key[row, head, key]).to(score.dtype)
         return score
 
     return add

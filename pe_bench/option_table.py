@@ -55,6 +55,7 @@ class Option:
         config: dataclass whose options are given as `--NAME.OPTION`. The value is a mapping with
             the given options, or an instance of the dataclass if the flag `--NAME` is given.
         positional: whether its words are given on the command line without a flag.
+        unless: flag of another option, without dashes; if that one is given, this one need not be.
         least: smallest allowed number, see `check_numbers`.
         most: largest allowed number.
         above, below: limits that a number must not reach.
@@ -70,6 +71,7 @@ class Option:
     read: Callable[[Sequence[str]], Any] | None = None
     config: type[Any] | None = None
     positional: bool = False
+    unless: str = ""
     least: float = 0
     most: float | None = None
     above: float | None = None

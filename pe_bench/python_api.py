@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pe_bench.commands.run import GROUPS, GridOptions, make_grid
+from pe_bench.commands.run import GROUPS, GridOptions, expand, make_grid
 from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -55,7 +55,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
 
 
 def run(
-    encodings: str | Iterable[str], tasks: str | Iterable[str], **options: Any
+    encodings: str | Iterable[str], tasks: str | Iterable[str] | None = None, **options: Any
 ) -> "pd.DataFrame":
     """Run every encoding on every task under every seed, as `pe-bench run` does.
 
@@ -63,7 +63,7 @@ def run(
     and the others continue.
 
     Args:
-        encodings, tasks: one spec or several.
+        encodings, tasks: one spec or several; with `like`, no tasks stand for all of that folder.
         **options: the options of `pe-bench run` by name, with the same defaults: `seeds=[0, 1]`,
             `preset="small"`, `jobs=2`. None stands for the default. The values of these
             options differ from the command line:
@@ -83,15 +83,22 @@ def run(
     from pe_bench.grid.grid import run_grid
     from pe_bench.reporting.frames import read_results
 
-    keywords = {"encodings": encodings, "tasks": tasks, **options}
+    keywords = {"encodings": encodings, **options}
+    if tasks is not None:
+        keywords["tasks"] = tasks
+    elif options.get("like") is None:
+        raise InputError("run needs tasks, or like: a folder whose tasks are run")
     values = Values(take_keywords("run", OPTIONS, keywords))
-    outcomes = run_grid(make_grid(values))
+    grids, problems = expand([values])
+    outcomes = [outcome for grid in grids for outcome in run_grid(make_grid(grid))]
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
     for outcome in outcomes:
         if outcome.status == "failed":
             reason = outcome.cause or " ".join(outcome.complaints)
             warnings.warn(f"{outcome.title} failed: {reason}", stacklevel=2)
     names = [outcome.folder.name for outcome in outcomes if outcome.folder]
-    rows = read_results(values.make(GridOptions).results)
+    rows = read_results(grids[0].make(GridOptions).results)
     return rows[rows["run"].isin(names)].reset_index(drop=True)
 
 

@@ -71,6 +71,7 @@ def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, li
         namespace, rest = parser.parse_known_args(words)
         if rest:
             chosen.error(f"'{rest[0]}' is one argument too many")
+        chosen.check_required(command.options, vars(namespace))
         found.append(Values(collect(command.options, vars(namespace)), file))
     return command, found
 
@@ -107,6 +108,14 @@ class _Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if re.match("--?[A-Za-z]", name) and name not in known:
                 self.error(_unknown_option(name, known))
+
+    def check_required(self, options: Iterable[Option], given: Iterable[str]) -> None:
+        """Exit if neither a required option nor the one that replaces it is given."""
+        flags = set(given)
+        for option in options:
+            if option.is_required and option.unless and not {option.flag, option.unless} & flags:
+                instead = f", or --{option.unless}" if f"--{option.unless}" in self.flags else ""
+                self.error(f"the following arguments are required: --{option.flag}{instead}")
 
 
 class _Store(argparse.Action):
@@ -168,7 +177,8 @@ def _add_option(target: argparse._ActionsContainer, option: Option) -> None:
     names = [option.name]
     if not option.positional:
         names = [*([f"-{option.short}"] if option.short else []), f"--{option.flag}"]
-        kwargs |= {"dest": option.flag, "required": option.is_required}
+        required = option.is_required and not option.unless
+        kwargs |= {"dest": option.flag, "required": required}
     target.add_argument(
         *names,
         action=_Store,

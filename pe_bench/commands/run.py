@@ -34,7 +34,13 @@ class GridOptions:
         flag="encoding",
         metavar="SPEC",
     )
-    tasks: tuple[str, ...] = option(REQUIRED, "as --encoding", flag="task", metavar="SPEC")
+    tasks: tuple[str, ...] = option(
+        REQUIRED,
+        "as --encoding; with --like some of its tasks, default: all",
+        flag="task",
+        metavar="SPEC",
+        unless="like",
+    )
     seeds: tuple[int, ...] = option(
         (0,),
         "such as 0 1 2, or 0-4 for five; default: 0",
@@ -47,6 +53,12 @@ class GridOptions:
         "auto", "auto (default): bf16 on a GPU, but fp32 on a CPU and for the preset quick"
     )
     results: Path = results_option()
+    like: str | None = option(
+        None,
+        "take tasks, seeds, search and all settings from the grid.toml of a folder with finished "
+        "runs, or of committed results (pe-bench results), and copy these runs into --results",
+        metavar="DIR",
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -71,10 +83,11 @@ GROUPS = [
 """The options of `pe_bench.run` in Python. The command also has `OutputOptions`."""
 
 
-def main(*grids: Values) -> int:
+def main(*given: Values) -> int:
     """Run the grids of a command and print their tables; return the exit code."""
     from pe_bench.grid.grid import run_grid
 
+    grids, problems = expand(given)
     if len(grids) > 1:
         _show_all(grids)
         if grids[0].make(ExecutionOptions).dry_run:
@@ -84,10 +97,9 @@ def main(*grids: Values) -> int:
     for values in grids:
         outcomes += run_grid(make_grid(values))
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
-    problems: list[str] = []
     if folders:
         output = grids[0].make(OutputOptions)
-        problems = summarize_runs(
+        problems += summarize_runs(
             folders,
             grids[0].make(GridOptions).results,
             seconds=time.monotonic() - started,
@@ -95,6 +107,34 @@ def main(*grids: Values) -> int:
             report=output.report,
         )
     return _close(outcomes, problems)
+
+
+def expand(given: Sequence[Values]) -> tuple[list[Values], list[str]]:
+    """Return the grids of a command, those of --like in place of the options that name a folder.
+
+    Unless it is a dry run, the finished runs of the folder are copied into the results folder.
+
+    Returns:
+        The grids, and a sentence for every run that could not be copied.
+
+    Raises:
+        InputError: bad input.
+    """
+    from pe_bench.commands.like import bring, find_like
+
+    grids: list[Values] = []
+    problems: list[str] = []
+    for values in given:
+        if values.given.get("like") is None:
+            grids.append(values)
+            continue
+        like = find_like(values, COMMAND)
+        if values.make(ExecutionOptions).dry_run:
+            info(f"like {like.describe()}")
+        else:
+            problems += bring(like, values.given.get("results", GridOptions.results))
+        grids += like.grids
+    return grids, problems
 
 
 def _show_all(grids: Sequence[Values]) -> None:
@@ -142,6 +182,7 @@ def make_grid(values: Values) -> "GridSpec":
         device=device,
         execution=values.make(ExecutionOptions),
         like=(values.file.parent,) if values.file else (),  # it may lie in a results folder
+        counts_like=grid.like is not None,
     )
 
 

@@ -19,6 +19,7 @@ from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
+from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
@@ -104,7 +105,10 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
     if execution.together == "fsdp":
         _check_shards([planned for planned in runs if planned.skip is None])
     records = find_records(spec.results, *spec.like)
-    overview = Overview.of(runs, Estimates(records, spec.device))
+    copied: set[tuple[str, str, str]] = set()
+    if execution.dry_run and spec.counts_like:
+        copied = {key_of(one) for one in find_records(*spec.like) if one.status == "done"}
+    overview = Overview.of(runs, Estimates(records, spec.device), copied)
     lines = overview.lines(executor.lanes)
     if execution.dry_run:
         lines = overview.runs() + lines

@@ -1,6 +1,6 @@
 """The overview of a grid before it begins: done, remaining and skipped runs, and the time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pe_bench.grid.display import show_duration
@@ -34,8 +34,19 @@ class Overview:
     used: int
 
     @classmethod
-    def of(cls, runs: Sequence[PlannedRun], estimates: Estimates) -> "Overview":
-        """Return the overview of runs; nothing is written."""
+    def of(
+        cls,
+        runs: Sequence[PlannedRun],
+        estimates: Estimates,
+        copied: Collection[tuple[str, str, str]] = (),
+    ) -> "Overview":
+        """Return the overview of runs; nothing is written.
+
+        Args:
+            runs: the runs.
+            estimates: estimates of their seconds.
+            copied: task, encoding and name of finished runs elsewhere that count as done.
+        """
         done = []
         to_do = []
         begun = set()
@@ -45,7 +56,9 @@ class Overview:
             run = planned.run
             if planned.skip is not None:
                 continue
-            if run.files.looks_done(run.resolved.task.subsets) and not run.missing_models():
+            is_done = run.files.looks_done(run.resolved.task.subsets) and not run.missing_models()
+            key = (run.resolved.label, run.encoding.label, run.folder.name)
+            if is_done or key in copied:
                 done.append(planned)
                 continue
             to_do.append(planned)

@@ -20,6 +20,8 @@ class GridSpec:
         device: "cpu" or "cuda".
         execution: options for the execution of the runs.
         like: further folders with finished runs, for estimates of time.
+        counts_like: whether a dry run counts the runs of these folders as done, because the
+            command would copy them.
     """
 
     options: RunOptions
@@ -30,6 +32,7 @@ class GridSpec:
     device: str = "cpu"
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     like: Sequence[Path] = ()
+    counts_like: bool = False
 
     @property
     def shards(self) -> int:

@@ -16,6 +16,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Baselines, Search
 from pe_bench.results.store import (
+    baselines_path,
     key_of,
     place_of,
     read_lines,
@@ -53,34 +54,44 @@ class Merge:
     complaints: list[str] = field(default_factory=list)
 
 
-def merge_folder(source: Path, target: Path) -> Merge:
+def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None = None) -> Merge:
     """Copy the runs of a results folder or an export, with baselines and tuning, into another one.
+
+    A run of an export inside the target is copied too, so that a grid counts it as done.
 
     Args:
         source: the folder to read.
         target: the results folder to write to.
+        records: records of the runs to copy; None: all runs of the source.
 
     Raises:
         InputError: the folder has no runs.
         SavingError: a file cannot be written.
     """
-    records = read_records(source)
+    everything = records is None
+    if records is None:
+        records = read_records(source)
     if not records:
         raise InputError(f"there are no runs in {source}: give a results folder or an export")
     found = Merge()
-    there = {key_of(record): record for record in read_records(target)}
+    there = _records_by_key(target)
     for record in records:
         try:
             _merge_run(record, there.get(key_of(record)), target, found)
         except InputError as error:  # damaged rows or items
             found.complaints.append(f"{error}; left out")
-    for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
-        for path in sorted((folder / "references").glob("*.csv")):
-            _merge_baselines(path, target, found)
-        for path in sorted((folder / "tuning").glob("*/*.json")):
-            _merge_tuning(path, target / path.relative_to(folder), found)
+    if everything:
+        for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
+            for path in sorted((folder / "references").glob("*.csv")):
+                _merge_baselines(path, target, found)
+            for path in sorted((folder / "tuning").glob("*/*.json")):
+                _merge_tuning(path, target / path.relative_to(folder), found)
+    else:
+        for path in dict.fromkeys(map(_baselines_of, records)):
+            if path.exists():
+                _merge_baselines(path, target, found)
     for record in records:
-        if record.exported and record.tuning:
+        if record.tuning and (record.exported or not everything):
             _restore_tuning(record, target, found)
     return found
 
@@ -128,14 +139,28 @@ def compare_rows(first: RunRecord, second: RunRecord) -> str:
     return "scores of items differ" if all(items) and items[0] != items[1] else ""
 
 
+def _records_by_key(target: Path) -> dict[tuple[str, str, str], RunRecord]:
+    """Return the runs of a folder; a run in its own `runs` comes before the same of an export."""
+    found: dict[tuple[str, str, str], RunRecord] = {}
+    for record in read_records(target):
+        found.setdefault(key_of(record), record)  # those of exports are last
+    return found
+
+
+def _baselines_of(record: RunRecord) -> Path:
+    return baselines_path(results_of(record), record.task, record.settings_digest)
+
+
 def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: Merge) -> None:
     title = f"{record.encoding} · {record.task} · seed {record.seed}"
     if record.status == "damaged":
         found.complaints.append(f"{record.reason}")
         return
     if there is not None and there.status == "done":
-        _compare(record, there, title, found)
-        return
+        is_copied = not there.exported or record.status != "done"
+        if is_copied or compare_rows(record, there):
+            _compare(record, there, title, found)
+            return
     folder = target / "runs" / slug(record.task) / slug(record.encoding) / record.name
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)

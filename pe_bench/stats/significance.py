@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats calls these, but imports slowly
+from scipy.special import nctdtrinc, ndtri, stdtr, stdtrit  # scipy.stats calls these, but imports slowly
 
 from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
@@ -41,6 +41,23 @@ def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
     by_size = ((beyond + float(ndtri(POWER))) * spread / effect) ** 2
     # Student's t instead of the normal distribution needs beyond^2 / 2 more seeds (Guenther 1981).
     return max(seeds_needed(comparisons), math.ceil(by_size + beyond**2 / 2))
+
+
+def effect_to_show(seeds: int, spread: float) -> float | None:
+    """Return the smallest true difference that a paired t-test shows with a power of 80 %.
+
+    Args:
+        seeds: number of seeds.
+        spread: standard deviation of the difference over seeds.
+
+    Returns:
+        The difference; None if a single comparison can never be significant with so few seeds.
+    """
+    if seeds < seeds_needed(1):
+        return None
+    critical = student_quantile(seeds - 1)
+    noncentrality = float(nctdtrinc(seeds - 1, 1 - POWER, critical))
+    return noncentrality * spread / math.sqrt(seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -135,7 +135,7 @@ def _make_executor(spec: GridSpec) -> Executor:
         from pe_bench.grid.executors.processes import Processes
 
         return Processes(spec, threads)
-    return Serial(threads)
+    return Serial(threads, execution.timeout)
 
 
 def _check_devices(count: int, device: str) -> None:
@@ -193,7 +193,9 @@ class _Execution:
                 others.append(planned)
         for planned in overview.to_do:
             (timed if planned.run.resolved.task.measures_time else others).append(planned)
-        alone = Serial(threads_of_run("", self.grid.spec.device, alone=True))
+        spec = self.grid.spec
+        threads = threads_of_run("", spec.device, alone=True)
+        alone = Serial(threads, spec.execution.timeout)
         self._execute_with(self.grid.executor, others)
         self._execute_with(alone, timed)
 

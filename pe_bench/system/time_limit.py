@@ -20,7 +20,7 @@ class TimeLimit:
         self.end: float | None = None
 
     def start(self) -> None:
-        """Start the time; called again, it starts anew."""
+        """Start the time."""
         self.end = self.clock() + 60 * self.minutes
 
     @property

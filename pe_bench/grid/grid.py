@@ -12,13 +12,17 @@ import torch
 from pe_bench.errors import CRASHES, InputError
 from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
+from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
@@ -100,10 +104,12 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
     execution = spec.execution
     executor = _make_executor(spec)
     plan = make_plan(spec)
-    runs = execution.shard.of(plan.runs) if execution.shard else plan.runs
+    records = find_records(spec.results, *spec.like)
+    runs: Sequence[PlannedRun] = plan.runs
+    if execution.shard:
+        runs = _take_shard(spec, execution.shard, plan.runs, records)
     if execution.together == "fsdp":
         _check_shards([planned for planned in runs if planned.skip is None])
-    records = find_records(spec.results, *spec.like)
     overview = Overview.of(runs, Estimates(records, spec.device))
     lines = overview.lines(executor.lanes)
     if execution.dry_run:
@@ -114,6 +120,18 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
         with contextlib.suppress(*CRASHES):  # the runs report their errors
             info(describe_training(overview.unknown))
     return PreparedGrid(spec, executor, runs, overview, plan.outcomes)
+
+
+def _take_shard(
+    spec: GridSpec, shard: Shard, runs: Sequence[PlannedRun], records: Sequence[RunRecord]
+) -> list[PlannedRun]:
+    """Return the runs of a shard, and print how the grid is divided."""
+    every = {key_of(record): record for record in [*find_records(*spec.committed), *records]}
+    estimates = Estimates(every.values(), None)
+    store = not spec.execution.dry_run
+    division = find_division(runs, shard.count, estimates, spec.results, store=store)
+    info(division.describe(shard, runs))
+    return division.runs_of(shard, runs)
 
 
 def _make_executor(spec: GridSpec) -> Executor:

@@ -20,6 +20,7 @@ class GridSpec:
         device: "cpu" or "cuda".
         execution: options for the execution of the runs.
         like: further folders with finished runs, for estimates of time.
+        committed: folders of committed results, for times relative to each other.
     """
 
     options: RunOptions
@@ -30,6 +31,7 @@ class GridSpec:
     device: str = "cpu"
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     like: Sequence[Path] = ()
+    committed: Sequence[Path] = ()
 
     @property
     def shards(self) -> int:

@@ -38,6 +38,7 @@ from pe_bench.system.sealed import (
     set_aside,
     write_sealed,
 )
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 
 
@@ -68,16 +69,18 @@ class RunFolder:
         """Remove the files that only an unfinished run needs."""
         shutil.rmtree(self.path / "work", ignore_errors=True)
 
-    def journal(self, subset: str, sample: int) -> Journal:
+    def journal(self, subset: str, sample: int, limit: TimeLimit | None = None) -> Journal:
         """Return the journal of a subset's evaluation.
 
         Args:
             subset: name of the subset.
             sample: index of the evaluation, from 0; an encoding that draws positions is evaluated
                 several times.
+            limit: time limit of the run; None: no limit.
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
-        return Journal(self.path / "journal" / f"{name}.jsonl", of=f"{place_of(self.path)}/{name}")
+        path = self.path / "journal" / f"{name}.jsonl"
+        return Journal(path, of=f"{place_of(self.path)}/{name}", limit=limit)
 
     def write_subset(
         self,

@@ -22,6 +22,7 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
+from pe_bench.results.record_parts import Cost
 from pe_bench.results.store import (
     place_of,
     read_measurements,
@@ -102,7 +103,7 @@ class RunFolder:
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
         """Return the cost of a measured subset; None: its rows or items are missing or damaged."""
         path = self._file(subset, ".json")
-        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset)))
+        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset), kind=Cost))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
         """Return the rows and items of measured subsets."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import sleep
 
@@ -19,6 +19,7 @@ from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
+from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
@@ -29,6 +30,9 @@ from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0
 """Seconds until a run that another process works on is tried again."""
+
+Describe = Callable[[Sequence[PlannedRun], Sequence[RunRecord]], list[str]]
+"""Returns lines on a plan, given its runs and the records of earlier runs."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,12 @@ class PreparedGrid:
         return [*self.outcomes, *(found[planned.run.title] for planned in self.runs)]
 
 
-def run_grid(spec: GridSpec) -> list[Outcome]:
+def run_grid(spec: GridSpec, describe: Describe | None = None) -> list[Outcome]:
     """Show the plan of a grid and execute its runs; failures are recorded.
 
     Args:
         spec: the grid.
+        describe: returns further lines of the plan.
 
     Returns:
         One outcome per run, and one per task or subset whose data are missing; no outcomes after a
@@ -86,14 +91,18 @@ def run_grid(spec: GridSpec) -> list[Outcome]:
         SavingError: a result could not be written.
     """
     if spec.execution.dry_run:
-        prepare_grid(spec)
+        prepare_grid(spec, describe)
         return []
     with using(spec.options.cache):
-        return prepare_grid(spec).run()
+        return prepare_grid(spec, describe).run()
 
 
-def prepare_grid(spec: GridSpec) -> PreparedGrid:
+def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGrid:
     """Show the plan of a grid; a dry run shows every run.
+
+    Args:
+        spec: the grid.
+        describe: returns further lines of the plan.
 
     Raises:
         InputErrors: bad input.
@@ -112,6 +121,8 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
     lines = overview.lines(executor.lanes)
     if execution.dry_run:
         lines = overview.runs() + lines
+    if describe and overview.to_do:
+        lines += describe([*overview.done, *overview.to_do], records)
     for line in lines:
         info(line)
     if overview.unknown and spec.options.preset != "quick":

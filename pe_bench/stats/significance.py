@@ -7,7 +7,12 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import nctdtrinc, ndtri, stdtr, stdtrit  # scipy.stats calls these, but imports slowly
+from scipy.special import (  # scipy.stats calls these, but imports slowly
+    nctdtrinc,
+    ndtri,
+    stdtr,
+    stdtrit,
+)
 
 from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats

@@ -96,12 +96,16 @@ def bring(like: Like, results: Path) -> list[str]:
         A sentence for every run that was not copied.
     """
     from pe_bench.results.merging import merge_folder
-    from pe_bench.system.files import check_writable
+    from pe_bench.system.files import check_writable, saving
+    from pe_bench.system.locks import locked
 
     check_writable(results, "--results")
     if results.resolve() == like.folder.resolve():
         return []
-    found = merge_folder(like.folder, results, like.records)
+    with saving(results):
+        results.mkdir(parents=True, exist_ok=True)
+    with locked(results / "like.lock", f"{like.folder}"):  # other shards copy the same runs
+        found = merge_folder(like.folder, results, like.records)
     info(f"from {like.describe()}; {found.brought} copied into {results}, {found.same} there")
     return [warn(line) for line in found.complaints]
 

@@ -1,6 +1,7 @@
 """The tasks of a grid beside finished runs: which of them can be continued in the same table."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pe_bench.commands.device import find_precision
 from pe_bench.commands.values import Values
-from pe_bench.errors import DataError, InputErrors
+from pe_bench.errors import InputError, InputErrors
 from pe_bench.registry import plugins
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
@@ -89,8 +90,8 @@ def _fill(table: PlannedTable, records: Sequence[RunRecord], factory: "RunFactor
     """Find the finished runs that have the settings of a task, or the reason why there are none."""
     try:
         resolved = factory.task(table.spec)
-    except DataError as error:
-        table.reason = f"its data are missing ({error})"
+    except InputError as error:  # data are missing, or an option no longer exists
+        table.reason = str(error)
         return
     if resolved.task.measures_time:
         table.reason = "times of different machines cannot be compared"
@@ -100,19 +101,18 @@ def _fill(table: PlannedTable, records: Sequence[RunRecord], factory: "RunFactor
     if not table.records:
         table.reason = _differences(resolved, max(records, key=lambda one: one.finished))
         return
-    labels = [
-        factory.adapted(factory.encoding(spec), resolved).label
-        for spec in plugins.expand(table.grid.given["encodings"], "encoding")
-    ]
     seeds = table.grid.given.get("seeds", (0,))
-    table.planned = {(label, seed) for label in labels for seed in seeds}
+    for spec in plugins.expand(table.grid.given["encodings"], "encoding"):
+        with suppress(InputError):  # the file of another user's encoding
+            label = factory.adapted(factory.encoding(spec), resolved).label
+            table.planned |= {(label, seed) for seed in seeds}
 
 
 def _differences(resolved: "ResolvedTask", record: RunRecord) -> str:
     """Return the reason why a new run would not be in one table with a finished run."""
     tune = record.settings.get("tune")
     if tune and tune.get("version", 1) != VERSION:
-        return "its rows have learning rates of an earlier search"
+        return "the rows have learning rates of an earlier search"
     now, before = (flatten_settings(settings) for settings in (resolved.settings, record.settings))
     differing = []
     for name in sorted(now.keys() | before.keys()):
@@ -120,7 +120,7 @@ def _differences(resolved: "ResolvedTask", record: RunRecord) -> str:
             is_digest = name.rpartition(".")[2] == "data"
             values = "" if is_digest else f" {now.get(name)} instead of {before.get(name)}"
             differing.append(f"{name}{values}")
-    return f"its rows have other settings than this version ({', '.join(differing[:MOST])})"
+    return f"the rows have other settings than this version ({', '.join(differing[:MOST])})"
 
 
 def choose_tables(
@@ -153,7 +153,7 @@ def choose_tables(
             warn(f"{task}: {len(missing)} runs of the table are not in {folder}")
         chosen += [table for table in fitting if table.digest == best.digest]
     sentences = [
-        f"{', '.join(tasks)}: new rows would not be in the table of {folder}, as {reason}"
+        f"{', '.join(tasks)}: new rows would not be in the table of {folder}: {reason}"
         for reason, tasks in refused.items()
     ]
     if sentences and (named or not chosen):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.device import device_option, find_device, find_precision
 from pe_bench.commands.parser import BAD_INPUT
+from pe_bench.commands.plan_power import describe_plan
 from pe_bench.commands.results import committed_folders
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
@@ -96,7 +97,7 @@ def main(*given: Values) -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     for values in grids:
-        outcomes += run_grid(make_grid(values))
+        outcomes += run_grid(make_grid(values), describe_plan)
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
     if folders:
         output = grids[0].make(OutputOptions)
@@ -150,7 +151,7 @@ def _show_all(grids: Sequence[Values]) -> None:
     seconds = 0.0
     for number, values in enumerate(grids, 1):
         info(f"grid {number} of {len(grids)}: {' '.join(values.make(GridOptions).tasks)}")
-        seconds += prepare_grid(make_grid(values)).seconds
+        seconds += prepare_grid(make_grid(values), describe_plan).seconds
         info("")
     info(f"time of all {len(grids)} grids, as far as it is known: about {show_duration(seconds)}\n")
 

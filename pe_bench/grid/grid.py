@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import sleep
 
@@ -32,6 +32,9 @@ from pe_bench.train.threads import threads_of_run
 
 LOOK_AGAIN = 2.0
 """Seconds until a run that another process works on is tried again."""
+
+Describe = Callable[[Sequence[PlannedRun], Sequence[RunRecord]], list[str]]
+"""Returns lines on a plan, given its runs and the records of earlier runs."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class PreparedGrid:
         return [*self.outcomes, *(found[planned.run.title] for planned in self.runs)]
 
 
-def run_grid(spec: GridSpec) -> list[Outcome]:
+def run_grid(spec: GridSpec, describe: Describe | None = None) -> list[Outcome]:
     """Show the plan of a grid and execute its runs; failures are recorded.
 
     Args:
         spec: the grid.
+        describe: returns further lines of the plan.
 
     Returns:
         One outcome per run, and one per task or subset whose data are missing; no outcomes after a
@@ -89,14 +93,18 @@ def run_grid(spec: GridSpec) -> list[Outcome]:
         SavingError: a result could not be written.
     """
     if spec.execution.dry_run:
-        prepare_grid(spec)
+        prepare_grid(spec, describe)
         return []
     with using(spec.options.cache):
-        return prepare_grid(spec).run()
+        return prepare_grid(spec, describe).run()
 
 
-def prepare_grid(spec: GridSpec) -> PreparedGrid:
+def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGrid:
     """Show the plan of a grid; a dry run shows every run.
+
+    Args:
+        spec: the grid.
+        describe: returns further lines of the plan.
 
     Raises:
         InputErrors: bad input.
@@ -117,6 +125,8 @@ def prepare_grid(spec: GridSpec) -> PreparedGrid:
     lines = overview.lines(executor.lanes)
     if execution.dry_run:
         lines = overview.runs() + lines
+    if describe and overview.to_do:
+        lines += describe([*overview.done, *overview.to_do], records)
     for line in lines:
         info(line)
     if overview.unknown and spec.options.preset != "quick":

@@ -1,7 +1,7 @@
 """The paired comparison of the encodings of a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -160,37 +160,46 @@ def describe_basis(found: Comparison) -> list[str]:
     return lines
 
 
-def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
-    """Return the headline of each run, also on resampled items if item scores are known."""
+def headline_scores(table: Table, encodings: Sequence[str]) -> Scores:
+    """Return the headline of each run, without item scores."""
     headline = table.headline
     rows = table.rows
     rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
     seeds = sorted(rows["seed"].unique())
     values = np.full((len(encodings), len(seeds)), np.nan)
-    runs: list[list[Items]] = []
-    places: list[tuple[int, int]] = []
     # Prefer a mean to the points of a curve; take the first of several numbers.
     columns = (rows["encoding"], rows["seed"], rows["length"].isna(), rows["value"])
     numbers: dict[tuple[str, int], float] = {}
     means: dict[tuple[str, int], float] = {}
     for encoding, seed, is_mean, value in zip(*columns, strict=True):
         (means if is_mean else numbers).setdefault((encoding, seed), value)
-    numbers |= means
+    for (encoding, seed), value in (numbers | means).items():
+        if encoding in encodings:
+            values[encodings.index(encoding), seeds.index(seed)] = value
+    return Scores(list(encodings), values, seeds=seeds)
+
+
+def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
+    """Return the headline of each run, also on resampled items if item scores are known."""
+    scores = headline_scores(table, encodings)
+    values = scores.values
+    runs: list[list[Items]] = []
+    places: list[tuple[int, int]] = []
     for record, items in zip(table.records, table.items, strict=True):
-        number = numbers.get((record.encoding, record.seed))
-        if record.encoding in encodings and number is not None:
-            place = (encodings.index(record.encoding), seeds.index(record.seed))
-            values[place] = number
+        if record.encoding not in encodings or record.seed not in scores.seeds:
+            continue
+        place = (encodings.index(record.encoding), list(scores.seeds).index(record.seed))
+        if not np.isnan(values[place]):
             places.append(place)
             runs.append(_headline_cells(table, items))
     found = comparison.resample_items(runs)
     if found is None:
-        return Scores(list(encodings), values, seeds=seeds)
+        return scores
     drawn, clusters = found
     resampled: npt.NDArray[np.float64] = np.full((len(drawn), *values.shape), np.nan)
     for run, (encoding, seed) in enumerate(places):
         resampled[:, encoding, seed] = drawn[:, run]
-    return Scores(encodings, values, resampled, clusters, seeds)
+    return replace(scores, resampled=resampled, clusters=clusters)
 
 
 def _headline_cells(table: Table, items: list[Items]) -> list[Items]:

@@ -23,6 +23,7 @@ from pe_bench.reporting.chart_model import (
     Point,
     ScoreChart,
 )
+from pe_bench.reporting.chart_titles import title_curve
 from pe_bench.reporting.run_costs import training_seconds
 from pe_bench.reporting.tables import Table, select
 from pe_bench.reporting.training_charts import make_training
@@ -71,7 +72,7 @@ def make_curves(table: Table) -> list[CurveChart]:
         charts.append(
             CurveChart(
                 metric=view.metric,
-                title=view.title or view.subset,
+                title=title_curve(table, view),
                 says=_describe_end(table, view, series[number], lengths[-1]),
                 x=view.x or table.axis("length"),
                 y=table.label(view.metric),

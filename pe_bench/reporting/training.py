@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import Quantity, TrainingChart
@@ -34,6 +35,7 @@ def draw_training(table: Table) -> Figure:
     for axis, (chart, quantity) in zip(axes, shown, strict=True):
         handles |= _draw_quantity(axis, table, chart, quantity, chosen)
         axis.set_xlim(*chart.x_limits)
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_xlabel(chart.x)
         if quantity.log:
             axis.set_yscale("log")

@@ -169,7 +169,7 @@ function heatmap(chart, grid, width) {
     title: cell => `${show(cell.value)}\n${brief(chart.y)}: ${whole(chart.ys[cell.j])}\n${brief(chart.x)}: ${whole(chart.xs[cell.i])}`,
   })));
   return draw({
-    width, height: Math.round(width * .82), marginLeft: 34, marginRight: 4, marginTop: 6, marginBottom: 22,
+    width, height: Math.round(width * .82), marginLeft: 38, marginRight: 4, marginTop: 6, marginBottom: 22,
     x: axis(chart.x_ticks, chart.xs.length),
     y: axis(chart.y_ticks, chart.ys.length),
     color: {type: "linear", scheme: "cividis", domain: chart.limits, clamp: true},

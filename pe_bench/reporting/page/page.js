@@ -17,6 +17,9 @@ function make(tag, {text, ...attributes} = {}, ...children) {
   return element;
 }
 
+// The text of a label, which may be broken after a sign between its options.
+const breakable = text => text.split(/(?<=[:,=])/).flatMap((part, place) => place ? [make("wbr"), part] : [part]);
+
 const swatch = label => make("i", {class: "dot", style: `--c: ${encodings.get(label).colour}`});
 
 // Filters
@@ -144,7 +147,7 @@ function redraw(only) {
 //   more: further lines of the words of its SVG file
 function panel(draws, caption, {label, says, table, rows, keys = () => [], more = [], ramp}) {
   const canvas = make("div", {class: "canvas"});
-  const title = make("b", {text: caption});
+  const title = make("b", {}, ...(label ? breakable(caption) : [caption]));
   const words = make("figcaption", {}, ...(label ? [swatch(label)] : []), title);
   if (says) words.append(make("small", {text: says}));
   const nameOf = ending => fileName(`${table.heading} ${more[0] ?? ""} ${title.textContent}`, ending);
@@ -161,7 +164,8 @@ function panel(draws, caption, {label, says, table, rows, keys = () => [], more 
     button.addEventListener("click", act);
     return button;
   });
-  const figure = make("figure", {class: "panel"}, words, make("div", {class: "saves"}, ...buttons), canvas);
+  const row = make("div", {class: "saves"}, ...buttons);
+  const figure = make("figure", {class: "panel"}, words, ...(label ? [canvas, row] : [row, canvas]));
   if (label) figure.dataset.e = labels.indexOf(label);
   pending.set(canvas, draws);
   watcher.observe(canvas);
@@ -194,7 +198,7 @@ function dotted(names) {
 function legend(table, state, place) {
   const row = make("div", {class: "legend", role: "group", "aria-label": "Curves that are shown"});
   const buttons = table.ranking.map(label => {
-    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), label);
+    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), ...breakable(label));
     button.dataset.e = labels.indexOf(label);
     button.addEventListener("click", () => {
       state.on.has(label) ? state.on.delete(label) : state.on.add(label);

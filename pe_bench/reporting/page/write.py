@@ -77,6 +77,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["prose"] = prose.inline
+    environment.filters["breakable"] = prose.breakable
     environment.filters["dark"] = dark
     environment.filters["brief"] = prose.cut_letters
     environment.filters["thousands"] = "{:,}".format

@@ -22,7 +22,6 @@ from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
@@ -112,7 +111,10 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     execution = spec.execution
     executor = _make_executor(spec)
     plan = make_plan(spec)
-    records = find_records(spec.results, *spec.like)
+    folders = [spec.results, *spec.like]
+    if execution.shard:
+        folders = [*spec.committed, *folders]
+    records = find_records(*folders)
     runs: Sequence[PlannedRun] = plan.runs
     if execution.shard:
         runs = _take_shard(spec, execution.shard, plan.runs, records)
@@ -139,8 +141,7 @@ def _take_shard(
     spec: GridSpec, shard: Shard, runs: Sequence[PlannedRun], records: Sequence[RunRecord]
 ) -> list[PlannedRun]:
     """Return the runs of a shard, and print how the grid is divided."""
-    every = {key_of(record): record for record in [*find_records(*spec.committed), *records]}
-    estimates = Estimates(every.values(), None)
+    estimates = Estimates(records, None)
     store = not spec.execution.dry_run
     division = find_division(runs, shard.count, estimates, spec.results, store=store)
     info(division.describe(shard, runs))

@@ -22,6 +22,7 @@ from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn

@@ -154,7 +154,7 @@ def test_a_sealed_file_of_wrong_types_is_damaged(
     write_sealed(path, content | {name: ["wrong"]}, of=of, files=files)
     capsys.readouterr()
     assert toy("--tune", "--tune.seeds", "7")[0] == 0
-    assert f"{path.name} is not what it should be: its {name} " in capsys.readouterr().err
+    assert f"{path.name} is not what it should be: its {name}" in capsys.readouterr().err
     assert main(["report"]) == 0
 
 

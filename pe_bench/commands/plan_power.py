@@ -2,16 +2,19 @@
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pe_bench.errors import CRASHES
-from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.record import RunRecord
+
+if TYPE_CHECKING:
+    from pe_bench.grid.planned_run import PlannedRun
+    from pe_bench.results.record import RunRecord
 
 FEWEST = 2  # seeds of a plan that is meant to compare
 HEADING = "smallest difference between two encodings that these seeds show (power 80 %):"
 
 
-def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -> list[str]:
+def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]") -> list[str]:
     """Return lines on the smallest differences that the seeds of a plan can show.
 
     There is a line for each task that has finished runs of several encodings and seeds.

@@ -43,8 +43,6 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
             if len(encodings[table.about.settings_digest]) == 1:
                 own = own & {record.seed for record in table.records}
             line = describe_power(table, len(own))
-            if describe_too_few(len(own)):
-                line = f"{table.about.task}: {len(own)} of these seeds are in the finished runs"
             lines += [f"  {line}"] if line else []
     if not lines:
         return []

@@ -1,12 +1,13 @@
-"""The first 20 minutes on a GPU: expectations beside findings.
+"""Measurements on a GPU: expectations beside findings.
 
     python benchmarks/gpu_first.py --out results/gpu
     python benchmarks/gpu_first.py --only attention training
 
 The expectations were derived from the source of torch 2.13 and from counts on a CPU, for an H100;
-times may be off by half. Each part is a separate process with a limit, so that neither a crash
-nor a compiler that hangs takes the rest along. Results are written after each part, as
-`gpu.json` and `gpu.md`, ready to be committed.
+times may be off by half. Each part is a separate process with a time limit, so a crash or a
+compiler that hangs does not affect the others. Results are written after each part, as `gpu.json`
+and `gpu.md`. Parts that were measured earlier on the same device stay in these files; each part
+names its commit.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -199,7 +201,7 @@ def _times(
         own.by_distance.requires_grad_()
 
     def both() -> None:
-        attend(*leaves, own, backend=backend).float().sum().backward()
+        attend(leaves[0], leaves[1], leaves[2], own, backend=backend).float().sum().backward()
 
     with torch.no_grad():
         forward = bench.milliseconds(lambda: attend(q, k, v, own, backend=backend))
@@ -230,6 +232,59 @@ def flex_shapes(bench: Bench) -> Iterator[Row]:
     yield Row("peak memory over that of T x S logits", "below 0.5", f"{most:.2f}", most < 0.5)
     yield Row("seconds for 12 lengths", "below 120", f"{seconds:.0f}", seconds < 120)
     yield Row("counts of the compiler", "", f"{graphs}, {dict(counters['graph_break'])}")
+
+
+def flex_terms(bench: Bench) -> Iterator[Row]:
+    """Are flex attention's outputs and gradients right, and is it faster than blocks?"""
+    if not bench.cuda:
+        yield Row("flex attention with learned terms", "", "needs CUDA")
+        return
+    for dtype, most in ((torch.bfloat16, 5e-3), (torch.float32, 5e-5)):
+        for kind in ("no term", "distance table", "learned decay", "both"):
+            for width in (64, 128):
+                what = f"{str(dtype).removeprefix('torch.')}, {kind}, values of {width}"
+                expected = f"errors below {most:.0e}"
+                try:
+                    worst, flex, blocked = _compare_flex(dtype, kind, width)
+                except Exception as error:  # one that fails is a finding
+                    yield Row(what, expected, _first_line(error), False)
+                    continue
+                found = f"{worst:.1e}; {flex:.2f} ms, blocked {blocked:.2f} ms"
+                yield Row(what, expected, found, worst < most)
+
+
+def _compare_flex(dtype: torch.dtype, kind: str, width: int) -> tuple[float, float, float]:
+    """Return the largest relative error against float64, and ms of flex and of blocked."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    rows, heads, length = 2, 8, 1024
+    q, k, v, out = (
+        torch.randn(rows, heads, length, size, device="cuda", generator=generator).to(dtype)
+        for size in (64, 64, width, width)
+    )
+    table = torch.randn(heads, length, device="cuda", generator=generator)
+    decay = torch.rand(rows, heads, length, device="cuda", generator=generator)
+    leaves = [q, k, v]
+    places: list[int | None] = [None, None]  # of the terms among the leaves
+    if kind in ("distance table", "both"):
+        places[0] = len(leaves)
+        leaves.append(table)
+    if kind in ("learned decay", "both"):
+        places[1] = len(leaves)
+        leaves.append(decay.cumsum(-1).double())
+
+    def step(backend: Backend, exact: bool = False) -> list[Tensor]:
+        own = [(t.double() if exact else t.clone()).requires_grad_() for t in leaves]
+        by_distance, separable = (None if i is None else own[i] for i in places)
+        terms = LogitTerms(by_distance=by_distance, separable=separable)
+        found = attend(own[0], own[1], own[2], terms, backend=backend)
+        return [found, *torch.autograd.grad(found, own, out.to(found.dtype))]
+
+    worst = 0.0
+    for found, truth in zip(step("flex"), step("eager", exact=True), strict=True):
+        worst = max(worst, float((found.detach().double() - truth).norm() / truth.norm()))
+    bench = Bench("cuda", False)
+    flex = bench.milliseconds(lambda: step("flex"))
+    return worst, flex, bench.milliseconds(lambda: step("blocked"))
 
 
 class Step:
@@ -438,11 +493,12 @@ PARTS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {
     "decoding": (decoding, 75),
     "repeated": (repeated, 45),
     "profile": (profile, 45),
+    "flex_terms": (flex_terms, 150),
     "flex_shapes": (flex_shapes, 110),
     "compiled": (compiled, 90),
     "checks": (checks, 330),
 }
-"""Each part, and the seconds that it may take: 20 minutes in all."""
+"""Each part, and the seconds that it may take: 22 minutes in all."""
 
 
 def run_part(name: str, bench: Bench) -> Iterator[Row]:
@@ -516,23 +572,41 @@ def main(given: list[str] | None = None) -> None:
             for row in run_part(args.part, bench):
                 print(json.dumps(asdict(row)), file=file, flush=True)
         return
-    found: dict[str, list[Row]] = {}
-    seconds: dict[str, float] = {}
+    kept = args.out / "gpu.json"
+    parts = read(kept, environment.describe(args.device)["device"])
     for name in args.only or PARTS:
         start = time.perf_counter()
         apart = bench.cuda and not bench.tiny
-        found[name] = list(run_apart(name, bench, args.out) if apart else run_part(name, bench))
-        seconds[name] = round(time.perf_counter() - start, 1)
-        print(describe({name: found[name]}), flush=True)
-        content = {
+        rows = list(run_apart(name, bench, args.out) if apart else run_part(name, bench))
+        parts[name] = {
             "machine": environment.describe(args.device),
-            "tiny": args.tiny,
-            "seconds": seconds,
-            "found": {part: [asdict(row) for row in rows] for part, rows in found.items()},
+            "seconds": round(time.perf_counter() - start, 1),
+            "rows": [asdict(row) for row in rows],
         }
-        (args.out / "gpu.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        title = f"# The first minutes on {content['machine']['device']}\n\n"
-        (args.out / "gpu.md").write_text(title + describe(found) + "\n", encoding="utf-8")
+        print(describe({name: rows}), flush=True)
+        kept.write_text(json.dumps(parts, indent=1) + "\n", encoding="utf-8")
+        (args.out / "gpu.md").write_text(describe_all(parts), encoding="utf-8")
+
+
+def read(path: Path, device: str) -> dict[str, Any]:
+    """Return the parts of an earlier call on the same device."""
+    if not path.exists():
+        return {}
+    parts = json.loads(path.read_text(encoding="utf-8"))
+    return {name: part for name, part in parts.items() if part["machine"]["device"] == device}
+
+
+def describe_all(parts: dict[str, Any]) -> str:
+    """Return all parts as a Markdown page."""
+    machine = next(iter(parts.values()))["machine"]
+    sources: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        commit = (part["machine"]["git"] or {}).get("commit", "unknown")[:10]
+        sources.setdefault(f"commit {commit}", []).append(name)
+    lines = [f"# {machine['device']}, torch {machine['versions']['torch']}", ""]
+    lines += [f"- {source}: {', '.join(names)}" for source, names in sources.items()]
+    found = {name: [Row(**row) for row in part["rows"]] for name, part in parts.items()}
+    return "\n".join([*lines, "", describe(found), ""])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ class Cohere2(Hybrid):
     """
 
     family = "hybrid"
+    label = "Cohere 2"
     colour = "#44AA99"
     marker = "<"
 

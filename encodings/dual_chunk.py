@@ -33,6 +33,7 @@ class DualChunk(Remap):
     """
 
     family = "extension"
+    label = "Dual chunk"
     colour = "#56B4E9"
     marker = "^"
 

@@ -22,6 +22,7 @@ class Gemma2(Hybrid):
     """
 
     family = "hybrid"
+    label = "Gemma 2"
     colour = "#44AA99"
     marker = "v"
 

@@ -25,6 +25,7 @@ class Gemma3(Hybrid):
     """
 
     family = "hybrid"
+    label = "Gemma 3"
     colour = "#44AA99"
     marker = "P"
 

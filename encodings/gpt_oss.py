@@ -29,6 +29,7 @@ class GptOss(Layers):
     """
 
     family = "hybrid"
+    label = "gpt-oss"
     colour = "#44AA99"
     marker = "p"
 

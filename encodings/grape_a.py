@@ -32,6 +32,7 @@ class GrapeA(Encoding):
     """
 
     family = "content"
+    label = "GRAPE-A"
     colour = "#E69F00"
     marker = "^"
 

@@ -34,6 +34,7 @@ class GrapeAP(Encoding):
     """
 
     family = "content"
+    label = "GRAPE-AP"
     colour = "#E69F00"
     marker = "P"
 

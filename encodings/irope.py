@@ -54,6 +54,7 @@ class IRoPE(Layers):
     """
 
     family = "hybrid"
+    label = "iRoPE"
     colour = "#44AA99"
     marker = "^"
 

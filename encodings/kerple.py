@@ -28,6 +28,7 @@ class Kerple(Encoding):
     """
 
     family = "bias"
+    label = "KERPLE"
     colour = "#D55E00"
     marker = "P"
 

@@ -24,6 +24,7 @@ class Llama4(IRoPE):
     """
 
     family = "hybrid"
+    label = "Llama 4"
     colour = "#44AA99"
     marker = "h"
 

@@ -27,6 +27,7 @@ class LMInfinite(Remap):
     """
 
     family = "extension"
+    label = "LM-Infinite"
     colour = "#56B4E9"
     marker = "v"
 

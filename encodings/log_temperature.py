@@ -34,6 +34,7 @@ class LogTemperature(Wrapper):
     """
 
     family = "softmax"
+    label = "Log temperature"
     colour = "#661100"
     marker = "v"
 

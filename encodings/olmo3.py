@@ -27,6 +27,7 @@ class OLMo3(Hybrid):
     """
 
     family = "hybrid"
+    label = "OLMo 3"
     colour = "#44AA99"
     marker = ">"
 

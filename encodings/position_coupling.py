@@ -35,6 +35,7 @@ class PositionCoupling(Encoding):
     """
 
     family = "structure"
+    label = "Position coupling"
     colour = "#AA4499"
     marker = "s"
 

@@ -23,6 +23,7 @@ class RNoPESWA(Hybrid):
     """
 
     family = "hybrid"
+    label = "RNoPE-SWA"
     colour = "#44AA99"
     marker = "s"
 

@@ -35,6 +35,7 @@ class SelectiveRoPE(Encoding):
     """
 
     family = "rotary"
+    label = "Selective RoPE"
     colour = "#0072B2"
     marker = "P"
 

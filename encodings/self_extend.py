@@ -28,6 +28,7 @@ class SelfExtend(Remap):
     """
 
     family = "extension"
+    label = "Self-Extend"
     colour = "#56B4E9"
     marker = "o"
 

@@ -35,6 +35,7 @@ class StickBreaking(Encoding):
     """
 
     family = "content"
+    label = "Stick-breaking"
     colour = "#009E73"
     marker = "^"
 

@@ -49,6 +49,7 @@ class TAPEAblations(TAPE):
     """
 
     family = "content"
+    label = "TAPE"
     colour = "#882255"
     marker = "X"
 

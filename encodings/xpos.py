@@ -32,6 +32,7 @@ class XPos(RoPE):
     """
 
     family = "rotary"
+    label = "xPos"
     colour = "#0072B2"
     marker = "v"
 

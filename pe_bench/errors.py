@@ -76,6 +76,10 @@ class InputErrors(InputError):
         self.problems = tuple(problems)
 
 
+class TimedOut(Exception):
+    """A run has exceeded its time limit. Its work is saved, and the next call continues it."""
+
+
 class SavingError(Exception):
     """Failure to save a result. The program stops, since later results would be lost too."""
 

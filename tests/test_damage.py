@@ -133,6 +133,32 @@ def test_a_record_of_wrong_types_is_damaged(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("runs/**/subsets/a.json", "training"),
+        ("tuning/**/*.json", "lr"),
+        ("tuning/**/*.json", "tried"),
+    ],
+)
+def test_a_sealed_file_of_wrong_types_is_damaged(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, name: str
+) -> None:
+    """The checksum is right, as in a folder from somebody else."""
+    assert toy("--tune", "--tune.seeds", "7", fail="b")[0] == 1
+    (path,) = (tmp_path / "results").glob(pattern)
+    content = json.loads(path.read_text())
+    files = [path.parent / file for file in content.pop("files", {})]
+    of = content.pop("of")
+    del content["sha256"]
+    write_sealed(path, content | {name: ["wrong"]}, of=of, files=files)
+    capsys.readouterr()
+    assert toy("--tune", "--tune.seeds", "7")[0] == 0
+    assert f"{path.name} is not what it should be: its {name}" in capsys.readouterr().err
+    assert main(["report"]) == 0
+
+
+@pytest.mark.slow
 def test_a_file_in_place_of_a_run_is_set_aside(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

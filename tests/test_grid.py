@@ -21,19 +21,15 @@ from filelock import FileLock
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
-from pe_bench.errors import InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates
-from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.plan import make_plan
-from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
@@ -166,78 +162,6 @@ def test_durations_are_words() -> None:
     shown = [show_duration(s) for s in (0, 40, 600, 3600 * 3 + 1200, 3600 * 52)]
     assert shown == ["0 s", "40 s", "10 min", "3 h 20 min", "2 d 4 h"]
     assert [show_clock(s) for s in (9, 750, 3723)] == ["0:09", "12:30", "1:02:03"]
-
-
-# Shares.
-
-
-def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
-    """The cells of a grid of two tasks, five encodings and five seeds."""
-    found = []
-    for task in ("one", "two"):
-        shared = SimpleNamespace(digest=lambda: "start") if start else None
-        resolved = SimpleNamespace(label=task, tuning=tune, start=shared, digest=lambda t=task: t)
-        for seed in range(5):
-            for name in "abcde":
-                encoding = SimpleNamespace(label=name)
-                title = f"{name} {task} {seed}"
-                phases = SimpleNamespace(before=SimpleNamespace(encoding=encoding))
-                run: Any = SimpleNamespace(
-                    resolved=resolved,
-                    encoding=encoding,
-                    phases=phases,
-                    seed=seed,
-                    folder=title,
-                    title=title,
-                )
-                found.append(
-                    PlannedRun(run, "too long" if (task, name) == ("two", "e") else None, True)
-                )
-    return found
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 45, 60])
-@pytest.mark.parametrize("tune", [False, True])
-def test_shares_are_all_of_the_grid_and_equal(count: int, tune: bool) -> None:
-    every = cells(tune)
-    shares = [Shard(number, count).of(every) for number in range(1, count + 1)]
-    titles = sorted(cell.run.title for share in shares for cell in share)
-    assert titles == sorted(cell.run.title for cell in every)
-    sizes = [sum(cell.skip is None for cell in share) for share in shares]
-    assert max(sizes) <= 1.1 * 45 / count + 1
-    assert shares[0] == Shard(1, count).of(every)
-
-
-def test_cells_that_share_a_training_stay_together() -> None:
-    for share in (Shard(1, 3), Shard(2, 3)):
-        own = [cell.run for cell in share.of(cells(tune=True)) if cell.skip is None]
-        assert len(own) == 15
-        of_search: dict[tuple[str, str], int] = {}
-        for run in own:
-            search = (run.encoding.label, run.resolved.label)
-            of_search[search] = of_search.get(search, 0) + 1
-        assert set(of_search.values()) == {5}  # all seeds
-    for cell in Shard(1, 5).of(cells(start=True)):
-        titles = {other.run.title for other in Shard(1, 5).of(cells(start=True))}
-        encoding, task, seed = cell.run.title.split()
-        partner = f"{encoding} {'two' if task == 'one' else 'one'} {seed}"
-        assert cell.skip or encoding == "e" or partner in titles
-
-
-@pytest.mark.slow
-def test_shares_run_what_they_are(toy: Toy, tmp_path: Path) -> None:
-    assert toy("--shard", "1/2", "--seeds", "0-1", encodings=("nope", "rope"))[1].count("a") == 2
-    done = set(rows(tmp_path / "results"))
-    assert toy("--shard", "2/2", "--seeds", "0-1", encodings=("nope", "rope"))[1].count("a") == 2
-    assert len(rows(tmp_path / "results")) == 4 and len(done) == 2
-    assert toy("--shard", "1/2", "--seeds", "0-1", encodings=("nope", "rope"))[1] == []
-
-
-def test_a_share_that_does_not_exist() -> None:
-    with pytest.raises(InputError, match="shard 0/2: the first of 8 is 1/8"):
-        Shard(0, 2)
-    with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
-        ExecutionOptions(jobs=0)
 
 
 # Side by side.

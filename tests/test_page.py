@@ -151,7 +151,7 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert "img" not in page.tags and "alert(1)" in "".join(page.texts)
     assert json.loads(page.data)["encodings"][0]["label"] == EVIL
     put_tasks(tmp_path / "plain")
-    assert page.tags.count("script") == read_page(tmp_path / "plain").tags.count("script") == 6
+    assert page.tags.count("script") == read_page(tmp_path / "plain").tags.count("script") == 7
 
 
 @pytest.mark.slow
@@ -332,3 +332,29 @@ def test_every_encoding_has_a_family_and_can_be_seen_in_the_dark() -> None:
         colour = dark(style.colour)
         channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
         assert luminance(*channels) > 0.28
+
+
+@pytest.mark.parametrize(
+    ("subsets", "titles"),
+    [
+        (["by-blanks"], ["by tokens"]),
+        (["passkey-length"], ["by tokens"]),
+        (["diagonal"], ["diagonal, by tokens"]),
+        (["in-distribution", "sparse"], ["as in training, by tokens", "sparse"]),
+    ],
+)
+def test_titles_of_panels_say_what_is_shown(
+    tmp_path: Path, subsets: list[str], titles: list[str]
+) -> None:
+    rows = [replace(row, subset=subset) for subset in subsets for row in CURVE]
+    rows = [replace(row, value=row.value + place) for place, row in enumerate(rows)]
+    views = tuple(Curve(subset, "bits_per_byte") for subset in subsets)
+    axes = {"length": "tokens (padding included)"}
+    put(tmp_path, "rope", [SCORE, *rows], views=views, axes=axes)
+    (table,) = read_tables(tmp_path)
+    assert [chart.title for chart in make_curves(table)] == titles
+
+
+def test_labels_are_broken_between_their_options() -> None:
+    html = str(prose.breakable("a:b=1,<c=&:"))
+    assert html == "a:<wbr>b=<wbr>1,<wbr>&lt;c=<wbr>&amp;:"

@@ -1,11 +1,15 @@
-"""index.html in a real browser: it runs, sorts, filters, answers a pointer, and loads nothing."""
+"""index.html in a real browser: it runs, sorts, filters, saves charts, and loads nothing."""
 
+import csv
+import io
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from made_runs import CURVE, SCORE, put
@@ -90,7 +94,7 @@ def test_it_fits_and_all_charts_are_drawn(browser: Any, file: Path, size: str, s
     width = SIZES[size][0]
     height = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": width, "height": height})  # all of it comes into sight
-    sync_api.expect(page.locator(".canvas:empty")).to_have_count(0)
+    page.locator(".canvas:empty").first.wait_for(state="detached", timeout=0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     drawn = page.locator(".canvas svg").count()
     assert drawn == page.locator(".canvas").count() > 20  # curves, maps, costs
@@ -167,6 +171,94 @@ def test_curves_answer_a_pointer_and_can_be_switched_off(browser: Any, file: Pat
     page.mouse.move(cell["x"] + cell["width"] / 2, cell["y"] + cell["height"] / 2)
     assert "pairs" in heat.locator("g[aria-label=tip] text").text_content()
     close(page)
+
+
+def see(page: Page, figure: Any) -> Any:
+    """Bring a chart into sight and return it once it is drawn."""
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg").wait_for()
+    return figure
+
+
+def save(page: Page, figure: Any, kind: str) -> tuple[str, str]:
+    """Save a chart with the keyboard and return the file's name and content."""
+    with page.expect_download() as download:
+        figure.get_by_role("button", name=kind).focus()
+        page.keyboard.press("Enter")
+    content = Path(download.value.path()).read_text(encoding="utf-8")
+    return download.value.suggested_filename, content
+
+
+def test_learning_curves_have_a_choice_of_quantity(browser: Any, file: Path) -> None:
+    page = visit(browser, file)
+    charts = page.locator("[data-charts='table-1']")
+    figure = see(page, charts.locator("figure", has=page.locator("select")))
+    lines = figure.locator("g.curve[aria-label=line]")
+    assert lines.count() == 7 == figure.locator("g.curve[aria-label=area]").count()
+    losses = lines.first.locator("path").get_attribute("d")
+    figure.get_by_label("Quantity").select_option("learning rate")
+    assert figure.locator("figcaption").inner_text().startswith("Training: learning rate")
+    assert lines.first.locator("path").get_attribute("d") != losses
+    assert figure.locator("g.curve[aria-label=area]").count() == 0  # all seeds have one rate
+    charts.get_by_role("button", name="tape", exact=True).click()
+    assert lines.count() == 6
+    name, text = save(page, figure, "CSV")
+    assert name == "mqar-quick-strict-data=mqar-v2-training-learning-rate.csv"
+    head, *rows = csv.reader(io.StringIO(text))
+    assert head == ["encoding", "optimizer steps", "learning rate", "low", "high", "seeds"]
+    assert {row[0] for row in rows} == {*ENCODINGS} - {"tape"}
+    assert len(rows) == 6 * 100 and rows[99][1] == "1600"
+    close(page)
+
+
+def test_every_chart_can_be_saved(browser: Any, file: Path) -> None:
+    page = visit(browser, file, scheme="dark")
+    charts = page.locator("[data-charts='table-1']")
+    data = json.loads(page.locator("#data").text_content())["tables"]["table-1"]["charts"]
+    curve, cost, heat = data["curves"][0], data["costs"][0], data["maps"][0]
+    points = [[name, *point] for name, line in curve["series"].items() for point in line]
+    points += [[name, *point] for name, line in curve["baselines"] for point in line]
+    costs = [[name, *point] for name, point in cost["series"].items()]
+    kinds = {
+        f"{curve['title']}: {curve['y']}": (curve, points, ["alibi", "trained to 32"]),
+        "Cost against": (cost, costs, ["nope"]),
+    }
+    for words, (chart, expected, texts) in kinds.items():
+        figure = see(page, charts.locator("figure", has_text=words).first)
+        head, *rows = csv.reader(io.StringIO(save(page, figure, "CSV")[1]))
+        assert head[:3] == ["encoding", chart["x"], chart["y"]]
+        assert rows == [["" if one is None else f"{one}" for one in row] for row in expected]
+        check_drawing(browser, save(page, figure, "SVG")[1], [chart["y"], *texts])
+    figure = see(page, charts.locator(".small figure").first)
+    label = figure.locator("figcaption").inner_text()
+    head, *rows = csv.reader(io.StringIO(save(page, figure, "CSV")[1]))
+    assert head == ["encoding", heat["y"], heat["x"], heat["z"]]
+    values = [value for row in heat["series"][label] for value in row]
+    assert [row[3] for row in rows] == ["" if value is None else f"{value}" for value in values]
+    check_drawing(browser, save(page, figure, "SVG")[1], [label, heat["title"]])
+    close(page)
+
+
+def check_drawing(browser: Any, text: str, words: Sequence[str]) -> None:
+    """Check that an SVG file has its own colours and words, within its own size."""
+    assert "var(" not in text and 'class="tip' not in text
+    content = " ".join("".join(ElementTree.fromstring(text).itertext()).split())
+    for word in words:
+        assert word in content
+    page = browser.new_page()
+    page.set_content(text)
+    outside = """() => {
+        const all = document.querySelector('svg').getBoundingClientRect();
+        return [...document.querySelectorAll('text')].filter(one => {
+            const own = one.getBoundingClientRect();
+            return own.width && (own.left < all.left || own.right > all.right
+                || own.top < all.top || own.bottom > all.bottom);
+        }).map(one => one.textContent);
+    }"""
+    assert page.evaluate(outside) == []
+    ground = page.locator("svg > rect").first
+    assert ground.evaluate("one => getComputedStyle(one).fill") == "rgb(22, 26, 32)"  # dark
+    page.close()
 
 
 def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:

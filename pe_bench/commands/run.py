@@ -10,6 +10,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.device import device_option, find_device, find_precision
 from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.plan_power import describe_plan
+from pe_bench.commands.results import committed_folders
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
 from pe_bench.grid.execution import ExecutionOptions
@@ -182,6 +183,7 @@ def make_grid(values: Values) -> "GridSpec":
         results=grid.results,
         device=device,
         execution=values.make(ExecutionOptions),
+        committed=tuple(committed_folders().values()),
         like=(values.file.parent,) if values.file else (),  # it may lie in a results folder
         counts_like=grid.like is not None,
     )

@@ -14,8 +14,12 @@ from torch import Tensor
 from pe_bench.decoder.logits import LogitTerms, unmasked_logits
 from pe_bench.positions import ALIGNED, Positions, at_queries
 
-LOGITS = 2**22
-"""Approximate number of logits per block. Fewer underuse matrix units, more overflow caches."""
+LOGITS = {"cpu": 2**22, "cuda": 2**27}
+"""Approximate number of logits per block, by type of device.
+
+On a CPU, more logits overflow the caches. On a GPU, every block reads all its keys from memory, so
+fewer blocks are faster; 2^27 logits are half a GiB in float32.
+"""
 
 MIN_QUERIES = 16
 MAX_QUERIES = 256
@@ -200,7 +204,8 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
     aligned = 1 if terms.prepared is None else ALIGNED
     larger = 1 if terms.prepared is None else LARGER
-    size = larger * LOGITS // (q.shape[0] * q.shape[1] * span)
+    logits = LOGITS.get(q.device.type, LOGITS["cpu"])
+    size = larger * logits // (q.shape[0] * q.shape[1] * span)
     size = max(min(max(size, MIN_QUERIES), MAX_QUERIES), aligned)  # at least one chunk
     stop = 0
     while stop < length:

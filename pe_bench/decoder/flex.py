@@ -29,6 +29,9 @@ KERNEL_OPTIONS: tuple[dict[str, int], ...] = (
 On an H200, torch's choice for 64 channels in bfloat16 does not compile with a table of distances.
 """
 
+COPIES = 16
+"""Number of copies of a term with a gradient for each row of the batch."""
+
 Signature = tuple[object, ...]
 _options: dict[Signature, int] = {}
 """Index of the block sizes that compile; len(KERNEL_OPTIONS): none."""
@@ -48,7 +51,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         q,
         k,
         v,
-        score_mod=_score_mod(terms),
+        score_mod=_score_mod(q, terms),
         block_mask=_visible_blocks(q.shape[2], q.device, terms.visible),
         scale=1 / terms.divisor(q.shape[-1]),
     )
@@ -128,23 +131,54 @@ def _visible_blocks(length: int, device: torch.device, visible: Visibility) -> t
     return torch_flex.create_block_mask(sees, None, None, length, length, device=str(device))
 
 
-def _score_mod(terms: LogitTerms) -> Callable[..., Tensor] | None:
-    """Return the function that changes a logit, given its row, head, query and key, or None."""
+def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
+    """Return the function that changes a logit of q (B, H, T, D), or None.
+
+    The function's arguments are a logit and its row, head, query and key. If a term needs a
+    gradient, the kernel adds the gradient of every logit to an element of it. Many logits have the
+    same element, and additions to the same address wait for each other. Every row and every one of
+    COPIES neighbouring queries therefore has a copy of the term.
+    """
     by_distance = terms.by_distance
     c = terms.separable
     if by_distance is None and c is None:
         return None
     one_row = c is not None and len(c) == 1
-    # Torch cannot differentiate a tensor that is indexed twice.
-    of_key = None if c is None else c.clone()
+    table = None if by_distance is None else _copies(by_distance[None], q)
+    # The kernel reads c itself, in its own precision and without a gradient. Zeros have the
+    # gradients of the query and of the key. Without that of the query, which softmax ignores, the
+    # rounding errors of a cumulative sum would not cancel.
+    fixed = None if c is None else c.detach()
+    of_query = None if c is None else _copies(c - c.detach(), q).mT.contiguous()
+    of_key = None if c is None else _copies(c.detach() - c, q)
 
     def add(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        if by_distance is not None:
-            score = score + by_distance[head, (query - key).clamp(min=0)]
-        if c is not None and of_key is not None:
-            if one_row:
-                row = torch.zeros_like(row)
-            score = score + (c[row, head, query] - of_key[row, head, key]).to(score.dtype)
+        copy = query % COPIES
+        if table is not None:
+            distance = (query - key).clamp(min=0)
+            if table.shape[2] == COPIES:
+                score = score + table[row, head, copy, distance]
+            else:
+                score = score + table[0, head, 0, distance]
+        if fixed is not None and of_query is not None and of_key is not None:
+            of_row = torch.zeros_like(row) if one_row else row
+            score = score + (fixed[of_row, head, query] - fixed[of_row, head, key]).to(score.dtype)
+            if of_key.requires_grad:
+                zero = of_query[row, head, query, key % COPIES] + of_key[row, head, copy, key]
+                score = score + zero.to(score.dtype)
         return score
 
     return add
+
+
+def _copies(term: Tensor, q: Tensor) -> Tensor:
+    """Return a term (B or 1, H, S), as (B, H, COPIES, S) if it needs a gradient, or (., H, 1, S).
+
+    Args:
+        term: the term.
+        q: queries, (B, H, T, D).
+    """
+    term = term[:, :, None]  # (B or 1, H, 1, S)
+    if not (term.requires_grad and torch.is_grad_enabled()):
+        return term.detach()
+    return term.expand(q.shape[0], -1, COPIES, -1).contiguous()

@@ -38,6 +38,21 @@ class Cost:
         return self.training * rows + self.evaluation
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Estimated seconds of the parts of a run.
+
+    Attributes:
+        alone: training and evaluation of this run alone.
+        start: the phase that the task starts from, which other runs may share; 0 without one.
+        search: the search for learning rates, which all seeds share; 0 without one.
+    """
+
+    alone: float
+    start: float
+    search: float
+
+
 class Estimates:
     """Estimates of the seconds of runs on this device.
 
@@ -48,15 +63,17 @@ class Estimates:
 
     Args:
         records: records of earlier runs.
-        device: "cpu" or "cuda".
+        device: "cpu" or "cuda"; None: earlier runs of any device count, for times relative to each
+            other.
     """
 
-    def __init__(self, records: Iterable[RunRecord], device: str) -> None:
-        here = environment.name_of(device)
+    def __init__(self, records: Iterable[RunRecord], device: str | None) -> None:
+        here = environment.name_of(device) if device else None
         self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
         self.used = 0
         for record in records:
-            if record.environment.get("device") != here or record.status != "done":
+            elsewhere = here is not None and record.environment.get("device") != here
+            if elsewhere or record.status != "done":
                 continue
             with suppress(KeyError):  # a record may lack settings and costs
                 cost = _cost_of(record)
@@ -70,8 +87,27 @@ class Estimates:
         """Return the estimated seconds of a run; None: there is no similar run.
 
         Training that several runs share (a phase to start from, or a search for learning rates)
-        counts for the first of these runs.
+        counts for the first of these runs, unless an earlier call has finished it.
         """
+        parts = self.parts(run)
+        if parts is None:
+            return None
+        resolved = run.resolved
+        seconds = parts.alone
+        if resolved.start:
+            folder = run.phases.before.checkpoint(resolved.start, None, run.seed)
+            if folder not in self._counted and not folder.is_dir():
+                seconds += parts.start
+            self._counted.add(folder)
+        if resolved.tuning:
+            search = (run.encoding.label, resolved.digest())
+            if search not in self._counted and not run.phases.choices(resolved):
+                seconds += parts.search
+            self._counted.add(search)
+        return seconds
+
+    def parts(self, run: Run) -> Parts | None:
+        """Return the estimated seconds of the parts of a run; None: there is no similar run."""
         resolved = run.resolved
         known = self.costs.get(_key(resolved.settings, resolved.task.provenance()))
         if not known:
@@ -80,32 +116,22 @@ class Estimates:
         trainings = len(task.subsets) if task.trains_each_subset else 1
         rows = trainings * _rows(resolved.settings)
         label = run.encoding.label
-        own = known.get(label)
-        if own:
-            return fmean(cost.seconds(rows) for cost in own) + self._shared(run, own, rows)
-        of_others = []
-        for other, costs in known.items():
-            seconds = fmean(cost.seconds(rows) for cost in costs)
-            of_others.append(seconds / self.slowness.get(other, 1.0))
-        all_costs = [cost for costs in known.values() for cost in costs]
-        shared = self._shared(run, all_costs, rows)
-        return (fmean(of_others) + shared) * self.slowness.get(label, 1.0)
-
-    def _shared(self, run: Run, costs: list[Cost], rows: float) -> float:
-        """Return the seconds of training that later runs share and do not repeat."""
-        resolved = run.resolved
-        seconds = 0.0
-        if resolved.start:
-            folder = run.phases.before.checkpoint(resolved.start, None, run.seed)
-            if folder not in self._counted and not folder.is_dir():
-                seconds += fmean(cost.start for cost in costs)
-            self._counted.add(folder)
-        if resolved.tuning:
-            search = (run.encoding.label, resolved.digest())
-            if search not in self._counted and not run.phases.choices(resolved):
-                seconds += TRAININGS * rows * fmean(cost.training for cost in costs)
-            self._counted.add(search)
-        return seconds
+        used = known.get(label)
+        slowness = 1.0
+        if used:
+            alone = fmean(cost.seconds(rows) for cost in used)
+        else:
+            of_others = []
+            for other, costs in known.items():
+                seconds = fmean(cost.seconds(rows) for cost in costs)
+                of_others.append(seconds / self.slowness.get(other, 1.0))
+            alone = fmean(of_others)
+            used = [cost for costs in known.values() for cost in costs]
+            slowness = self.slowness.get(label, 1.0)
+        start = fmean(cost.start for cost in used) if resolved.start else 0.0
+        per_row = fmean(cost.training for cost in used)
+        search = TRAININGS * rows * per_row if resolved.tuning else 0.0
+        return Parts(slowness * alone, slowness * start, slowness * search)
 
     def _slowness(self) -> dict[str, float]:
         """Return the time of each encoding relative to other encodings, over all tasks."""

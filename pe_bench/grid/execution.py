@@ -41,6 +41,14 @@ class ExecutionOptions:
         "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
     )
 
+    timeout: float | None = option(
+        None,
+        "stop a run that takes more than MINUTES: it has failed, the other runs go on, and the "
+        "next call continues it; default: no limit",
+        metavar="MINUTES",
+        above=0,
+    )
+
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.executor not in ("local", "ray"):

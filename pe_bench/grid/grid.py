@@ -12,12 +12,14 @@ import torch
 from pe_bench.errors import CRASHES, InputError
 from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
+from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of
@@ -110,10 +112,15 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     execution = spec.execution
     executor = _make_executor(spec)
     plan = make_plan(spec)
-    runs = execution.shard.of(plan.runs) if execution.shard else plan.runs
+    folders = [spec.results, *spec.like]
+    if execution.shard:
+        folders = [*spec.committed, *folders]
+    records = find_records(*folders)
+    runs: Sequence[PlannedRun] = plan.runs
+    if execution.shard:
+        runs = _take_shard(spec, execution.shard, plan.runs, records)
     if execution.together == "fsdp":
         _check_shards([planned for planned in runs if planned.skip is None])
-    records = find_records(spec.results, *spec.like)
     copied: set[tuple[str, str, str]] = set()
     if execution.dry_run and spec.counts_like:
         copied = {key_of(one) for one in find_records(*spec.like) if one.status == "done"}
@@ -129,6 +136,17 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
         with contextlib.suppress(*CRASHES):  # the runs report their errors
             info(describe_training(overview.unknown))
     return PreparedGrid(spec, executor, runs, overview, plan.outcomes)
+
+
+def _take_shard(
+    spec: GridSpec, shard: Shard, runs: Sequence[PlannedRun], records: Sequence[RunRecord]
+) -> list[PlannedRun]:
+    """Return the runs of a shard, and print how the grid is divided."""
+    estimates = Estimates(records, None)
+    store = not spec.execution.dry_run
+    division = find_division(runs, shard.count, estimates, spec.results, store=store)
+    info(division.describe(shard, runs))
+    return division.runs_of(shard, runs)
 
 
 def _make_executor(spec: GridSpec) -> Executor:
@@ -150,7 +168,7 @@ def _make_executor(spec: GridSpec) -> Executor:
         from pe_bench.grid.executors.processes import Processes
 
         return Processes(spec, threads)
-    return Serial(threads)
+    return Serial(threads, execution.timeout)
 
 
 def _check_devices(count: int, device: str) -> None:
@@ -208,7 +226,9 @@ class _Execution:
                 others.append(planned)
         for planned in overview.to_do:
             (timed if planned.run.resolved.task.measures_time else others).append(planned)
-        alone = Serial(threads_of_run("", self.grid.spec.device, alone=True))
+        spec = self.grid.spec
+        threads = threads_of_run("", spec.device, alone=True)
+        alone = Serial(threads, spec.execution.timeout)
         self._execute_with(self.grid.executor, others)
         self._execute_with(alone, timed)
 

@@ -22,6 +22,7 @@ class GridSpec:
         like: further folders with finished runs, for estimates of time.
         counts_like: whether a dry run counts the runs of these folders as done, because the
             command would copy them.
+        committed: folders of committed results, for times relative to each other.
     """
 
     options: RunOptions
@@ -33,6 +34,7 @@ class GridSpec:
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     like: Sequence[Path] = ()
     counts_like: bool = False
+    committed: Sequence[Path] = ()
 
     @property
     def shards(self) -> int:

@@ -21,12 +21,28 @@ def literal_attributes(kind: Kind, name: str) -> dict[str, object]:
         kind: "encoding" or "task".
         name: name of a shipped plugin.
     """
-    tree = ast.parse(path_of(kind, name).read_text(encoding="utf-8"))
     found: dict[str, object] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            found |= _literals(node)
+    for node in _classes(kind, name):
+        found |= _literals(node)
     return found
+
+
+@cache
+def class_name(kind: Kind, name: str) -> str:
+    """Return the name of a shipped plugin's class: the last public class of its file.
+
+    Args:
+        kind: "encoding" or "task".
+        name: name of a shipped plugin.
+    """
+    return _classes(kind, name)[-1].name
+
+
+def _classes(kind: Kind, name: str) -> list[ast.ClassDef]:
+    """Return the public classes in the file of a shipped plugin."""
+    tree = ast.parse(path_of(kind, name).read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [node for node in classes if not node.name.startswith("_")]
 
 
 def _literals(node: ast.ClassDef) -> dict[str, object]:

@@ -8,12 +8,14 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 MOST_TICKS = 8  # labels that fit on an axis of lengths
 TICK_WIDTH = 14  # characters per line of a tick label of a task's part
+MOST_LOG_TICKS = 6  # on a logarithmic axis
 MOST_EVEN_TICKS = 5  # on an axis of a heatmap
 LEAST_PERCENT = 40.0  # smallest range of an axis of percentages: small differences look small
 LEAST_LOGITS = 0.2  # smallest range of an axis of a gallery: a constant looks constant
 
-# Smallest size of a cost panel on the page, in pixels. Names have the same size in larger panels.
-PANEL = (298.0, 187.0)
+# Smallest size of a cost panel on the page, in pixels: that on a screen 390 pixels wide. Names have
+# the same size in larger panels.
+PANEL = (268.0, 182.0)
 CHARACTER = 6.3
 NAME_HEIGHT = 12.0
 MARKER = 12.0
@@ -86,6 +88,27 @@ def octaves(last: float) -> list[float]:
     """Return ticks of an axis of distances: 0, then every second power of two."""
     powers = [4.0**exponent for exponent in range(1, 20)]
     return [0.0, 1.0, *(power for power in powers if power <= last)]
+
+
+def log_ticks(limits: Limits) -> list[float]:
+    """Return a few powers of ten within limits of at least a factor of ten; maybe 2 and 5 times."""
+    low, high = (math.log10(end) for end in limits)
+    exponents = range(math.ceil(low), math.floor(high) + 1)
+    if len(exponents) < 3:
+        leading = range(math.floor(low), math.floor(high) + 1)
+        values = [float(f"{digit}e{exponent}") for exponent in leading for digit in (1, 2, 5)]
+        return [value for value in values if limits[0] <= value <= limits[1]]
+    step = math.ceil(len(exponents) / MOST_LOG_TICKS)
+    return [float(f"1e{exponent}") for exponent in exponents[::step]]
+
+
+def linear_ticks(limits: Limits) -> list[float]:
+    """Return about five multiples of 1, 2 or 5 times a power of ten within limits."""
+    exponent = math.floor(math.log10((limits[1] - limits[0]) / 4))
+    steps = [float(f"{digit}e{exponent}") for digit in (1, 2, 5, 10)]
+    step = next(step for step in reversed(steps) if 4 * step <= limits[1] - limits[0])
+    numbers = range(math.ceil(limits[0] / step), math.floor(limits[1] / step) + 1)
+    return [float(f"{number * step:.12g}") for number in numbers]
 
 
 def place_names(

@@ -1,7 +1,7 @@
 """Charts as data: what they show and how, for every renderer.
 
-Renderers only draw: `curves`, `multiples`, `dot_plot`, `heatmap` and `tradeoff` with matplotlib,
-`page/charts.js` with Observable Plot.
+Renderers only draw: `curves`, `multiples`, `dot_plot`, `heatmap`, `tradeoff` and `training` with
+matplotlib, `page/charts.js` with Observable Plot.
 """
 
 from dataclasses import dataclass
@@ -182,4 +182,69 @@ class CostChart:
     series: dict[str, tuple[float, float]]
 
 
-Chart = CurveChart | ScoreChart | MapChart | GalleryChart | CostChart
+class Quantity(NamedTuple):
+    """A column of the learning curves, and its axis.
+
+    Attributes:
+        name: name of the column.
+        title: what it is, in words.
+        y: label of the axis.
+        log: whether the axis is logarithmic.
+        limits: ends of the axis.
+        ticks: values with a label.
+    """
+
+    name: str
+    title: str
+    y: str
+    log: bool
+    limits: Limits
+    ticks: list[float]
+
+
+class Band(NamedTuple):
+    """Mean over seeds with the lowest and highest seed; these are empty if all seeds agree."""
+
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class TrainingCurve(NamedTuple):
+    """Learning curves of one encoding.
+
+    Attributes:
+        steps: optimizer steps at the end of each point's interval.
+        seeds: number of seeds.
+        bands: a band for each quantity, by name.
+    """
+
+    steps: list[float]
+    seeds: int
+    bands: dict[str, Band]
+
+
+@dataclass(frozen=True)
+class TrainingChart:
+    """The learning curves of one training phase; shows one quantity at a time.
+
+    Attributes:
+        title: which training it was.
+        says: meaning of line and band.
+        x: label of the axis of steps.
+        x_limits: ends of the axis of steps.
+        quantities: the quantities to choose from, the loss first.
+        every: a marker is at every n-th point of a curve.
+        series: curves of each encoding.
+    """
+
+    title: str
+    says: str
+    x: str
+    x_limits: Limits
+    quantities: list[Quantity]
+    every: int
+    series: dict[str, TrainingCurve]
+
+
+Chart = CurveChart | ScoreChart | MapChart | GalleryChart | CostChart | TrainingChart

@@ -23,8 +23,10 @@ from pe_bench.reporting.chart_model import (
     Point,
     ScoreChart,
 )
+from pe_bench.reporting.chart_titles import title_curve
 from pe_bench.reporting.run_costs import training_seconds
 from pe_bench.reporting.tables import Table, select
+from pe_bench.reporting.training_charts import make_training
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 
 DIGITS = 5  # significant digits of a number on the page
@@ -32,7 +34,7 @@ FEWEST = 2  # minimum number of encodings shared by a table of costs and a table
 
 
 def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
-    """Return the charts of a table as JSON, by kind: curves, scores, maps, galleries, costs.
+    """Return the charts of a table as JSON, by kind.
 
     Args:
         table: the table.
@@ -45,6 +47,7 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
         "scores": [scores] if scores else [],
         "maps": [make_map(table, view) for view in table.views(Heatmap)],
         "galleries": [make_gallery(table, view) for view in table.views(Gallery)],
+        "training": make_training(table),
         "costs": make_costs(table, tables),
     }
     return {kind: [_plain(asdict(one)) for one in found] for kind, found in kinds.items() if found}
@@ -69,7 +72,7 @@ def make_curves(table: Table) -> list[CurveChart]:
         charts.append(
             CurveChart(
                 metric=view.metric,
-                title=view.title or view.subset,
+                title=title_curve(table, view),
                 says=_describe_end(table, view, series[number], lengths[-1]),
                 x=view.x or table.axis("length"),
                 y=table.label(view.metric),

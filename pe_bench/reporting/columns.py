@@ -21,12 +21,16 @@ class NumberColumn:
 
     Attributes:
         heading: subset, metric, unit and an arrow that points to better values.
+        name: the part of the task, such as a subset.
+        metric: name of the metric.
         numbers: one row for each encoding that has a number.
         percent: whether the numbers are percentages.
         signed: whether the numbers are differences, written with their sign.
     """
 
     heading: str
+    name: str
+    metric: str
     numbers: pd.DataFrame
     percent: bool
     signed: bool = False
@@ -155,7 +159,7 @@ def _column(
         heading = f"{name} ({about.unit} {table.arrow(metric)})"
     if metric == table.headline.metric and not first:
         heading = f"{shorten(name)} {table.arrow(metric)}".strip()
-    return NumberColumn(heading, numbers, about.unit == "%", signed=metric == DAMAGE)
+    return NumberColumn(heading, name, metric, numbers, about.unit == "%", signed=metric == DAMAGE)
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:

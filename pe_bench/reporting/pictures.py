@@ -21,6 +21,7 @@ from pe_bench.reporting.panels import FORMATS, is_stamped, save
 from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff
+from pe_bench.reporting.training import draw_training
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
 
@@ -59,7 +60,7 @@ def draw(
 
     Returns:
         The figures by name: "" for the metrics over length, "quality" for cost against quality,
-        and the name of the subset for heatmaps and galleries.
+        "training" for learning curves, and the name of the subset for heatmaps and galleries.
     """
     return {name: make() for name, make in _plan(table, tables, reference).items()}
 
@@ -143,6 +144,7 @@ def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
         about = [one.heading, members, styles_of(one.records), one.about.to_json()]
         digest.update(json.dumps(about, default=str).encode())
         digest.update(one.tidy.to_csv().encode())
+        digest.update(repr(one.learning_curves).encode())
     return f"pe-bench {digest.hexdigest()}"
 
 
@@ -170,6 +172,8 @@ def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Ca
         others = find_quality(table, tables)
         if others:
             found["quality"] = partial(draw_tradeoff, table, others)
+    if any(curve for curves in table.learning_curves for curve in curves.values()):
+        found["training"] = partial(draw_training, table)
     return found
 
 

@@ -22,7 +22,7 @@ from pe_bench.results.labels import split_label
 from pe_bench.results.record import RunRecord
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-DECLARED = ("family", "colour", "marker")
+DECLARED = ("label", "family", "colour", "marker")
 SHADES = (0.0, 0.35, -0.35)  # towards white or black
 
 
@@ -125,9 +125,17 @@ def family_of(label: str, record: RunRecord | None = None) -> str:
         label: label of the encoding.
         record: record of one of its runs, for encodings that are not shipped.
     """
+    return declared_attributes(label, record).get("family") or "other"
+
+
+def declared_attributes(label: str, record: RunRecord | None = None) -> dict[str, str]:
+    """Return the attributes of `DECLARED` that the class of an encoding sets.
+
+    Args:
+        label, record: as in `family_of`.
+    """
     name, _ = split_label(label)
-    declared = _declared(name) or (_recorded(record) if record else {})
-    return declared.get("family") or "other"
+    return _declared(name) or (_recorded(record) if record else {})
 
 
 def _recorded(record: RunRecord) -> dict[str, str]:

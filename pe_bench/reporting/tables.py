@@ -14,8 +14,9 @@ from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, 
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
+from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.metrics import Metric, describe_metric
-from pe_bench.results.reading import read_items, reading
+from pe_bench.results.reading import read_curves, read_items, reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.files import slug
@@ -190,6 +191,11 @@ class Table:
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""
         return [read_items(record) for record in self.records]
+
+    @cached_property
+    def learning_curves(self) -> list[dict[Key, LearningCurve]]:
+        """The learning curves of each record, by phase and subset."""
+        return [read_curves(record) for record in self.records]
 
     @property
     def higher_is_better(self) -> bool:

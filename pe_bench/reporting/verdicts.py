@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError, suggest
+from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
 from pe_bench.stats.comparison import Difference, Scores, compare_asked
@@ -60,18 +61,9 @@ def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -
         InputError: there are no results, or no results of a given task.
     """
     found = [table for table in tables if is_quality(table)]
-    known = sorted({table.task_name for table in found} | {table.about.task for table in found})
     if not found:
         raise InputError("there are no results of trained encodings: use pe-bench run first")
-    for task in tasks or []:
-        if task not in known:
-            raise InputError(
-                f"there are no results of a task '{task}'{suggest(task, known)}: there are "
-                f"{', '.join(known)}"
-            )
-    if not tasks:
-        return found
-    return [table for table in found if {table.task_name, table.about.task} & set(tasks)]
+    return tables_of_tasks(found, tasks) if tasks else found
 
 
 def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:

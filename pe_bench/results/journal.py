@@ -10,6 +10,7 @@ from typing import Any
 
 from pe_bench.system.files import saving, write_atomic
 from pe_bench.system.sealed import DamagedError, set_aside
+from pe_bench.system.time_limit import TimeLimit
 
 
 class Journal:
@@ -22,15 +23,17 @@ class Journal:
     Args:
         path: the file; it is read if it exists, and otherwise created on the first write.
         of: key of the owner, such as a run.
+        limit: time limit of the run, checked after items are added; None: no limit.
 
     Attributes:
         items: value of each key.
         seconds: measuring time of earlier calls.
     """
 
-    def __init__(self, path: Path, of: str = "") -> None:
+    def __init__(self, path: Path, of: str = "", limit: TimeLimit | None = None) -> None:
         self.path = path
         self.of = of
+        self.limit = limit
         self.items: dict[str, Any] = {}
         self.seconds = 0.0
         self.last = time.monotonic()
@@ -66,7 +69,11 @@ class Journal:
         return len(lines)
 
     def add(self, items: Mapping[str, Any]) -> None:
-        """Add items by key, and flush them to disk."""
+        """Add items by key, and flush them to disk.
+
+        Raises:
+            TimedOut: the time limit is over.
+        """
         now = time.monotonic()
         each = round((now - self.last) / max(1, len(items)), 6)
         self.last = now
@@ -79,6 +86,8 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
         self.items.update(items)
+        if self.limit:
+            self.limit.check(f"in evaluation after {len(self.items)} items")
 
 
 def _line(key: str, value: Any, seconds: float) -> str:

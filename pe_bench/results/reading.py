@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.results.items import Items
+from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     baselines_path,
     read_lines,
     read_records,
+    read_run_curves,
     read_run_items,
     read_run_lines,
     results_of,
@@ -104,6 +106,18 @@ def read_items(record: RunRecord) -> list[Items]:
     except InputError as error:
         report_problem(str(error))
         return []
+
+
+def read_curves(record: RunRecord) -> dict[Key, LearningCurve]:
+    """Return the learning curves of a run by phase and subset.
+
+    The result is empty if they cannot be read, and `reading` reports this.
+    """
+    try:
+        return read_run_curves(record)
+    except InputError as error:
+        report_problem(str(error))
+        return {}
 
 
 def report_problem(problem: str) -> None:

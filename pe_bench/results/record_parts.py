@@ -36,7 +36,7 @@ class Trial(TypedDict):
     phase: str
     lr: float
     value: NotRequired[str | None]
-    seed: NotRequired[Count]
+    seed: Count
     loss: NotRequired[Measured | None]
     training_loss: NotRequired[Measured | None]
     halfway: NotRequired[Measured | None]

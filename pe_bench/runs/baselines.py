@@ -12,6 +12,7 @@ from filelock import Timeout
 
 from pe_bench.errors import CRASHES, as_exception, describe_error
 from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.record_parts import Baselines
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
@@ -34,7 +35,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
     """
     path = baselines_path(results, resolved.label, resolved.digest())
     record = path.with_suffix(".json")
-    kept = read_if_intact(lambda: read_sealed(record, of=path.stem))
+    kept = read_if_intact(lambda: read_sealed(record, of=path.stem, kind=Baselines))
     if kept is not None and kept.get("version") == VERSION:
         return
     try:

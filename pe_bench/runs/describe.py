@@ -13,7 +13,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
 
 FACTS = ("prefix_consistent", "shift_invariant", "max_position")
-STYLE = ("family", "colour", "marker")
+STYLE = ("label", "family", "colour", "marker")
 LENGTH = 8  # tokens of the input with which available backends are determined
 
 

@@ -7,11 +7,18 @@ import torch
 from pe_bench.decoder.model import Decoder
 from pe_bench.results.items import average_draws
 from pe_bench.runs.run_folder import RunFolder
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation, Task
 
 
 def evaluate(
-    model: Decoder, task: Task, subset: str, seed: int, files: RunFolder, precision: str
+    model: Decoder,
+    task: Task,
+    subset: str,
+    seed: int,
+    files: RunFolder,
+    precision: str,
+    limit: TimeLimit | None = None,
 ) -> tuple[Evaluation, float]:
     """Measure a model on a subset, averaged over the draws of an encoding with random choices.
 
@@ -22,9 +29,13 @@ def evaluate(
         seed: seed of the run.
         files: files of the run; their journals store the measurements.
         precision: "fp32" or "bf16".
+        limit: time limit of the run; None: no limit.
 
     Returns:
         The rows, items and notes, and the seconds of the evaluation in all calls.
+
+    Raises:
+        TimedOut: the time limit is over. The next call resumes the evaluation.
     """
     started = time.monotonic()
     seconds = 0.0  # of earlier calls
@@ -34,7 +45,7 @@ def evaluate(
     draws: list[Evaluation] = []
     for sample in range(1 if task.measures_time else model.encoding.eval_samples):
         model.use_eval_sample(sample)
-        journal = files.journal(subset, sample)
+        journal = files.journal(subset, sample, limit)
         seconds += journal.seconds
         with torch.inference_mode(), autocast:
             draws.append(task.evaluate(model, subset, seed, journal))

@@ -4,7 +4,7 @@ import traceback
 
 import torch
 
-from pe_bench.errors import InputError, describe_error, place_of
+from pe_bench.errors import InputError, TimedOut, describe_error, place_of
 from pe_bench.system.console import info, warn
 
 SMALLER = "a smaller --train.micro_batch lets training do with less memory"
@@ -37,6 +37,9 @@ class Failures:
         if isinstance(error, InputError):
             self.causes.append(f"{where}{error}")
             warn(f"{self.title}: {self.causes[-1]}")
+        elif isinstance(error, TimedOut):
+            self.causes.append(f"{where}{error}")
+            info(f"{self.title}: {self.causes[-1]}")
         else:
             remedy = f"; {SMALLER}" if _is_out_of_memory(error) else ""
             self.causes.append(f"{where}{describe_error(error)}{remedy}")
@@ -67,8 +70,9 @@ class Failures:
 
     @property
     def traceback(self) -> str | None:
-        """Tracebacks of the failures that are not bad input."""
-        crashes = [error for error in self.errors if not isinstance(error, InputError)]
+        """Tracebacks of the failures that are neither bad input nor the end of the time."""
+        expected = InputError | TimedOut
+        crashes = [error for error in self.errors if not isinstance(error, expected)]
         return "\n".join("".join(traceback.format_exception(error)) for error in crashes) or None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, ChangedError, SavingError
+from pe_bench.errors import CRASHES, ChangedError, SavingError, TimedOut
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.runs.adaptation import take_over
@@ -29,6 +29,7 @@ from pe_bench.runs.tunable import built, values_to_try
 from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
 from pe_bench.system.files import saving, slug
 from pe_bench.system.locks import locked
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.adaptation_methods import trains_all
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
@@ -47,6 +48,7 @@ class Phases:
         precision: "fp32" or "bf16".
         ranks: the other processes that train with this one, if any.
         logger: gets the learning curves; None: no logger.
+        limit: time limit of the run; None: no limit.
     """
 
     encoding: Plugin
@@ -55,6 +57,7 @@ class Phases:
     precision: str
     ranks: Ranks | None = None
     logger: LoggerName | None = None
+    limit: TimeLimit | None = None
 
     def trained(
         self,
@@ -79,6 +82,7 @@ class Phases:
         Raises:
             SharedFailure: the model cannot be built, or a phase for all subsets failed.
             FirstStepFailure: the phase of one subset failed before its first step.
+            TimedOut: the time limit of the run is over.
         """
         from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
 
@@ -128,8 +132,9 @@ class Phases:
                     distributed=distributed,
                     logged=partial(open_logger, self.logger, self.results / FOLDER, log_title),
                     stop=watch if self.ranks is None else None,
+                    limit=self.limit,
                 )
-            except (SavingError, SharedFailure):
+            except (SavingError, SharedFailure, TimedOut):
                 raise
             except CRASHES as error:
                 if subset is None:

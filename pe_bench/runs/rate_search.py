@@ -11,6 +11,7 @@ from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results import record_parts
 from pe_bench.runs.candidates import (
     FINALISTS,
     SOLVED,
@@ -60,7 +61,8 @@ class Search:
 
     def read(self) -> dict[str, Any]:
         """Return the content of the file; empty if there is no intact file."""
-        return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem)) or {}
+        kind = record_parts.Search
+        return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem, kind=kind)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
         """Return the chosen candidate of a phase; None: none has been chosen yet."""

@@ -10,7 +10,7 @@ from typing import Any
 from filelock import Timeout
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, InputError, SavingError, as_exception
+from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
@@ -37,6 +37,7 @@ from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weigh
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import slug
 from pe_bench.system.locks import hold
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
 
@@ -59,6 +60,8 @@ class Run:
         keep: whether to leave the trained models in the folder of the run.
         ranks: the other processes that train with this one, if any.
         logger: gets the learning curves; None: no logger.
+        limit: limit of the time of `execute`; None: no limit. A run that exceeds it has failed, and
+            the next call continues it.
     """
 
     resolved: ResolvedTask
@@ -70,6 +73,7 @@ class Run:
     keep: bool = False
     ranks: Ranks | None = None
     logger: LoggerName | None = None
+    limit: TimeLimit | None = None
 
     @property
     def title(self) -> str:
@@ -80,7 +84,13 @@ class Run:
     def phases(self) -> Phases:
         """Training phases of the encoding."""
         return Phases(
-            self.encoding, self.results, self.device, self.precision, self.ranks, self.logger
+            self.encoding,
+            self.results,
+            self.device,
+            self.precision,
+            self.ranks,
+            self.logger,
+            self.limit,
         )
 
     @property
@@ -165,6 +175,8 @@ class Run:
 
     def _execute(self, begun: Callable[[], None]) -> Outcome:
         begun()
+        if self.limit:
+            self.limit.start()
         environment.reset_peak_memory(self.device)
         same = find_same(self.files.siblings(), self.resolved, self.phases, self.seed)
         if same is not None:
@@ -217,6 +229,9 @@ class Run:
                 costs[subset] = self._measure(subset)
             except SavingError:
                 raise
+            except TimedOut as error:
+                failures.add("", error)
+                break
             except (SharedFailure, FirstStepFailure) as failure:
                 assert failure.__cause__ is not None
                 stop = failures.will_recur(failure)
@@ -305,7 +320,9 @@ class Run:
         model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # kept now: reading a large model again takes long
             self._keep(model, phase)
-        found, seconds = evaluate(model, task, subset, self.seed, self.files, self.precision)
+        found, seconds = evaluate(
+            model, task, subset, self.seed, self.files, self.precision, self.limit
+        )
         cost = {
             "training": trained.cost(),
             "evaluation_seconds": round(seconds, 3),

@@ -22,6 +22,7 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
+from pe_bench.results.record_parts import Cost
 from pe_bench.results.store import (
     place_of,
     read_measurements,
@@ -38,6 +39,7 @@ from pe_bench.system.sealed import (
     set_aside,
     write_sealed,
 )
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 
 
@@ -68,16 +70,18 @@ class RunFolder:
         """Remove the files that only an unfinished run needs."""
         shutil.rmtree(self.path / "work", ignore_errors=True)
 
-    def journal(self, subset: str, sample: int) -> Journal:
+    def journal(self, subset: str, sample: int, limit: TimeLimit | None = None) -> Journal:
         """Return the journal of a subset's evaluation.
 
         Args:
             subset: name of the subset.
             sample: index of the evaluation, from 0; an encoding that draws positions is evaluated
                 several times.
+            limit: time limit of the run; None: no limit.
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
-        return Journal(self.path / "journal" / f"{name}.jsonl", of=f"{place_of(self.path)}/{name}")
+        path = self.path / "journal" / f"{name}.jsonl"
+        return Journal(path, of=f"{place_of(self.path)}/{name}", limit=limit)
 
     def write_subset(
         self,
@@ -99,7 +103,7 @@ class RunFolder:
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
         """Return the cost of a measured subset; None: its rows or items are missing or damaged."""
         path = self._file(subset, ".json")
-        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset)))
+        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset), kind=Cost))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
         """Return the rows and items of measured subsets."""

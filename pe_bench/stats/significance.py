@@ -7,7 +7,9 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import (  # scipy.stats calls these, but imports slowly
+
+# scipy.stats calls these functions, but its import is slow.
+from scipy.special import (
     nctdtrinc,
     ndtri,
     stdtr,

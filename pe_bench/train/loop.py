@@ -22,6 +22,7 @@ from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
 from pe_bench.system.console import progress, warn
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.loggers import log_curve
 from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
@@ -47,6 +48,7 @@ def train(
     state: TrainingState | None = None,
     save: Callable[[TrainingState], None] | None = None,
     stop: Callable[[int, float], bool] | None = None,
+    limit: TimeLimit | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
     logger: Logger | None = None,
 ) -> TrainingResult:
@@ -68,11 +70,14 @@ def train(
             rank. The next step changes the tensors of the state in place.
         stop: called up to 20 times with the number of completed steps and the mean loss since the
             previous call; True ends the training.
+        limit: time limit; given on the first rank only. When it is over, the state is saved before
+            the training ends with an exception.
         group: the processes that train the model together.
         logger: gets each point of the learning curve, also the points before an interruption.
 
     Raises:
         FloatingPointError: the loss is not finite.
+        TimedOut: the time limit is over before the last step.
     """
     started = time.monotonic()
     fabric = _make_fabric(device, precision, group)
@@ -137,7 +142,8 @@ def train(
 
             # Save. All ranks take part, because each may hold a shard of the weights.
             is_due = time.monotonic() - saved >= config.save_every
-            if group.any(is_due and group.rank == 0):
+            timed_out = limit is not None and limit.is_over and steps < config.steps
+            if group.any((is_due or timed_out) and group.rank == 0):
                 current = TrainingState(
                     steps,
                     gathered_tree(trainee.state_dict(), group),
@@ -149,6 +155,8 @@ def train(
                 if save:
                     save(current)
                 saved = time.monotonic()
+            if limit and timed_out:
+                limit.check(f"in training after step {steps} of {config.steps}")
         bar.note = f"loss {log.recent_loss(steps):.3f}"
     trainee.recompute = False
     if group.shards_weights:

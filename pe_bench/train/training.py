@@ -12,6 +12,7 @@ from pe_bench.config import TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
 from pe_bench.system.console import info
+from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train import adaptation_methods
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loop import train
@@ -41,13 +42,14 @@ def ensure_trained(
     distributed: Callable[[bool], AbstractContextManager[ProcessGroup]] = _single_process,
     logged: Callable[[], AbstractContextManager[Logger | None]] = _no_logger,
     stop: Callable[[int, float], bool] | None = None,
+    limit: TimeLimit | None = None,
 ) -> TrainingResult:
     """Load a trained model from its store, or train it and save it there.
 
     Args:
         model: changed in place.
-        batches, config, title, seed, device, precision, stop: see `pe_bench.train.loop.train`.
-            A training that `stop` ends leaves no checkpoint.
+        batches, config, title, seed, device, precision, stop, limit: see
+            `pe_bench.train.loop.train`. A training that `stop` ends leaves no checkpoint.
         store: the checkpoint files of this phase.
         initial_weights: replaces the weights of the model before the first step.
         distributed: context manager that starts the other ranks, which call `join_training`. Its
@@ -56,6 +58,7 @@ def ensure_trained(
 
     Raises:
         FloatingPointError: the loss is not finite.
+        TimedOut: the time limit is over. The next call resumes the training.
     """
     if store.trainable_only:
         adaptation_methods.prepare(model, config, seed)
@@ -86,6 +89,7 @@ def ensure_trained(
             state=state,
             save=lambda current: store.save_resume(model, current),
             stop=stop,
+            limit=limit,
             group=group,
             logger=logger,
         )

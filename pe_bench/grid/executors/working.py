@@ -128,7 +128,7 @@ class Worker:
                     self.ranks = RankProcesses(execution.devices, execution.together)
                 run = replace(run, ranks=self.ranks.of(work, self.index))
             with showing(view), using_threads(work.threads):
-                return execute(run, self._begin, work.since)
+                return execute(run, self._begin, work.since, execution.timeout)
         except InputError as error:
             with showing(view):
                 return Outcome(title, "failed", (warn(f"{title}: {error}"),))

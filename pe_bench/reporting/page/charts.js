@@ -21,6 +21,14 @@ function symbolOf(outline) {
   }};
 }
 
+const UNKNOWN = {colour: "var(--quiet)", symbol: "circle", place: "none"}; // an encoding without a row on the page
+
+// The series that filters and legend show. What is no row of the table cannot be switched off.
+function litSeries(chart, shown, table) {
+  const isLit = label => (!encodings.has(label) || shown.visible.has(label)) && (!table.ranking.includes(label) || shown.on.has(label));
+  return Object.entries(chart.series).filter(([label]) => isLit(label));
+}
+
 const DOTTED = {stroke: "var(--quiet)", strokeDasharray: "1 3", strokeWidth: 1.5}; // a baseline
 
 function tip(points, words) {
@@ -87,7 +95,7 @@ function trained(chart) {
 }
 
 function scores(chart, width, shown, table) {
-  const lit = Object.entries(chart.series).filter(([label]) => shown.visible.has(label) && shown.on.has(label));
+  const lit = litSeries(chart, shown, table);
   const marks = [Plot.gridY({stroke: "var(--line)", strokeOpacity: 1}), ...trained(chart)];
   for (const [, [[x, y]]] of chart.baselines) marks.push(Plot.ruleY([y], {x1: x - .42, x2: x + .42, ...DOTTED}));
   const points = [];
@@ -113,6 +121,38 @@ function scores(chart, width, shown, table) {
   });
 }
 
+// Learning curves: a quantity over the steps, with a band over seeds.
+function training(chart, place, width, shown, table) {
+  const [name, , , log, limits, ticks] = chart.quantities[place];
+  const lit = litSeries(chart, shown, table);
+  const marks = [Plot.gridY(ticks, {stroke: "var(--line)", strokeOpacity: 1})];
+  const points = [];
+  const lines = [];
+  for (const [label, [steps, seeds, bands]] of lit) {
+    const {colour, symbol, place: number} = encodings.get(label) ?? UNKNOWN;
+    const [mean, low, high] = bands[name];
+    const own = steps.map((x, i) => ({label, x, y: mean[i], low: low[i] ?? mean[i], high: high[i] ?? mean[i], seeds})).filter(point => point.y !== null);
+    points.push(...own);
+    const look = {className: `curve e-${number}`};
+    const learned = !table.solved[label] || table.solved[label][0] > 0;
+    if (low.length) marks.push(Plot.areaY(own, {x: "x", y1: "low", y2: "high", fill: colour, fillOpacity: .13, ...look}));
+    lines.push(Plot.line(own, {x: "x", y: "y", stroke: colour, strokeWidth: 1.5, strokeDasharray: learned ? undefined : "5 3", ...look}));
+    const marked = own.filter((_, i) => i % chart.every === 0);
+    lines.push(Plot.dot(marked, {x: "x", y: "y", symbol, r: 3, fill: learned ? colour : "var(--panel)", stroke: colour, ...look}));
+  }
+  marks.push(...lines);
+  marks.push(tip(points, ({label, x, y, low, high, seeds}) =>
+    `${label}\nstep ${whole(x)}: ${show(y)}${low === high ? "" : `\n${show(low)} to ${show(high)}`}\n${seeds} ${seeds === 1 ? "seed" : "seeds"}`));
+  return draw({
+    width, height: Math.round(Math.min(300, Math.max(220, width * .68))), marginLeft: 52, marginRight: 14, marginTop: 14, marginBottom: 40,
+    x: {domain: chart.x_limits, ticks: Math.floor(width / 70), label: axisLabel(chart.x, width), labelAnchor: "center", labelArrow: "none"},
+    y: {type: log ? "log" : "linear", domain: limits, label: null, clamp: true, ticks, tickFormat: whole},
+    marks,
+  });
+}
+
+const LINES = {curve, scores}; // charts of series that the legend switches
+
 // A label of an axis without what is in brackets.
 const brief = words => axisLabel(words.split(" (")[0], 180);
 
@@ -129,7 +169,7 @@ function heatmap(chart, grid, width) {
     title: cell => `${show(cell.value)}\n${brief(chart.y)}: ${whole(chart.ys[cell.j])}\n${brief(chart.x)}: ${whole(chart.xs[cell.i])}`,
   })));
   return draw({
-    width, height: Math.round(width * .82), marginLeft: 34, marginRight: 4, marginTop: 6, marginBottom: 22,
+    width, height: Math.round(width * .82), marginLeft: 38, marginRight: 4, marginTop: 6, marginBottom: 22,
     x: axis(chart.x_ticks, chart.xs.length),
     y: axis(chart.y_ticks, chart.ys.length),
     color: {type: "linear", scheme: "cividis", domain: chart.limits, clamp: true},

@@ -17,6 +17,9 @@ function make(tag, {text, ...attributes} = {}, ...children) {
   return element;
 }
 
+// The text of a label, which may be broken after a sign between its options.
+const breakable = text => text.split(/(?<=[:,=])/).flatMap((part, place) => place ? [make("wbr"), part] : [part]);
+
 const swatch = label => make("i", {class: "dot", style: `--c: ${encodings.get(label).colour}`});
 
 // Filters
@@ -138,15 +141,52 @@ function redraw(only) {
   for (const canvas of drawn) if (!only || only.contains(canvas)) drawOne(canvas);
 }
 
-function panel(draws, caption, {label, says} = {}) {
+// A chart with its words, and buttons that save it.
+//   rows: -> the rows of its CSV file
+//   keys: -> the encodings of its legend, if it has one
+//   more: further lines of the words of its SVG file
+function panel(draws, caption, {label, says, table, rows, keys = () => [], more = [], ramp}) {
   const canvas = make("div", {class: "canvas"});
-  const words = make("figcaption", {}, ...(label ? [swatch(label)] : []), make("b", {text: caption}));
+  const title = make("b", {}, ...(label ? breakable(caption) : [caption]));
+  const words = make("figcaption", {}, ...(label ? [swatch(label)] : []), title);
   if (says) words.append(make("small", {text: says}));
-  const figure = make("figure", {class: "panel"}, words, canvas);
+  const nameOf = ending => fileName(`${table.heading} ${more[0] ?? ""} ${title.textContent}`, ending);
+  const saves = {
+    CSV: () => save(nameOf("csv"), csv(rows()), "text/csv"),
+    SVG: () => {
+      if (!canvas.firstChild) drawOne(canvas);
+      const lines = [title.textContent, table.heading, ...more, says].filter(Boolean);
+      save(nameOf("svg"), toSvg(canvas.firstChild, lines, keys(), ramp), "image/svg+xml");
+    },
+  };
+  const buttons = Object.entries(saves).map(([kind, act]) => {
+    const button = make("button", {type: "button", "aria-label": `${kind} file of ${caption}`, text: kind});
+    button.addEventListener("click", act);
+    return button;
+  });
+  const row = make("div", {class: "saves"}, ...buttons);
+  const figure = make("figure", {class: "panel"}, words, ...(label ? [canvas, row] : [row, canvas]));
   if (label) figure.dataset.e = labels.indexOf(label);
   pending.set(canvas, draws);
   watcher.observe(canvas);
   widths.observe(canvas);
+  return figure;
+}
+
+// A panel of learning curves with a choice of the quantity.
+function trainingPanel(chart, state, table) {
+  let place = 0;
+  const caption = () => `${chart.title}: ${chart.quantities[place][2]}`;
+  const figure = panel(width => training(chart, place, width, state, table), caption(), {
+    says: chart.says, table, rows: () => ROWS.training(chart, place, state, table), keys: () => litSeries(chart, state, table).map(([label]) => label),
+  });
+  const choice = make("select", {class: "choice", "aria-label": "Quantity"}, ...chart.quantities.map(([, title], index) => make("option", {value: index, text: title})));
+  choice.addEventListener("change", () => {
+    place = Number(choice.value);
+    $("figcaption b", figure).textContent = caption();
+    drawOne($(".canvas", figure));
+  });
+  $(".canvas", figure).before(choice);
   return figure;
 }
 
@@ -158,7 +198,7 @@ function dotted(names) {
 function legend(table, state, place) {
   const row = make("div", {class: "legend", role: "group", "aria-label": "Curves that are shown"});
   const buttons = table.ranking.map(label => {
-    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), label);
+    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), ...breakable(label));
     button.dataset.e = labels.indexOf(label);
     button.addEventListener("click", () => {
       state.on.has(label) ? state.on.delete(label) : state.on.add(label);
@@ -195,29 +235,36 @@ function charts(place) {
   const first = many ? [...table.ranking.slice(0, FIRST), ...table.ranking.filter(label => label === table.reference)] : table.ranking;
   const state = {on: new Set(first), visible};
   tables.set(place.dataset.charts, state);
-  if (kinds.curves || kinds.scores) place.append(legend(table, state, place));
-  if (kinds.curves) {
-    const panels = kinds.curves.map(chart => panel(width => curve(chart, width, state, table), `${chart.title}: ${chart.y}`, {says: [chart.says, dotted(chart.baselines.map(([name]) => name))].filter(Boolean).join("; ")}));
-    place.append(make("div", {class: "panels"}, ...panels));
+  if (kinds.curves || kinds.scores || kinds.training) place.append(legend(table, state, place));
+  const panels = make("div", {class: "panels"});
+  const linePanel = (draws, chart, caption) => panel(width => LINES[draws](chart, width, state, table), caption, {
+    says: [chart.says, dotted(chart.baselines.map(([name]) => name))].filter(Boolean).join("; "), table,
+    rows: () => ROWS[draws](chart, state, table), keys: () => litSeries(chart, state, table).map(([label]) => label),
+  });
+  for (const chart of kinds.curves ?? []) panels.append(linePanel("curve", chart, `${chart.title}: ${chart.y}`));
+  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, linePanel("scores", chart, `scores of the parts: ${chart.y}`)));
+  for (const chart of kinds.training ?? []) panels.append(trainingPanel(chart, state, table));
+  for (const chart of kinds.costs ?? []) {
+    panels.append(panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {
+      says: [chart.says, dotted(chart.baseline === null ? [] : ["best baseline"])].filter(Boolean).join("; "), table,
+      rows: () => ROWS.cost(chart, state), keys: () => Object.keys(chart.series).filter(label => visible.has(label) && !chart.names[label]),
+    }));
   }
-  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, panel(width => scores(chart, width, state, table), `scores of the parts: ${chart.y}`, {says: dotted(chart.baselines.map(([name]) => name))})));
+  if (panels.children.length) place.append(panels);
   for (const [name, list, draws] of [["map", kinds.maps ?? [], heatmap], ["gallery", kinds.galleries ?? [], gallery]]) {
     for (const chart of list) {
-      place.append(make("h5", {text: chart.title}));
-      place.append(make("p", {class: "hint", text: `To the right: ${chart.x}. Upwards: ${chart.y}.`}));
+      const axes = `To the right: ${chart.x}. Upwards: ${chart.y}.`;
+      place.append(make("h5", {text: chart.title}), make("p", {class: "hint", text: axes}));
       if (name === "map") place.append(ramp(chart));
       const panels = table.ranking.filter(label => chart.series[label]).map(label => {
         const [learned, seeds] = table.solved[label];
         const says = learned === seeds ? "" : `${learned ? `${learned} of ${seeds}` : "not"} learned`;
-        return panel(width => draws(chart, chart.series[label], width, label), label, {label, says});
+        return panel(width => draws(chart, chart.series[label], width, label), label, {
+          label, says, table, rows: () => ROWS[name](chart, label), more: [chart.title, axes], ramp: name === "map" ? chart : undefined,
+        });
       });
       place.append(make("div", {class: "small panels"}, ...panels));
     }
-  }
-  if (kinds.costs) {
-    const panels = kinds.costs.map(chart => panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {says: [chart.says, dotted(chart.baseline === null ? [] : ["best baseline"])].filter(Boolean).join("; ")}));
-    const grid = $(".panels:not(.small)", place) ?? place.appendChild(make("div", {class: "panels"}));
-    grid.append(...panels);
   }
 }
 

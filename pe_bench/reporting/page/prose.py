@@ -5,6 +5,7 @@ import re
 from markupsafe import Markup, escape
 
 LETTERS = re.compile(r"((?:^|\()[a-z]{6})[a-z]{4,}(?=\)?$)")  # alone, or in brackets at the end
+BREAKS = re.compile(r"([:,=])(?=.)")
 CODE = re.compile(r"`([^`]+)`")
 ARGUMENT = re.compile(r"^ {0,4}([\w, *-]+): (.*)$")
 SECTIONS = ("Args:", "Attributes:", "Shortcuts:")
@@ -32,6 +33,11 @@ def render(text: str) -> Markup:
 def inline(text: str) -> Markup:
     """Convert a sentence to HTML, with text between backticks as code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def breakable(label: str) -> Markup:
+    """Convert a label to HTML that can be broken after a sign between its options."""
+    return Markup(BREAKS.sub(r"\1<wbr>", str(escape(label))))
 
 
 def cut_letters(text: str) -> str:

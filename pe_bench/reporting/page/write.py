@@ -25,7 +25,7 @@ from pe_bench.system.files import write_atomic
 
 HERE = Path(__file__).parent
 STYLES = ("page.css",)
-SCRIPTS = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "charts.js", "page.js")
+SCRIPTS = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "charts.js", "downloads.js", "page.js")
 NAME = "index.html"
 
 
@@ -77,6 +77,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["prose"] = prose.inline
+    environment.filters["breakable"] = prose.breakable
     environment.filters["dark"] = dark
     environment.filters["brief"] = prose.cut_letters
     environment.filters["thousands"] = "{:,}".format

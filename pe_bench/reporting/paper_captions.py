@@ -1,0 +1,163 @@
+"""Captions of tables and figures for papers."""
+
+from collections.abc import Collection, Sequence
+
+from pe_bench.reporting.display import display_name
+from pe_bench.reporting.tables import Table
+from pe_bench.results.baselines import find_chance
+from pe_bench.system.commit import ROUNDING, show_commit
+
+CHANCE = "Chance"
+STRONGEST = "Best baseline"
+MOST_COMMITS = 3  # maximum number of commits in a caption
+
+
+def describe_table(
+    tables: Sequence[Table], *, has_letters: bool, has_best: bool, baselines: Collection[str]
+) -> str:
+    """Return the caption of a table.
+
+    Args:
+        tables: the tables of results in it.
+        has_letters: whether it has a compact letter display.
+        has_best: whether the best number of each score is bold.
+        baselines: names of the rows of baselines.
+    """
+    parts = [describe_settings(tables)]
+    if len(tables) > 1:
+        parts.append(f"Part of the task: {_subsets(tables)}.")
+    parts.append(_describe_intervals(tables))
+    if has_best:
+        parts.append("Bold: the best.")
+    if has_letters:
+        parts.append(
+            "Encodings that share a letter do not differ significantly in this score (5 %; "
+            "differences paired by seed, p-values corrected by Holm's method)."
+        )
+    parts += describe_learned(tables)
+    parts += _describe_baselines(tables, baselines)
+    parts += describe_given(tables)
+    parts.append(describe_commits(tables))
+    return " ".join(filter(None, parts))
+
+
+def describe_settings(tables: Sequence[Table]) -> str:
+    """Return tasks, preset, protocol, adaptation, learning rates and other settings."""
+    about = tables[0].about
+    tasks = ", ".join(dict.fromkeys(table.about.task for table in tables))
+    parts = [f"preset {about.preset}", f"protocol {about.protocol}"]
+    if len(tables) == 1 and about.data.get("label"):
+        parts.append(f"data {about.data['label']}")
+    origin = (about.settings.get("from") or {}).get("encoding")
+    if origin:
+        parts.append(f"adapted from models with {display_name(origin)}")
+    if (about.settings.get("train") or {}).get("steps"):
+        tuned = about.settings.get("tune")
+        parts.append("learning rates tuned for each encoding" if tuned else "one learning rate")
+    for table in tables:
+        changed = [f"{key}={value}" for key, value in table.differences.items()]
+        if changed:
+            where = f"{table.about.task}: " if len(tables) > 1 else ""
+            parts.append(where + ", ".join(changed))
+    return f"Positional encodings on {tasks} ({'; '.join(parts)})."
+
+
+def describe_seeds(tables: Sequence[Table]) -> str:
+    """Return the number of seeds, such as "5 to 8 seeds"."""
+    counts = {table.seeds(name) for table in tables for name in table.encodings}
+    low, high = min(counts), max(counts)
+    if low < high:
+        return f"{low} to {high} seeds"
+    return f"{low} seed{'s' if low > 1 else ''}"
+
+
+def describe_learned(tables: Sequence[Table]) -> list[str]:
+    """Explain the share of seeds that learned, if it is shown."""
+    shown = any(
+        table.is_gated and table.learned(name) < table.seeds(name)
+        for table in tables
+        for name in table.encodings
+    )
+    return ["(k/n): k of n seeds learned the training task, if not all did."] if shown else []
+
+
+def describe_given(tables: Sequence[Table]) -> list[str]:
+    """Return the input of the model when headlines are measured."""
+    given = dict.fromkeys(table.describe_given([table.headline.metric]) for table in tables)
+    return [f"{text[0].upper()}{text[1:]}." for text in given if text]
+
+
+def describe_commits(tables: Sequence[Table]) -> str:
+    """Return the commits that the runs were measured at."""
+    commits = _commits(tables)
+    if not commits:
+        return "Measured with pe-bench."
+    if len(commits) > MOST_COMMITS:
+        return f"Measured with pe-bench at {len(commits)} commits."
+    plural = "s" if len(commits) > 1 else ""
+    return f"Measured with pe-bench at commit{plural} {', '.join(commits)}."
+
+
+def describe_source(table: Table) -> str:
+    """Return a line on the runs of a table: heading, settings, device and all commits."""
+    devices = sorted({str(record.environment.get("device")) for record in table.records})
+    commits = _commits([table])
+    text = (
+        f"{table.heading}: {describe_seeds([table])}, settings {table.about.settings_digest}, "
+        f"measured on {', '.join(devices)}"
+    )
+    if commits:
+        text += f" at {', '.join(commits)}"
+    if len(commits) > 1 and not table.about.measures_time:
+        text += f"; numbers of these commits are {ROUNDING}"
+    return f"{text}."
+
+
+def _commits(tables: Sequence[Table]) -> list[str]:
+    records = [record for table in tables for record in table.records]
+    return sorted({show_commit(record.environment) for record in records} - {""})
+
+
+def _describe_intervals(tables: Sequence[Table]) -> str:
+    if tables[0].about.measures_time:
+        return "Medians over repetitions with [quartiles]."
+    seeds = describe_seeds(tables)
+    if not any(table.has_seeds for table in tables):
+        return f"{seeds}; [a, b]: 95 % interval over the items of one trained model."
+    text = f"Means over {seeds}; ±: half of the 95 % interval of the mean over seeds (Student's t)"
+    if any(table.seeds(name) == 1 for table in tables for name in table.encodings):
+        text += "; [a, b]: one seed, 95 % interval over its items"
+    return f"{text}."
+
+
+def _describe_baselines(tables: Sequence[Table], rows: Collection[str]) -> list[str]:
+    """Explain the rows of baselines."""
+    if not rows:
+        return []
+    if len(tables) == 1:
+        return [f"Baselines without a model: {', '.join(rows)}."]
+    chance: dict[str, list[str]] = {}
+    strongest: dict[str, list[str]] = {}
+    for table in tables:
+        names = table.baseline_names
+        if names:
+            chance.setdefault(find_chance(names), []).append(table.about.task)
+            strongest.setdefault(names[-1], []).append(table.about.task)
+    parts = [f"{CHANCE}: {_by_task(chance)}"]
+    if STRONGEST in rows:
+        parts.append(f"{STRONGEST.lower()} without a model: {_by_task(strongest)}")
+    return ["; ".join(parts) + "."]
+
+
+def _subsets(tables: Sequence[Table]) -> str:
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        found.setdefault(table.headline.subset, []).append(table.about.task)
+    return _by_task(found)
+
+
+def _by_task(names: dict[str, list[str]]) -> str:
+    """Return names with their tasks, the most frequent one without."""
+    most = max(names, key=lambda name: len(names[name]))
+    others = [f"{', '.join(tasks)}: {name}" for name, tasks in names.items() if name != most]
+    return f"{most} ({'; '.join(others)})" if others else most

@@ -2,16 +2,19 @@
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pe_bench.errors import CRASHES
-from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.record import RunRecord
+
+if TYPE_CHECKING:
+    from pe_bench.grid.planned_run import PlannedRun
+    from pe_bench.results.record import RunRecord
 
 FEWEST = 2  # seeds of a plan that is meant to compare
 HEADING = "smallest difference between two encodings that these seeds show (power 80 %):"
 
 
-def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -> list[str]:
+def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]") -> list[str]:
     """Return lines on the smallest differences that the seeds of a plan can show.
 
     There is a line for each task that has finished runs of several encodings and seeds.
@@ -40,8 +43,6 @@ def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -
             if len(encodings[table.about.settings_digest]) == 1:
                 own = own & {record.seed for record in table.records}
             line = describe_power(table, len(own))
-            if describe_too_few(len(own)):
-                line = f"{table.about.task}: {len(own)} of these seeds are in the finished runs"
             lines += [f"  {line}"] if line else []
     if not lines:
         return []

@@ -21,14 +21,14 @@ def describe_power(table: Table, seeds: int) -> str:
 
     Args:
         table: finished runs.
-        seeds: number of seeds of the comparison, as many as a claim needs or more.
+        seeds: number of seeds of the comparison.
     """
     spreads = find_spreads(table) if is_quality(table) else []
     if not spreads or max(spreads) == 0:
         return ""
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     if typical is None or largest is None:
-        return ""
+        return f"{table.about.task}: none, {seeds} of these seeds are in the finished runs"
     metric = table.metric(table.headline.metric)
     unit = "points" if metric.unit == "%" else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""

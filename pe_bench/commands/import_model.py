@@ -7,6 +7,7 @@ from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
 from pe_bench.system.console import info
+from pe_bench.system.program import program
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def main(values: Values) -> int:
         f"{shape.layers} layers of width {shape.width}, {shape.vocab_size:,} ids, trained on "
         f"{shape.train_length:,} tokens, encoding {checkpoint.encoding}"
     )
-    info(f"pe-bench run --from {options.folder} --encoding {name} --task ...")
+    info(f"{program()} run --from {options.folder} --encoding {name} --task ...")
     return 0
 
 

@@ -61,6 +61,9 @@ def _kind(what: str) -> Kind:
         known += plugins.names(kind)
     if what == "presets":
         raise InputError("every task has its own presets: write pe-bench list TASK")
+    name, colon, _ = what.partition(":")
+    if colon and plugins.kinds_of(name):
+        raise InputError(f"list takes a name without options: write pe-bench list {name}")
     raise InputError(
         f"there is no encoding or task '{what}'{suggest(what, known)}; see pe-bench list"
     )

@@ -8,6 +8,7 @@ from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
+from pe_bench.system.program import program
 
 DIFFERENT = 1
 
@@ -31,7 +32,7 @@ def main(values: Values) -> int:
         info(describe_merge(folder, found))
         complaints += [warn(line) for line in found.complaints]
     option = "" if options.results == Path("results") else f" --results {options.results}"
-    info(f"runs are in {options.results}; next: pe-bench report{option}")
+    info(f"runs are in {options.results}; next: {program()} report{option}")
     return DIFFERENT if complaints else 0
 
 

@@ -8,6 +8,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument
 from pe_bench.system.console import info
+from pe_bench.system.program import program
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -26,7 +27,8 @@ def main(values: Values) -> int:
     if options.name is None:
         for folder in folders.values():
             info(str(folder))
-        info("next: pe-bench merge DIR, or pe-bench compare tape rope --results DIR")
+        name = program()
+        info(f"next: {name} merge DIR, or {name} compare tape rope --results DIR")
         return 0
     if options.name not in folders:
         hint = suggest(options.name, list(folders))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pe_bench.errors import InputError, InputErrors, SavingError, describe_error
 from pe_bench.system.console import info, warn
+from pe_bench.system.program import program
 
 PAIR = 2
 
@@ -45,7 +46,7 @@ def summarize_runs(
     if report:
         _refresh(folders, results)
     else:
-        info(f"for tables and pictures: pe-bench report{option}")
+        info(f"for tables and pictures: {program()} report{option}")
     ran = {read_record(folder).settings_digest for folder in folders}
     tables = [t for t in make_tables(earlier) if t.about.settings_digest in ran]
     if tables:
@@ -66,6 +67,7 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
     from pe_bench.reporting.report import write_report
 
     started = time.monotonic()
+    info("writing the report")
     try:
         with contextlib.suppress(InputErrors):
             write_report(results, ran=folders)
@@ -91,11 +93,11 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
     from pe_bench.reporting.paired import DEFAULT_REFERENCE
 
     if len(encodings) > PAIR:
-        return f"pe-bench compare --all{option}"
+        return f"{program()} compare --all{option}"
     if len(encodings) == PAIR:
-        return f"pe-bench compare {shlex.join(encodings)}{option}"
+        return f"{program()} compare {shlex.join(encodings)}{option}"
     if encodings[0] == DEFAULT_REFERENCE:
-        return "the same with another encoding, pe-bench list has them"
+        return f"the same with another encoding, {program()} list has them"
     if task is None:
         return f"the same with --encoding {DEFAULT_REFERENCE}, to compare with"
-    return f"pe-bench run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"
+    return f"{program()} run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"

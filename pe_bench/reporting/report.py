@@ -28,6 +28,7 @@ from pe_bench.results.export import write_export
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
+from pe_bench.system.console import progress
 from pe_bench.system.files import write_atomic
 from pe_bench.system.stopping import follow_parent
 
@@ -134,12 +135,12 @@ def compose(
 def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
     """Draw tables, in parallel processes if there are enough tables."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
-        return [drawing() for drawing in drawings]
+        return _wait(drawings)
     jobs = min(jobs, len(drawings))  # the pool starts all its processes, even unused ones
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), follow_parent)
     try:
         begun = [pool.submit(drawing) for drawing in drawings]
-        return [one.result() for one in begun]
+        return _wait([one.result for one in begun])
     except BrokenProcessPool:
         raise SavingError(
             f"one of {jobs} processes that draw was killed, as the kernel does where memory "
@@ -147,6 +148,16 @@ def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _wait(drawings: Sequence[Drawing]) -> list[Pictures]:
+    """Return the pictures of all tables, with a progress bar."""
+    found = []
+    with progress("report", len(drawings), unit="table") as bar:
+        for drawing in drawings:
+            found.append(drawing())
+            bar.update()
+    return found
 
 
 def _embed(table: Table, drawn: Pictures, overview: Path) -> str:

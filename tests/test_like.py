@@ -55,7 +55,8 @@ def put_table(folder: Path, steps: int, finished: str, missing: int = 0) -> None
 
 
 def like(**given: object) -> Like:
-    return find_like(Values({"like": "table", "encodings": ("./mine.py",), **given}), COMMAND)
+    usual = {"like": "table", "encodings": ("./mine.py",), "tasks": ("./toy.py",)}
+    return find_like(Values({**usual, **given}), COMMAND)
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_new_rows_are_in_the_table_of_the_folder(
     assert toy(*made, encodings=["nope", "rope"])[0] == 0
     assert main(["export", "table", "--results", "made"]) == 0
     run = ["run", "--no-report", "--like", "table", "--results", "there", "--encoding", "rope"]
-    run += ["./mine.py"]
+    run += ["./mine.py", "--task", "./toy.py"]
     capsys.readouterr()
     assert main([*run, "--dry-run"]) == 0
     out = capsys.readouterr().out
@@ -100,6 +101,7 @@ def test_an_export_inside_the_results_folder_counts_too(
     assert main(["export", "results/table", "--results", "made"]) == 0
     Path("results/table/grid.toml").write_text(GRID)
     run = ["run", "--no-report", "--like", "results/table", "--encoding", "nope"]
+    run += ["--task", "./toy.py"]
     assert main(run) == 0
     assert "2 runs: 2 done, 0 to do" in capsys.readouterr().out
 
@@ -174,6 +176,20 @@ def test_a_folder_without_runs_or_with_another_grid_is_refused(folder: Path) -> 
         like()
 
 
+def test_code_that_the_grid_names_is_not_run(folder: Path, tmp_path: Path) -> None:
+    put_table(folder, 1, "2026-01-01")
+    (tmp_path / "code.py").write_text("open('EXECUTED', 'w').close()")
+    with pytest.raises(InputError, match=r"names code in toy.py, which is run only if you give it"):
+        like(tasks=("all",))
+    text = (folder / "grid.toml").read_text().replace('"rope"', '"./code.py"')
+    (folder / "grid.toml").write_text(text)
+    assert like().records
+    (folder / "grid.toml").write_text(text + "from = './code.py'")
+    with pytest.raises(InputError, match=r"names code in code.py"):
+        like()
+    assert not (tmp_path / "EXECUTED").exists()
+
+
 def test_tasks_are_needed_in_python_too(folder: Path) -> None:
     with pytest.raises(InputError, match="run needs tasks, or like"):
         python_api.run("nope")
@@ -186,5 +202,6 @@ def test_a_run_with_other_numbers_is_named(
     put(tmp_path / "there", "nope", [replace(SCORE, value=2.0), *CURVE], 1, task="toy.py",
         settings_digest=digest(1))  # fmt: skip
     run = ["run", "--no-report", "--like", "table", "--results", "there", "--encoding", "./mine.py"]
+    run += ["--task", "./toy.py"]
     assert main(run) == 2
     assert "other numbers in table" in capsys.readouterr().err

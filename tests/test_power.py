@@ -8,8 +8,8 @@ import pytest
 from made_runs import put_seeds, read_table
 from test_compare import put as put_headlines
 
-from pe_bench.commands.plan_power import HEADING, describe_plan
-from pe_bench.reporting.power import describe_power, describe_too_few, find_spreads
+from pe_bench.commands.plan_power import HEADING, describe_plan, describe_too_few
+from pe_bench.reporting.power import describe_power, find_spreads
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.store import read_records
 from pe_bench.stats.significance import effect_to_show
@@ -17,7 +17,8 @@ from pe_bench.stats.significance import effect_to_show
 
 def planned(encodings: list[str], seeds: range, digest: str = "5e77") -> Any:
     """Runs of a plan, as far as its lines on seeds read them."""
-    resolved = SimpleNamespace(digest=lambda: digest)
+    task = SimpleNamespace(measures_time=False)
+    resolved = SimpleNamespace(digest=lambda: digest, task=task)
     return [
         SimpleNamespace(
             run=SimpleNamespace(

@@ -23,12 +23,11 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
         planned: runs that are not finished, and finished runs of the same command.
         records: records of finished runs with rows.
     """
-    from pe_bench.reporting.power import describe_power, describe_too_few
-    from pe_bench.reporting.tables import make_tables
-
     seeds: dict[str, set[int]] = {}
     encodings: dict[str, set[str]] = {}
     for one in planned:
+        if one.run.resolved.task.measures_time:  # its seeds are repetitions
+            continue
         digest = one.run.resolved.digest()
         seeds.setdefault(digest, set()).add(one.run.seed)
         encodings.setdefault(digest, set()).add(one.run.encoding.label)
@@ -36,6 +35,11 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
     if few and max(few) >= FEWEST and describe_too_few(max(few)):
         return [describe_too_few(max(few))]
     known = [record for record in records if record.settings_digest in seeds]
+    if not known:
+        return []
+    from pe_bench.reporting.power import describe_power  # late: pandas takes a second
+    from pe_bench.reporting.tables import make_tables
+
     lines = []
     with contextlib.suppress(*CRASHES):  # the end of the command reports what cannot be read
         for table in make_tables(known):
@@ -47,3 +51,13 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
     if not lines:
         return []
     return [HEADING, *lines]
+
+
+def describe_too_few(seeds: int) -> str:
+    """Return a sentence for a number of seeds that can show no difference; empty if it can."""
+    from pe_bench.stats.significance import seeds_needed
+
+    least = seeds_needed(1)
+    if seeds >= least:
+        return ""
+    return f"with {seeds} seeds no difference can be significant: it takes {least}"

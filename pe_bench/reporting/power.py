@@ -9,7 +9,7 @@ import numpy as np
 from pe_bench.reporting.paired import headline_scores
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import is_quality
-from pe_bench.stats.significance import effect_to_show, seeds_needed
+from pe_bench.stats.significance import effect_to_show
 
 
 def describe_power(table: Table, seeds: int) -> str:
@@ -34,14 +34,6 @@ def describe_power(table: Table, seeds: int) -> str:
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
     return f"{table.about.task}: {amount}{most}, {seeds} seeds"
-
-
-def describe_too_few(seeds: int) -> str:
-    """Return a sentence for a number of seeds that can show no difference; empty if it can."""
-    least = seeds_needed(1)
-    if seeds >= least:
-        return ""
-    return f"with {seeds} seeds no difference can be significant: it takes {least}"
 
 
 def find_spreads(table: Table) -> list[float]:

@@ -152,8 +152,8 @@ DIR` writes the same with a report.""",
             """\
 A table of several tasks has the ranked score of each; a table of one task has all its scores.
 The best mean is bold, with 95 % intervals over seeds and letters of significance; chance and the
-strongest baseline are below. Presets, protocols and tuned runs have separate tables. Encodings
-are rows, or columns if there are more scores than encodings.""",
+best baseline are below. Presets, protocols and tuned runs have separate tables. Encodings are
+rows; up to three are columns if there are more scores.""",
         ),
     ],
 )

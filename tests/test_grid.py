@@ -85,6 +85,23 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert "(3 seeds)" in out
 
 
+def test_a_plan_says_why_finished_runs_are_to_do(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy("--seeds", "0-1")
+    toy("--dry-run", "--seeds", "0-1", "--train.steps", "3")  # another experiment
+    assert "code has changed" not in capsys.readouterr().out
+    (tmp_path / "toy.py").write_text(TASK.replace("0.1, 8", "0.2, 8"))
+    assert toy("--dry-run", "--seeds", "0-2") == (0, [])
+    out = capsys.readouterr().out
+    assert "3 runs: 0 done, 3 to do" in out
+    assert re.search(
+        r"^to do again, since code has changed: 2 runs with version \S+ of toy\.py, now \S+ ",
+        out,
+        re.MULTILINE,
+    )
+
+
 def earlier(encoding: str, task: str, training: float, evaluation: float, **more: Any) -> RunRecord:
     """Return the record of a run that has trained 100 rows."""
     settings = {

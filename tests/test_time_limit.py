@@ -51,7 +51,7 @@ def test_the_limit_begins_with_start() -> None:
 def test_items_are_saved_before_the_evaluation_ends(tmp_path: Path) -> None:
     limit = TimeLimit(1, Clock())
     limit.start()
-    with pytest.raises(TimedOut, match="in evaluation after 1 items"):
+    with pytest.raises(TimedOut, match="in evaluation after 1 item"):
         Journal(tmp_path / "journal", limit=limit).add({"one": 1})
     assert Journal(tmp_path / "journal").items == {"one": 1}
 
@@ -72,9 +72,9 @@ def test_repeated_calls_finish_a_run_with_the_same_numbers(
         assert len(reasons) < 9
     assert [reason.split(", ")[1].split(":")[0] for reason in reasons] == [
         "in training after step 1 of 2",
-        "in evaluation after 1 items",
+        "in evaluation after 1 item",
         "in evaluation after 2 items",
-        "in evaluation after 1 items",
+        "in evaluation after 1 item",
         "in evaluation after 2 items",
     ]
     run, folder = record(tmp_path)

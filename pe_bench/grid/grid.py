@@ -16,6 +16,7 @@ from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
+from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
@@ -126,6 +127,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
         copied = {key_of(one) for one in find_records(*spec.like) if one.status == "done"}
     overview = Overview.of(runs, Estimates(records, spec.device), copied)
     lines = overview.lines(executor.lanes)
+    lines += describe_changed_code(overview.to_do, records)
     if execution.dry_run:
         lines = overview.runs() + lines
     if describe and overview.to_do:

@@ -87,7 +87,9 @@ class Journal:
                 os.fsync(file.fileno())
         self.items.update(items)
         if self.limit:
-            self.limit.check(f"in evaluation after {len(self.items)} items")
+            count = len(self.items)
+            word = "item" if count == 1 else "items"
+            self.limit.check(f"in evaluation after {count} {word}")
 
 
 def _line(key: str, value: Any, seconds: float) -> str:

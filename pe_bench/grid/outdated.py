@@ -1,0 +1,64 @@
+"""Why runs of a plan are not done although they were measured: their code has changed since."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.results.identity import digest_settings
+from pe_bench.results.record import RunRecord
+from pe_bench.runs.run import Run
+
+
+def describe_changed_code(runs: Sequence[PlannedRun], records: Iterable[RunRecord]) -> list[str]:
+    """Return a line for each change of code that makes runs necessary again.
+
+    Args:
+        runs: the runs to do.
+        records: records of earlier runs.
+    """
+    earlier: dict[tuple[str, str, int], list[RunRecord]] = {}
+    for record in records:
+        if record.status == "done":
+            key = record.task, record.encoding, record.seed
+            earlier.setdefault(key, []).append(record)
+    counts: dict[str, int] = {}
+    for planned in runs:
+        run = planned.run
+        key = run.resolved.label, run.encoding.label, run.seed
+        own = _digest(run.resolved.settings) if key in earlier else ""
+        alike = [record for record in earlier.get(key, ()) if _digest(record.settings) == own]
+        if alike:
+            last = max(alike, key=lambda record: record.age)
+            for change in _changes(run, last):
+                counts[change] = counts.get(change, 0) + 1
+    return [
+        f"to do again, since code has changed: {count} {'run' if count == 1 else 'runs'} with "
+        f"{change} (pe-bench status lists them)"
+        for change, count in counts.items()
+    ]
+
+
+def _changes(run: Run, record: RunRecord) -> Iterator[str]:
+    """Yield the versions of code that differ between a run and the record of an earlier one."""
+    now = run.encoding.version
+    if record.encoding_version != now:
+        yield f"version {record.encoding_version} of {record.encoding}, now {now}"
+    versions = record.settings.get("versions", {})
+    for name, version in run.resolved.settings.get("versions", {}).items():
+        before = versions.get(name, version)
+        if before != version:
+            what = record.task if name == "task" else f"the {name}"
+            yield f"version {before} of {what}, now {version}"
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    """Return a digest of settings without the versions of code; "-" for an incomplete record."""
+    if not {"train", "model"} <= settings.keys():
+        return "-"
+    plain = json.loads(json.dumps(settings, default=str))
+    place = plain
+    while place:
+        place.pop("versions", None)
+        place = place.get("start")
+    return digest_settings(plain)

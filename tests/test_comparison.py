@@ -24,6 +24,7 @@ from pe_bench.stats.ranking import TaskScores, rank_correlations
 from pe_bench.stats.significance import (
     LEVEL,
     POWER,
+    effect_to_show,
     holm,
     permutation_p,
     seeds_needed,
@@ -216,6 +217,16 @@ def test_seeds_to_show_a_difference_give_the_power_of_scipy(ratio: float, compar
         critical = stats.t.ppf(1 - LEVEL / (2 * comparisons), seeds - 1)
         power = stats.nct.sf(critical, seeds - 1, ratio * math.sqrt(seeds))
     assert seeds_to_show(ratio, 1.0, comparisons) == pytest.approx(seeds, abs=1)
+
+
+@pytest.mark.parametrize("seeds", [4, 5, 8, 20])
+def test_a_difference_that_seeds_show_has_the_power_of_scipy(seeds: int) -> None:
+    effect = effect_to_show(seeds, spread=3.0)
+    assert effect is not None
+    critical = stats.t.ppf(1 - LEVEL / 2, seeds - 1)
+    power = stats.nct.sf(critical, seeds - 1, effect / 3.0 * math.sqrt(seeds))
+    assert power == pytest.approx(POWER, abs=1e-3)
+    assert effect_to_show(3, spread=3.0) is None  # no permutation of three seeds is significant
 
 
 def test_ranks_and_groups() -> None:

@@ -241,7 +241,7 @@ def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
         (["merge", "here", "--results", "here"], "is --results: leave it out"),
         (["merge", "rows.csv"], "rows.csv is a table: to send runs, write pe-bench export DIR"),
         (["merge", "here", "--results", "rows.csv"], "cannot write to rows.csv"),
-        (["export", "here.xlsx"], "export writes .parquet or .csv, or a folder, not .xlsx"),
+        (["export", "here.xlsx"], "export writes .parquet, .csv, .tex, or a folder, not .xlsx"),
         (["export", "results"], "results is the results folder: give another one"),
         (
             ["export", "a.csv", "--results", "absent"],

@@ -218,6 +218,8 @@ def try_all(data: st.DataObject, export: Path, *, with_report: bool) -> None:
             run("export", "again", "--results", "theirs")
             run("compare", "rope", "nope", "--results", "theirs", "--picture", "picture.svg")
             run("report", "theirs")
+            shutil.copy(COMMITTED / "quick" / "grid.toml", "theirs")
+            run("run", "--like", "theirs", "--encoding", "fire", "--dry-run")
             with contextlib.suppress(InputError):
                 for record in read_records(Path("theirs"))[:1]:
                     rebuild(record, Path("scratch"), Places())

@@ -111,6 +111,23 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert table["runs"]["alibi"][0][3] == "cccccccccc with changes"
 
 
+def test_encodings_of_the_user_come_first(tmp_path: Path) -> None:
+    for encoding, value in (("alibi", 3.0), ("rope -> zone.py [lora]", 2.0), ("rope", 1.0)):
+        put(tmp_path, encoding, [replace(SCORE, value=value), *CURVE])
+    put(tmp_path, "alibi", [SCORE], task="earlier", settings_digest="1")
+    page = read_page(tmp_path)
+    data = json.loads(page.data)
+    assert [one["label"] for one in data["encodings"]] == [
+        "rope -> zone.py [lora]",
+        "alibi",
+        "rope",
+    ]
+    (table,) = (one for one in data["tables"].values() if one["task"] == "lm")
+    assert table["ranking"] == ["rope -> zone.py [lora]", "rope", "alibi"]
+    tasks = [link for link in page.links if link.startswith("#task-")]
+    assert tasks[:2] == ["#task-lm", "#task-earlier"]
+
+
 @pytest.mark.slow
 def test_it_loads_nothing(tmp_path: Path) -> None:
     put_tasks(tmp_path)

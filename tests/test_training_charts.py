@@ -181,3 +181,18 @@ def test_linear_ticks_are_round_numbers(limits: Limits, ticks: int) -> None:
 )
 def test_logarithmic_ticks_are_powers_of_ten(limits: Limits, ticks: list[float]) -> None:
     assert log_ticks(limits) == ticks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [math.nan, math.inf, -1.0, 3e38, 1e-45])
+def test_any_number_of_a_file_is_drawn(tmp_path: Path, number: float) -> None:
+    curve = LearningCurve((-1, 0), *[(number, 1.0)] * 4)
+    put_curves(tmp_path, "rope", {TASK: curve}, 0)
+    put_curves(tmp_path, "rope", {TASK: make_curve([2.0], every=0)}, 1)
+    put_curves(tmp_path, "nope", {TASK: replace(curve, loss=(number, number))})
+    table = read_table(tmp_path)
+    (chart,) = make_training(table)
+    for quantity in chart.quantities:
+        low, high = quantity.limits
+        assert math.isfinite(low) and math.isfinite(high) and low < high
+    draw_training(table).draw_without_rendering()

@@ -32,6 +32,10 @@ def read_device(words: Sequence[str]) -> str:
     return word
 
 
+_shown: dict[str, str] = {}
+"""Value of VISIBLE after the GPU with a number has become the only visible one."""
+
+
 def find_device(wanted: str, preset: str = QUICK) -> str:
     """Return "cpu" or "cuda" for a value of `--device`, and set up torch for it.
 
@@ -49,12 +53,8 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch is not installed: run pip install torch")
     device, _, number = wanted.partition(":")
-    before = os.environ.get(VISIBLE)
     if number:  # before the start of CUDA, which reads the variable only once
-        visible = [] if before is None else before.split(",")
-        if before is not None and int(number) >= len(visible):
-            raise InputError(f"there is no {wanted} here ({VISIBLE}={before}): {INSTEAD}")
-        os.environ[VISIBLE] = number if before is None else visible[int(number)]
+        _show_only(wanted, number)
     import torch
 
     from pe_bench.system import environment
@@ -98,3 +98,18 @@ def _refuse_idle_gpu(preset: str) -> None:
             f"{environment.ask_driver('driver_version')}): install a driver and a torch that fit, "
             f"or write --device cpu to run the preset {preset} on the CPU"
         )
+
+
+def _show_only(wanted: str, number: str) -> None:
+    """Make one GPU the only visible one of this process.
+
+    A second call with the same number does nothing, because the first one has renumbered the GPUs.
+    """
+    before = os.environ.get(VISIBLE)
+    if before is not None and _shown.get(number) == before:
+        return
+    visible = [] if before is None else before.split(",")
+    if before is not None and int(number) >= len(visible):
+        raise InputError(f"there is no {wanted} here ({VISIBLE}={before}): {INSTEAD}")
+    _shown[number] = number if before is None else visible[int(number)]
+    os.environ[VISIBLE] = _shown[number]

@@ -112,11 +112,14 @@ def _write_latex(
         ],
     )
     write_atomic(target, source)
-    count = source.count(r"\begin{table}")
-    info(
-        f"{target}: {count} table{'s' if count > 1 else ''} of {len(labels)} encodings and "
-        f"{len(tables)} task settings; the preamble needs \\usepackage{{booktabs}}"
-    )
+    made = _count(source.count(r"\begin{table}"), "table")
+    tasks = _count(len({table.about.task for table in tables}), "task")
+    shown = f"{made}, {_count(len(labels), 'encoding')}, {tasks}"
+    info(f"{target}: {shown}; the preamble needs \\usepackage{{booktabs}}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _write_folder(target: Path, records: "Sequence[RunRecord]") -> None:

@@ -18,6 +18,8 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.option_table import option_names, options_of
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import trusting_only
+from pe_bench.registry.options import split_spec
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.runs.options import RunOptions
@@ -81,7 +83,9 @@ def find_like(values: Values, command: Command) -> Like:
         raise InputError(f"there are no finished runs in {folder}: give another --like")
     asked = _asked_tasks(values, records, folder)
     changed = {name: values.given[name] for name in CHANGED if name in values.given}
-    tables = [table for grid in grids for table in find_tables(grid, records, asked, changed)]
+    named = [*values.given["encodings"], *values.given.get("tasks", ())]
+    with trusting_only(*(split_spec(spec)[0] for spec in named)):  # the grid may be of anyone
+        tables = [table for grid in grids for table in find_tables(grid, records, asked, changed)]
     chosen = choose_tables(tables, asked, named="tasks" in values.given, folder=folder)
     made = _make_grids(chosen, values, folder)
     digests = {(table.task, table.digest) for table in chosen}
@@ -177,10 +181,11 @@ def _asked_tasks(values: Values, records: Sequence[RunRecord], folder: Path) -> 
         return labels
     found: list[str] = []
     for task in given:
-        own = [label for label in labels if task in (label, label.partition(":")[0])]
+        name = Path(task).name if Path(task).exists() else task  # a file of the user's own
+        own = [label for label in labels if name in (label, label.partition(":")[0])]
         if not own:
             raise InputError(
-                f"there are no runs of '{task}' in {folder}{suggest(task, labels)}: there are "
+                f"there are no runs of '{task}' in {folder}{suggest(name, labels)}: there are "
                 f"{', '.join(labels)}"
             )
         found += own

@@ -71,7 +71,11 @@ def find_tables(
     precision = find_precision(given.get("precision", "auto"), device, options.preset)
     factory = RunFactory(replace(options, precision=precision), device=device)
     for spec in plugins.expand(given["tasks"], "task"):
-        label = plugins.load("task", spec, options.preset).label
+        try:
+            label = plugins.load("task", spec, options.preset).label
+        except InputError as error:  # such as a file that the user has not named
+            yield PlannedTable(Path(spec).name, grid, spec, reason=str(error))
+            continue
         if label in asked:
             table = PlannedTable(label, grid, spec)
             _fill(table, [record for record in records if record.task == label], factory)

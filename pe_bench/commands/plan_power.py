@@ -2,16 +2,19 @@
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pe_bench.errors import CRASHES
-from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.record import RunRecord
+
+if TYPE_CHECKING:
+    from pe_bench.grid.planned_run import PlannedRun
+    from pe_bench.results.record import RunRecord
 
 FEWEST = 2  # seeds of a plan that is meant to compare
 HEADING = "smallest difference between two encodings that these seeds show (power 80 %):"
 
 
-def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -> list[str]:
+def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]") -> list[str]:
     """Return lines on the smallest differences that the seeds of a plan can show.
 
     There is a line for each task that has finished runs of several encodings and seeds.
@@ -20,12 +23,11 @@ def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -
         planned: runs that are not finished, and finished runs of the same command.
         records: records of finished runs with rows.
     """
-    from pe_bench.reporting.power import describe_power, describe_too_few
-    from pe_bench.reporting.tables import make_tables
-
     seeds: dict[str, set[int]] = {}
     encodings: dict[str, set[str]] = {}
     for one in planned:
+        if one.run.resolved.task.measures_time:  # its seeds are repetitions
+            continue
         digest = one.run.resolved.digest()
         seeds.setdefault(digest, set()).add(one.run.seed)
         encodings.setdefault(digest, set()).add(one.run.encoding.label)
@@ -33,6 +35,11 @@ def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -
     if few and max(few) >= FEWEST and describe_too_few(max(few)):
         return [describe_too_few(max(few))]
     known = [record for record in records if record.settings_digest in seeds]
+    if not known:
+        return []
+    from pe_bench.reporting.power import describe_power  # late: pandas takes a second
+    from pe_bench.reporting.tables import make_tables
+
     lines = []
     with contextlib.suppress(*CRASHES):  # the end of the command reports what cannot be read
         for table in make_tables(known):
@@ -40,9 +47,17 @@ def describe_plan(planned: Sequence[PlannedRun], records: Sequence[RunRecord]) -
             if len(encodings[table.about.settings_digest]) == 1:
                 own = own & {record.seed for record in table.records}
             line = describe_power(table, len(own))
-            if describe_too_few(len(own)):
-                line = f"{table.about.task}: {len(own)} of these seeds are in the finished runs"
             lines += [f"  {line}"] if line else []
     if not lines:
         return []
     return [HEADING, *lines]
+
+
+def describe_too_few(seeds: int) -> str:
+    """Return a sentence for a number of seeds that can show no difference; empty if it can."""
+    from pe_bench.stats.significance import seeds_needed
+
+    least = seeds_needed(1)
+    if seeds >= least:
+        return ""
+    return f"with {seeds} seeds no difference can be significant: it takes {least}"

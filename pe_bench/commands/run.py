@@ -211,7 +211,9 @@ COMMAND = Command(
     name="run",
     main=main,
     help="train and evaluate encodings on tasks",
-    usage="pe-bench run (--encoding SPEC ... --task SPEC ... | GRID.toml) [options]",
+    usage="""\
+pe-bench run --encoding SPEC ... (--task SPEC ... | --like DIR) [options]
+       pe-bench run GRID.toml [options]""",
     description="""\
 Train and evaluate every encoding on every task under every seed. GRID.toml has options as keys,
 without their dashes; options of the command line replace those of the file.""",
@@ -219,6 +221,7 @@ without their dashes; options of the command line replace those of the file.""",
 examples:
   pe-bench run --encoding tape --task scrolls
   pe-bench run --encoding tape rope:base=500000 ./mine.py --task scrolls perplexity --seeds 0 1 2
+  pe-bench run --like quick --encoding ./mine.py --task mqar
   pe-bench run --encoding alibi --task scrolls --data path/to/scrolls perplexity=path/to/texts
   pe-bench run --encoding all --task all --seeds 0-4 --dry-run
   pe-bench run --encoding all --task mqar flipflop --seeds 0-4 --jobs 2

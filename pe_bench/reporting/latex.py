@@ -24,11 +24,12 @@ SPECIAL = {
     "†": r"\dag{}",
     "–": "--",
     "−": "$-$",
+    "\N{ZERO WIDTH SPACE}": "{}",
 }
 """Characters that LaTeX does not print literally. Other characters stand in the source as UTF-8."""
 HEADING = 14  # characters per line of a heading
 COMMENT = 98  # characters per line of a comment
-ABSENT = "--"
+ABSENT = "–"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Part:
 
 def escape(text: str) -> str:
     """Return the source of a plain text on one line."""
-    return "".join(SPECIAL.get(character, character) for character in " ".join(text.split()))
+    apart = " ".join(text.split()).replace("--", "-\N{ZERO WIDTH SPACE}-")  # no dash
+    return "".join(SPECIAL.get(character, character) for character in apart)
 
 
 def make_table(

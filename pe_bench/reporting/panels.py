@@ -159,7 +159,14 @@ def set_lengths(axis: Axes, ticks: Sequence[float], *, log: bool) -> None:
     axis.minorticks_off()
 
 
-def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
+def save(
+    figure: Figure,
+    paths: Sequence[Path],
+    stamp: str = "",
+    *,
+    crop: bool = True,
+    dpi: int = DPI,
+) -> None:
     """Write a figure in the formats given by the paths' endings. Create the folder if needed.
 
     The same figure gives the same bytes: no file contains a date.
@@ -168,6 +175,8 @@ def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
         figure: the figure. It is laid out once, then its layout is fixed.
         paths: paths of the files.
         stamp: text stored in the metadata of each file, see `is_stamped`.
+        crop: whether to cut off empty margins; otherwise the files have the figure's size.
+        dpi: resolution of PNG files, dots per inch.
 
     Raises:
         InputError: an ending is not .png, .svg or .pdf.
@@ -177,7 +186,7 @@ def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
         if _kind(path) not in FORMATS:
             raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     with rc_context(STYLE):  # some texts are made when a figure is drawn
-        box = _lay_out(figure)
+        box = _lay_out(figure, crop=crop, dpi=dpi)
         for path in paths:
             kind = _kind(path)
             if kind == "png":
@@ -226,11 +235,16 @@ def save_each(
             write_atomic(path, _encode(canvas, box, stamp))
 
 
-def _lay_out(figure: Figure) -> Bbox:
-    """Fix the layout of a figure and return the bounding box of its contents, inches."""
-    figure.set_dpi(DPI)
+def _lay_out(figure: Figure, *, crop: bool = True, dpi: int = DPI) -> Bbox:
+    """Fix the layout of a figure and return the bounding box of its contents, inches.
+
+    Without `crop`, return the bounding box of the figure.
+    """
+    figure.set_dpi(dpi)
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # "none" would draw once more for each file
+    if not crop:
+        return figure.bbox_inches
     filled = figure.get_tightbbox().padded(PADDING)
     return Bbox.intersection(filled, figure.bbox_inches) or figure.bbox_inches
 
@@ -259,7 +273,8 @@ def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
     known = PngInfo()
     known.add_text(STAMPS["png"], stamp)
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    left, bottom, right, top = (round(end * DPI) for end in box.extents)
+    dpi = canvas.figure.dpi
+    left, bottom, right, top = (round(end * dpi) for end in box.extents)
     # The canvas has whole pixels. A partial pixel at the top or on the right would be black.
     image = image.crop(
         (left, max(0, image.height - top), min(right, image.width), image.height - bottom)
@@ -267,5 +282,5 @@ def _encode(canvas: FigureCanvasAgg, box: Bbox, stamp: str) -> bytes:
     # The median cut keeps the colours of the encodings exactly; other methods change them.
     few = image.quantize(PALETTE, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     content = io.BytesIO()
-    few.save(content, format="png", dpi=(DPI, DPI), pnginfo=known if stamp else None)
+    few.save(content, format="png", dpi=(dpi, dpi), pnginfo=known if stamp else None)
     return content.getvalue()

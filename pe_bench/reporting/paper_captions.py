@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pe_bench.reporting.display import display_name
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance
+from pe_bench.results.views import Column, Curve
 from pe_bench.system.commit import ROUNDING, show_commit
 
 CHANCE = "Chance"
@@ -41,6 +42,31 @@ def describe_table(
     return " ".join(filter(None, parts))
 
 
+def describe_figure(table: Table, title: str) -> str:
+    """Return the caption of a figure.
+
+    Args:
+        table: the table of results that it shows.
+        title: its content.
+    """
+    parts = [f"{title[0].upper()}{title[1:]}.", describe_settings([table])]
+    if table.has_seeds:
+        parts.append(f"Means over {describe_seeds([table])}, with standard deviations.")
+    elif table.about.measures_time:
+        parts.append("Medians over repetitions, with quartiles.")
+    else:
+        parts.append("One seed, with 95 % intervals over items.")
+    if any(table.learned(name) == 0 for name in table.encodings):
+        parts.append("Hollow and dashed: no seed learned the training task.")
+    if table.baseline_names:
+        parts.append(f"Best baseline: {table.baseline_names[-1]}.")
+    shown = [view.metric for view in table.views(Curve)]
+    given = table.describe_given(shown or [view.metric for view in table.views(Column)])
+    parts += [f"{given[0].upper()}{given[1:]}."] if given else []
+    parts.append(describe_commits([table]))
+    return " ".join(parts)
+
+
 def describe_settings(tables: Sequence[Table]) -> str:
     """Return tasks, preset, protocol, adaptation, learning rates and other settings."""
     about = tables[0].about
@@ -51,15 +77,51 @@ def describe_settings(tables: Sequence[Table]) -> str:
     origin = (about.settings.get("from") or {}).get("encoding")
     if origin:
         parts.append(f"adapted from models with {display_name(origin)}")
+    parts += _describe_sizes(tables)
     if (about.settings.get("train") or {}).get("steps"):
         tuned = about.settings.get("tune")
         parts.append("learning rates tuned for each encoding" if tuned else "one learning rate")
-    for table in tables:
+    changes = [_changed_options(table) for table in tables]
+    common = changes[0] if len(set(changes)) == 1 else ""
+    if common:
+        parts.append(f"changed: {common}")
+    for table, words in zip(tables, changes, strict=True):
         changed = [f"{key}={value}" for key, value in table.differences.items()]
+        if words != common:
+            changed.append(words)
         if changed:
             where = f"{table.about.task}: " if len(tables) > 1 else ""
             parts.append(where + ", ".join(changed))
     return f"Positional encodings on {tasks} ({'; '.join(parts)})."
+
+
+def _describe_sizes(tables: Sequence[Table]) -> list[str]:
+    """Return the size of the models and the length of their training."""
+    settings = [table.about.settings for table in tables]
+    models = [one.get("model") or {} for one in settings]
+    layers = sorted({model["layers"] for model in models if "layers" in model})
+    widths = sorted({model["width"] for model in models if "width" in model})
+    steps = [(one.get("train") or {}).get("steps") or 0 for one in settings]
+    if not layers or not widths or not any(steps):
+        return []
+    shown = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    return [
+        f"models of {' or '.join(map(str, layers))} layers of width "
+        f"{' or '.join(map(str, widths))}",
+        f"{shown} training steps",
+    ]
+
+
+def _changed_options(table: Table) -> str:
+    """Return the options that differ from the preset, except those of the search; "": unknown."""
+    shown: list[str] = []
+    is_search = False
+    for word in table.about.options or ():
+        if word.startswith("--"):
+            is_search = word.partition(".")[0] == "--tune"
+        if not is_search:
+            shown.append(word)
+    return " ".join(shown)
 
 
 def describe_seeds(tables: Sequence[Table]) -> str:

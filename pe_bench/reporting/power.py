@@ -9,7 +9,7 @@ import numpy as np
 from pe_bench.reporting.paired import headline_scores
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import is_quality
-from pe_bench.stats.significance import effect_to_show, seeds_needed
+from pe_bench.stats.significance import effect_to_show
 
 
 def describe_power(table: Table, seeds: int) -> str:
@@ -21,27 +21,19 @@ def describe_power(table: Table, seeds: int) -> str:
 
     Args:
         table: finished runs.
-        seeds: number of seeds of the comparison, as many as a claim needs or more.
+        seeds: number of seeds of the comparison.
     """
     spreads = find_spreads(table) if is_quality(table) else []
     if not spreads or max(spreads) == 0:
         return ""
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     if typical is None or largest is None:
-        return ""
+        return f"{table.about.task}: none, {seeds} of these seeds are in the finished runs"
     metric = table.metric(table.headline.metric)
     unit = "points" if metric.unit == "%" else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
     return f"{table.about.task}: {amount}{most}, {seeds} seeds"
-
-
-def describe_too_few(seeds: int) -> str:
-    """Return a sentence for a number of seeds that can show no difference; empty if it can."""
-    least = seeds_needed(1)
-    if seeds >= least:
-        return ""
-    return f"with {seeds} seeds no difference can be significant: it takes {least}"
 
 
 def find_spreads(table: Table) -> list[float]:

@@ -108,6 +108,16 @@ def outline(marker: str) -> list[tuple[float, float]]:
     return [(round(x, 3), round(-y, 3)) for x, y in corners]
 
 
+def is_own(label: str) -> bool:
+    """Return whether an encoding is the user's own: not shipped with the package."""
+    return split_label(label)[0] not in plugins.names("encoding")
+
+
+def own_first(labels: Iterable[str]) -> list[str]:
+    """Return labels with the user's own encodings first, otherwise in the given order."""
+    return sorted(labels, key=lambda label: not is_own(label))
+
+
 def family_of(label: str, record: RunRecord | None = None) -> str:
     """Return the family of an encoding, such as "rotary"; "other" if it declares none.
 

@@ -46,6 +46,11 @@ def make_training(table: Table) -> list[TrainingChart]:
 
     A task that trains a model for each of its subsets has a chart for each subset.
     """
+    with np.errstate(all="ignore"):  # files of others may have infinite numbers
+        return _make_charts(table)
+
+
+def _make_charts(table: Table) -> list[TrainingChart]:
     groups: dict[Key, dict[str, dict[int, LearningCurve]]] = {}
     for record, curves in zip(table.records, table.learning_curves, strict=True):
         for (phase, subset), curve in curves.items():
@@ -77,7 +82,7 @@ def _make_chart(title: str, series: Mapping[str, TrainingCurve]) -> TrainingChar
     says = "a line for each encoding"
     if any(curve.seeds > 1 for curve in series.values()):
         says = "line: mean over seeds; band: from the lowest to the highest seed"
-    last = max(curve.steps[-1] for curve in series.values())
+    last = max(1.0, *(curve.steps[-1] for curve in series.values()))
     return TrainingChart(
         title=title,
         says=says,

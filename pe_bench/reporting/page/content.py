@@ -13,6 +13,7 @@ from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
 from pe_bench.reporting.page.overviews import list_overviews
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.styles import is_own
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
 from pe_bench.results.record import RunRecord
@@ -37,7 +38,8 @@ def gather(
     done = [record for table in tables for record in table.records]
     said = describe_labels("task", done)
     tasks = []
-    for name in dict.fromkeys(table.task_name for table in tables):
+    by_own = sorted(tables, key=lambda table: not any(map(is_own, table.encodings)))
+    for name in dict.fromkeys(table.task_name for table in by_own):
         own = [section for section in sections if section.table.task_name == name]
         about = said.get(own[0].table.about.task, {})
         tasks.append(

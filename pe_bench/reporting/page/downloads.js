@@ -66,8 +66,8 @@ function save(name, text, type) {
 
 // A name of letters, digits and hyphens.
 function fileName(words, ending) {
-  const plain = words.normalize("NFKD").toLowerCase().replace(/[^a-z0-9.=]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");
-  return `${plain.slice(0, 100) || "chart"}.${ending}`;
+  const plain = words.normalize("NFKD").toLowerCase().replace(/[^a-z0-9.=]+/g, "-").slice(0, 100).replace(/^[-.]+|[-.]+$/g, "");
+  return `${plain || "chart"}.${ending}`;
 }
 
 function element(name, attributes, ...children) {

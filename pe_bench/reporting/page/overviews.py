@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pe_bench.reporting.columns import show_number
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
 from pe_bench.reporting.page.model import Overview, Row, TableSection
+from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
     Block,
     correlation_rows,
@@ -57,7 +58,7 @@ def _overview(
             }
             bars[one.encoding] = {place: bar for place, bar in both.items() if bar}
     first = len(header) - 1
-    header += [section.table.about.task for section in sections]
+    header += [_task_heading(section.table) for section in sections]
     columns = [_headline_cells(section) for section in sections]
     names = dict.fromkeys(name for section in sections for name in section.table.ranking())
     rows = []
@@ -79,6 +80,11 @@ def _overview(
     sources: list[str | None] = [None] * first
     sources += [f"{section.id}:0" for section in sections]
     return Overview(title, preset, notes, header, rows, sources, first, correlations, about)
+
+
+def _task_heading(table: Table) -> str:
+    """Return the task and the unit and direction of its headline."""
+    return f"{table.about.task} ({table.label(table.headline.metric)})"
 
 
 def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]]:

@@ -150,7 +150,7 @@ function panel(draws, caption, {label, says, table, rows, keys = () => [], more 
   const title = make("b", {}, ...(label ? breakable(caption) : [caption]));
   const words = make("figcaption", {}, ...(label ? [swatch(label)] : []), title);
   if (says) words.append(make("small", {text: says}));
-  const nameOf = ending => fileName(`${table.heading} ${more[0] ?? ""} ${title.textContent}`, ending);
+  const nameOf = ending => fileName(`${table.heading} ${title.textContent} ${more[0] ?? ""}`, ending);
   const saves = {
     CSV: () => save(nameOf("csv"), csv(rows()), "text/csv"),
     SVG: () => {

@@ -16,7 +16,7 @@ from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather
 from pe_bench.reporting.page.model import Content, TableSection
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.styles import outline
+from pe_bench.reporting.styles import outline, own_first
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
 from pe_bench.results.record import RunRecord
@@ -125,7 +125,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "task": about.task,
         "commands": {name: _commands(table, name) for name in runs},
         "runs": runs,
-        "ranking": table.ranking(),
+        "ranking": own_first(table.ranking()),
         "reference": section.comparison.reference,
         "solved": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
         "measuresTime": about.measures_time,

@@ -1,0 +1,80 @@
+"""What a plan says about the differences that its seeds can show."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from made_runs import put_seeds, read_table
+from test_compare import put as put_headlines
+
+from pe_bench.commands.plan_power import HEADING, describe_plan, describe_too_few
+from pe_bench.reporting.power import describe_power, find_spreads
+from pe_bench.reporting.tables import read_tables
+from pe_bench.results.store import read_records
+from pe_bench.stats.significance import effect_to_show
+
+
+def planned(encodings: list[str], seeds: range, digest: str = "5e77") -> Any:
+    """Runs of a plan, as far as its lines on seeds read them."""
+    task = SimpleNamespace(measures_time=False)
+    resolved = SimpleNamespace(digest=lambda: digest, task=task)
+    return [
+        SimpleNamespace(
+            run=SimpleNamespace(
+                resolved=resolved, encoding=SimpleNamespace(label=encoding), seed=seed
+            )
+        )
+        for encoding in encodings
+        for seed in seeds
+    ]
+
+
+def lines(root: Path, encodings: list[str], seeds: range) -> list[str]:
+    return describe_plan(planned(encodings, seeds), read_records(root))
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    put_seeds(tmp_path, "rope", [50, 51, 52, 53])
+    put_seeds(tmp_path, "alibi", [50, 52, 50, 52])
+    put_seeds(tmp_path, "nope", [20, 21, 22, 23])  # always 30 below rope
+    return tmp_path
+
+
+def test_the_spread_of_pairs_decides(rows: Path) -> None:
+    table = read_table(rows)
+    spreads = sorted(find_spreads(table))
+    assert spreads == pytest.approx([0, 1.291, 1.291], abs=1e-3)
+    shown = effect_to_show(5, spreads[1])
+    assert shown == pytest.approx(2.17, abs=0.01)
+    assert describe_power(table, 5) == (
+        "lm: 2.2 points of F1 (2.2 for the pair that varies most), 5 seeds"
+    )
+
+
+def test_a_plan_says_what_its_seeds_show(rows: Path) -> None:
+    heading, line = lines(rows, ["mine.py", "rope"], range(5))
+    assert heading == HEADING and line.endswith("5 seeds")
+    _, line = lines(rows, ["mine.py"], range(5))  # paired with rows of four of these seeds
+    assert line.endswith("4 seeds")
+    _, line = lines(rows, ["mine.py"], range(3, 9))
+    assert line == "  lm: none, 1 of these seeds are in the finished runs"
+
+
+def test_too_few_seeds_are_named_without_rows_too(rows: Path, tmp_path: Path) -> None:
+    sentence = "with 3 seeds no difference can be significant: it takes 4"
+    assert lines(rows, ["mine.py", "rope"], range(3)) == [sentence]
+    assert describe_plan(planned(["mine.py", "rope"], range(3)), []) == [sentence]
+    assert describe_plan(planned(["mine.py", "rope"], range(1)), []) == []
+    assert describe_plan(planned(["mine.py", "rope"], range(4)), []) == []
+    assert describe_too_few(4) == ""
+
+
+def test_a_table_of_one_encoding_says_nothing(tmp_path: Path) -> None:
+    put_headlines(tmp_path, "bits", "good", [0.5, 0.6, 0.7, 0.8], metric="bits_per_byte")
+    (table,) = read_tables(tmp_path)
+    assert describe_power(table, 5) == ""
+    put_headlines(tmp_path, "bits", "plain", [0.9, 0.8, 0.9, 0.8], metric="bits_per_byte")
+    (table,) = read_tables(tmp_path)
+    assert describe_power(table, 5) == "bits: 0.27 bits per byte, 5 seeds"

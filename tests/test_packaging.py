@@ -35,6 +35,7 @@ DATA = {
     "pe_bench/reporting/page/charts.js",
     "pe_bench/reporting/page/page.css",
     "pe_bench/reporting/page/page.js",
+    "pe_bench/reporting/page/downloads.js",
     "pe_bench/reporting/page/templates/macros.html",
     "pe_bench/reporting/page/templates/page.html",
     "pe_bench/reporting/page/vendor/LICENSES.txt",

@@ -1,5 +1,7 @@
 """What training and generation cost, before anything is trained."""
 
+import csv
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +23,9 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.grid.cost import Costs, find_phases
+from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
+from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
@@ -233,6 +237,86 @@ def test_the_command_at_lengths(capsys: pytest.CaptureFixture[str]) -> None:
     assert "learned has" in printed.err
 
 
+@pytest.mark.slow
+def test_every_preset_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "cost --encoding rope nope --task mqar --preset all"
+    assert main(words.split()) == 0
+    text = capsys.readouterr().out
+    rows = [line.split()[:2] for line in text.splitlines() if line.startswith(("rope", "nope"))]
+    presets = ("quick", "small", "mid", "paper")
+    expected = [[name, preset] for preset in presets for name in ("rope", "nope")]
+    assert rows == 2 * expected
+    assert "in fp32 for quick, bf16 for small, mid, paper" in " ".join(text.split())
+
+
+@pytest.mark.slow
+def test_a_file_has_the_numbers_of_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "cost --encoding nope --task mqar --params 10M --lengths 64 100000 --output"
+    files = [tmp_path / "costs.json", tmp_path / "costs.csv"]
+    for file in files:
+        assert main([*words.split(), str(file)]) == 0
+        assert "8 layers of width 128, 2 heads of 64" in capsys.readouterr().out
+    records = json.loads(files[0].read_text())
+    assert [record["generation_tokens"] for record in records] == [64, 100_000]
+    short, long = records
+    assert short["parameters"] == 9_898_112 and short["vocab_size"] == VOCABULARY
+    assert short["precision"] == "bf16"  # in which a number has two bytes
+    assert long["cache_bytes"] == 100_000 * 8 * 2 * 128 * 2
+    assert long["decoding_bytes_per_token"] == long["cache_bytes"] + 2 * long["parameters"]
+    assert short["training_seconds"] == pytest.approx(
+        short["training_flop"] / short["training_flop_per_second"]
+    )
+    with files[1].open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert rows == [{name: str(value) for name, value in record.items()} for record in records]
+
+
+SIZED = [
+    ("10M", {}),
+    ("125M", {"kv_heads": 4, "qk_norm": "width"}),
+    ("350M", {"layers": 24}),
+    ("350M", {"heads": 12, "qk_norm": "rms"}),
+    ("1B", {}),
+    ("1B", {"width": 1536, "mlp_width": 8192}),
+    ("7B", {"kv_heads": 8}),
+    ("70B", {}),
+    ("1T", {}),
+]
+
+
+@pytest.mark.parametrize(("size", "given"), SIZED)
+def test_a_shape_has_about_the_parameters_asked_for(size: str, given: dict[str, Any]) -> None:
+    shape = choose_shape(read_size([size]), 32_000, given)
+    number = count_parameters(shape)
+    assert number == pytest.approx(read_size([size]), rel=0.1)
+    assert {name: getattr(shape, name) for name in given} == given
+    if "heads" not in given:
+        assert shape.head_dim == (128 if number > 8e8 else 64)
+    few = replace(shape, layers=min(2, shape.layers))
+    model = make_empty(few, plugins.load("encoding", "nope").make)
+    assert count_parameters(few) == sum(each.numel() for each in model.parameters())
+
+
+def test_seven_billion_is_the_usual_shape() -> None:
+    shape = choose_shape(read_size(["7B"]), 32_000, {})
+    assert (shape.layers, shape.heads, shape.width, shape.mlp_width) == (32, 32, 4096, 11_008)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("350M", 350_000_000), ("1.5b", 1_500_000_000), ("7G", 7 * 10**9)]
+)
+def test_a_size_is_read(text: str, number: int) -> None:
+    assert read_size([text]) == number
+
+
+@pytest.mark.parametrize("text", ["1X", "B", "-1B", "1e9", ""])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a number such as 350M"):
+        read_size([text])
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -241,6 +325,27 @@ def test_the_command_at_lengths(capsys: pytest.CaptureFixture[str]) -> None:
         ("--encoding rope --task mqar --preset midd", "there is no preset 'midd'"),
         ("--encoding rope --task mqar --speed 0", "--speed must be above 0"),
         ("--encoding rope --task mqar --lengths 64 1", "--lengths must be from 2 to"),
+        ("--encoding rope --task mqar --params 2T", "--params must be from 1 to"),
+        ("--encoding rope --task mqar --params 1M", "the nearest has 4,161,728"),
+        (
+            "--encoding rope --task mqar --params 1B --model.layers 4 --model.width 512",
+            "contradicts --model.layers 4 --model.width 512",
+        ),
+        (
+            "--encoding rope --task mqar --params 1B --model.width 1000",
+            "a multiple of 128, the channels of a head",
+        ),
+        (
+            "--encoding rope --task mqar --params 1B --model.kv_heads 7 --model.heads 16",
+            "no width of a decoder fits",
+        ),
+        ("--encoding rope --task mqar --params 1B --model.width -1", "must be at least 1"),
+        (
+            "--encoding rope --task mqar --params 1B --tokenizer bpe:10",
+            "leave out --tokenizer",
+        ),
+        ("--encoding rope --task mqar --output costs.txt", "--output writes .json or .csv"),
+        ("--encoding rope --task mqra --preset all", "did you mean 'mqar'"),
         ("--encoding rope --task mqar --train.steps -1", "train.steps must not be negative"),
     ],
 )

@@ -1,21 +1,26 @@
 """`pe-bench cost`: estimate the costs of models, without reading data, loading or training."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.run import GridOptions
 from pe_bench.commands.values import Values
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, SavingError
+from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.option_table import check_numbers, option
 from pe_bench.registry import plugins
+from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
-    from pe_bench.grid.cost import Costs, Phase
+    from pe_bench.config import ModelConfig
+    from pe_bench.grid.cost_rows import CostRow
 
 TRAINING = ("training", "parameters", "tokens", "operations", "memory", "time")
 GENERATION = ("generation", "tokens", "cache", "per token", "prefill", "decoding", "reads")
@@ -23,20 +28,29 @@ ABOUT = """Each layer is counted as it is, with its window. Operations: of matri
 attention those with keys that a query may attend to. For one seed. Training: forward and backward,
 as if all rows were as long as the longest. Memory: of weights, gradients and optimizer, and of what
 the backward pass needs of the rows that go through the model at once. Time: of the operations
-alone, {speed:g} x 10^12 a second ({why}); all other work comes on top, evaluation and --tune too.
-Generation: one row in {precision}. Cache: at this length, and for one more token; 0: no cache can
-be used. Prefill: of a prompt of this length. Decoding: of the last token, which reads the weights
-and the cache."""
+alone, {speed}; all other work comes on top, evaluation and --tune too. Generation: one row in
+{precision}. Cache: at this length, and for one more token; 0: no cache can be used. Prefill: of a
+prompt of this length. Decoding: of the last token, which reads the weights and the cache."""
 LONGEST = 2**27
+MOST_PARAMETERS = 10**12
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+FILES = (".json", ".csv")
 
 
 @dataclass(frozen=True)
 class CostOptions:
     """The options that `pe-bench cost` has in addition to those of `pe-bench run`."""
 
+    params: int | None = option(
+        None,
+        "parameters of the model, such as 350M or 7B, instead of the preset's shape",
+        read=read_size,
+        metavar="N",
+        least=1,
+        most=MOST_PARAMETERS,
+    )
     precision: Literal["auto", "fp32", "bf16"] = option(
-        "auto", "auto (default): bf16, but fp32 for the preset quick"
+        "auto", "auto (default): bf16, but fp32 for the preset quick without --params"
     )
     speed: float | None = option(
         None,
@@ -49,103 +63,146 @@ class CostOptions:
         least=2,
         most=LONGEST,
     )
+    output: Path | None = option(
+        None, "also write all numbers to a .json or .csv, in the units of its keys", metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self, "--")
+        if self.output and self.output.suffix not in FILES:
+            raise InputError(f"--output writes {' or '.join(FILES)}, not {self.output.name}")
 
 
 def main(values: Values) -> int:
-    """Print a table for each task; return the exit code."""
-    from pe_bench.grid.cost import Costs, assumed_speed, find_phases
-    from pe_bench.reporting.terminal import plain_table, wrap
-    from pe_bench.runs.factory import RunFactory
+    """Print two tables for each task; return the exit code."""
+    from pe_bench.grid.cost_counter import CostCounter
 
     asked = values.make(CostOptions)
     grid = values.make(GridOptions)
     options = values.make(RunOptions)
-    precision = asked.precision
-    if precision == "auto":
-        precision = "fp32" if options.preset == "quick" else "bf16"
-    options = replace(options, precision=precision)
-    assumed, whose = assumed_speed(options.preset, options.precision)
-    speed = asked.speed or assumed
-    costs = Costs(options.precision)
-    factory = RunFactory(options)
-    encodings = [factory.encoding(spec) for spec in plugins.expand(grid.encodings, "encoding")]
+    shape = None
+    if asked.params is not None:
+        shape = _choose_shape(asked.params, options)
+        sizes = {name: getattr(shape, name) for name in SIZES}
+        options = replace(options, model={**options.model, **sizes})
+    encodings = [
+        plugins.load("encoding", spec) for spec in plugins.expand(grid.encodings, "encoding")
+    ]
+    counter = CostCounter(encodings, options, asked.precision, asked.speed, asked.lengths, shape)
+    if shape:
+        info(wrap(_describe(shape)) + "\n")
     wrong = False
-    shown = False
+    shown: list[CostRow] = []
     for spec in plugins.expand(grid.tasks, "task"):
         try:
-            phases = find_phases(factory, spec)
+            rows = counter.rows_of(spec)
         except InputError as error:
             warn(f"{spec}: {error}")
             wrong = wrong or spec in grid.tasks
             continue
-        if not any(phase.train.steps for phase in phases):
-            info(f"{spec} · {options.preset}: trains nothing\n")
-            continue
-        fitting = _those_that_fit(costs, encodings, phases)
-        if fitting:
-            info(f"{spec} · {options.preset}\n")
-            info(plain_table(TRAINING, _training(costs, fitting, phases, speed)) + "\n")
-            info(plain_table(GENERATION, _generation(costs, fitting, phases, asked.lengths)) + "\n")
-            shown = True
+        if rows:
+            info(f"{spec} · {'all presets' if counter.several else options.preset}\n")
+            info(_training(rows, counter.several) + "\n")
+            info(_generation(rows, counter.several) + "\n")
+            shown += rows
     if shown:
-        why = "given" if asked.speed else f"{whose}; --speed"
-        info(wrap(ABOUT.format(speed=speed, why=why, precision=precision)))
+        info(wrap(_about(shown, counter.devices)))
+    if asked.output:
+        _write(asked.output, shown)
     return BAD_INPUT if wrong else 0
 
 
-def _those_that_fit(
-    costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]"
-) -> list[plugins.Plugin]:
-    """Return the encodings that fit the model of a task; print a warning for each other one."""
-    fitting = []
-    for encoding in encodings:
-        try:
-            costs.of_run(encoding, phases)
-        except InputError as error:
-            warn(f"{encoding.label}: {error}")
-            continue
-        fitting.append(encoding)
-    return fitting
+def _choose_shape(parameters: int, options: RunOptions) -> "ModelConfig":
+    """Return the shape of a model with about this number of parameters.
+
+    Raises:
+        InputError: there is none.
+    """
+    from pe_bench.grid.cost import count_words
+
+    words = count_words(options.tokenizer) if options.tokenizer else VOCABULARY
+    return choose_shape(parameters, words, options.model)
 
 
-def _training(
-    costs: "Costs", encodings: list[plugins.Plugin], phases: "list[Phase]", speed: float
-) -> list[list[str]]:
-    """Return a row for the training of each encoding."""
+def _describe(shape: "ModelConfig") -> str:
+    """Return a sentence about the shape that was chosen."""
+    keys = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} for keys and values)"
+    return (
+        f"Model: {shape.layers} layers of width {shape.width:,}, {shape.heads} heads{keys} of "
+        f"{shape.head_dim}, MLP of width {shape.mlp_width:,}, {shape.vocab_size:,} words: "
+        f"{count_parameters(shape):,} parameters without the encoding"
+    )
+
+
+def _training(rows: "Sequence[CostRow]", several: bool) -> str:
+    """Return the table of training; with several presets, it has a column for them."""
     from pe_bench.grid.display import show_duration
 
-    rows = []
-    for encoding in encodings:
-        cost = costs.of_run(encoding, phases)
+    cells = []
+    for row in rows:
+        cost = row.training
         numbers = [_short(cost.parameters), _short(cost.tokens), f"{_short(cost.operations)}FLOP"]
-        time = show_duration(cost.operations / speed / 1e12)
-        rows.append([encoding.label, *numbers, f"{_short(cost.memory)}B", time])
-    return rows
+        time = show_duration(row.seconds)
+        cells.append([*_names(row, several), *numbers, f"{_short(cost.memory)}B", time])
+    return plain_table(_headings(TRAINING, several), cells)
 
 
-def _generation(
-    costs: "Costs",
-    encodings: list[plugins.Plugin],
-    phases: "list[Phase]",
-    lengths: tuple[int, ...],
-) -> list[list[str]]:
-    """Return a row for each encoding and length of the text."""
-    rows = []
-    for encoding in encodings:
-        cost = costs.of_model(encoding, phases[-1])
-        for length in lengths or (phases[-1].length,):
-            if cost.max_position is not None and length > cost.max_position:
-                warn(f"{encoding.label} has {cost.max_position} positions, not {length}")
-                continue
-            cache = cost.cache(length)
-            numbers = [f"{length:,}", f"{_short(cache)}B"]
-            numbers.append(f"{_short(cost.cache(length + 1) - cache)}B")
-            numbers += [f"{_short(n)}FLOP" for n in (cost.prefill(length), cost.decode(length))]
-            rows.append([encoding.label, *numbers, f"{_short(cost.weights + cache)}B"])
-    return rows
+def _generation(rows: "Sequence[CostRow]", several: bool) -> str:
+    """Return the table of generation: a row for each length."""
+    cells = []
+    for row in rows:
+        for cost in row.generation:
+            numbers = [f"{cost.tokens:,}", f"{_short(cost.cache)}B", f"{_short(cost.per_token)}B"]
+            numbers += [f"{_short(cost.prefill)}FLOP", f"{_short(cost.decoding)}FLOP"]
+            cells.append([*_names(row, several), *numbers, f"{_short(cost.reads)}B"])
+    return plain_table(_headings(GENERATION, several), cells)
+
+
+def _names(row: "CostRow", several: bool) -> list[str]:
+    return [row.encoding, row.preset] if several else [row.encoding]
+
+
+def _headings(names: Sequence[str], several: bool) -> list[str]:
+    first, *others = names
+    return [first, "preset", *others] if several else [first, *others]
+
+
+def _about(rows: "Sequence[CostRow]", devices: Mapping[float, str]) -> str:
+    """Return the notes below the tables."""
+    speeds: dict[str, str] = {}
+    precisions: dict[str, str] = {}
+    for row in rows:
+        speeds[row.preset] = f"{row.speed:g} x 10^12 a second ({devices[row.speed]})"
+        precisions[row.preset] = row.precision
+    hint = "" if "given" in devices.values() else "; --speed changes it"
+    return ABOUT.format(speed=_of_presets(speeds) + hint, precision=_of_presets(precisions))
+
+
+def _of_presets(texts: Mapping[str, str]) -> str:
+    """Return the text of all presets, or of each preset where they differ."""
+    presets: dict[str, list[str]] = {}
+    for preset, text in texts.items():
+        presets.setdefault(text, []).append(preset)
+    if len(presets) == 1:
+        return next(iter(presets))
+    return ", ".join(f"{text} for {', '.join(names)}" for text, names in presets.items())
+
+
+def _write(target: Path, rows: "Sequence[CostRow]") -> None:
+    """Write all numbers to a file.
+
+    Raises:
+        InputError: there are no numbers, or the file cannot be saved.
+    """
+    from pe_bench.grid.cost_rows import write_costs
+
+    if not rows:
+        raise InputError(f"{target} is not written: there are no costs to write")
+    try:
+        records = write_costs(target, rows)
+    except SavingError as error:
+        raise InputError(str(error)) from None
+    info(f"\n{target}: {records} records")
 
 
 def _short(number: float) -> str:
@@ -159,7 +216,11 @@ COMMAND = Command(
     main=main,
     help="operations, memory and hours of training, and costs of generation, before anything runs",
     usage="pe-bench cost --encoding SPEC ... --task SPEC ... [options]",
-    description="Count the operations and the memory of training and generation; no text is read.",
+    description="""\
+Count the operations and the memory of training and generation; no text is read. --preset all has
+a row for each preset. --params 1B has a decoder of that size: as many layers as heads, heads of 64
+channels (128 from 800M), an MLP of 8/3 of the width, 32,000 words unless --tokenizer is given.
+--model.* sets single values, and the others are chosen for them.""",
     groups=[
         OptionGroup(GridOptions, only=("encodings", "tasks")),
         OptionGroup(

@@ -130,7 +130,7 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
     train = replace(preset.train, **(options.train if asked else options.pretrain))
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)
-        words = _count_words(options.tokenizer or preset.tokenizer)
+        words = count_words(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [Phase(plugin.label, train, model)]
     before = find_phases(factory, start, asked=False)
@@ -190,7 +190,7 @@ class Costs:
         return self._counted[key]
 
 
-def _count_words(spec: str) -> int:
+def count_words(spec: str) -> int:
     """Return the vocabulary size of a tokenizer, even if it is not fitted yet.
 
     Raises:

@@ -1,0 +1,119 @@
+"""Counting of the costs of encodings on tasks, with one preset or with all presets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pe_bench.checks.model_cost import ModelCost
+from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
+from pe_bench.grid.cost import Costs, Phase, assumed_speed, find_phases
+from pe_bench.grid.cost_rows import CostRow, GenerationCost
+from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.options import RunOptions
+from pe_bench.system.console import info, warn
+
+ALL = "all"
+
+
+@dataclass
+class CostCounter:
+    """Counter of the costs of encodings on one task after the other.
+
+    Attributes:
+        encodings: the encodings.
+        options: options of the runs; the preset "all" stands for every preset of a task.
+        precision: "fp32", "bf16" or "auto".
+        speed: speed of the device in 10^12 operations per second; None: an assumption.
+        lengths: lengths of generated rows; empty: the training length.
+        shape: shape of the model; None: the preset's.
+        devices: the device that each assumed speed is that of.
+    """
+
+    encodings: Sequence[Plugin]
+    options: RunOptions
+    precision: Literal["auto", "fp32", "bf16"]
+    speed: float | None = None
+    lengths: tuple[int, ...] = ()
+    shape: ModelConfig | None = None
+    devices: dict[float, str] = field(default_factory=dict)
+    _costs: dict[str, Costs] = field(default_factory=dict)
+
+    @property
+    def several(self) -> bool:
+        """Whether all presets are counted."""
+        return self.options.preset == ALL
+
+    def rows_of(self, spec: str) -> list[CostRow]:
+        """Return a row for each preset and each encoding that fits the model of a task.
+
+        Raises:
+            InputError: bad input.
+        """
+        presets = [self.options.preset]
+        if self.several:
+            presets = list(plugins.load("task", spec).cls.presets)
+        rows = []
+        for preset in presets:
+            rows += self._rows_of_preset(spec, preset)
+        return rows
+
+    def _rows_of_preset(self, spec: str, preset: str) -> list[CostRow]:
+        precision = self._precision_of(preset)
+        options = replace(self.options, preset=preset, precision=precision)
+        phases = [self._shaped(phase) for phase in find_phases(RunFactory(options), spec)]
+        if not any(phase.train.steps for phase in phases):
+            info(f"{spec} · {preset}: trains nothing\n")
+            return []
+        # A model of a given size is not for the processor that `quick` is for.
+        assumed, device = assumed_speed("" if self.shape else preset, precision)
+        speed = self.speed or assumed
+        self.devices[speed] = "given" if self.speed else device
+        costs = self._costs.setdefault(precision, Costs(precision))
+        rows = []
+        for encoding in self.encodings:
+            name = f"{encoding.label} · {preset}" if self.several else encoding.label
+            try:
+                training = costs.of_run(encoding, phases)
+            except InputError as error:
+                warn(f"{name}: {error}")
+                continue
+            model = costs.of_model(encoding, phases[-1])
+            generation = self._generation(name, model, phases[-1].length)
+            shape = phases[-1].model
+            label = encoding.label
+            rows.append(CostRow(preset, spec, label, precision, speed, shape, training, generation))
+        return rows
+
+    def _precision_of(self, preset: str) -> Literal["fp32", "bf16"]:
+        if self.precision != "auto":
+            return self.precision
+        return "fp32" if preset == "quick" and self.shape is None else "bf16"
+
+    def _shaped(self, phase: Phase) -> Phase:
+        """Return a phase with the vocabulary of the given shape; its options have the rest.
+
+        Raises:
+            InputError: the task needs a larger vocabulary.
+        """
+        if self.shape is None:
+            return phase
+        words = self.shape.vocab_size
+        if self.options.tokenizer and words < phase.model.vocab_size:
+            raise InputError(
+                f"it has {phase.model.vocab_size} tokens, and {self.options.tokenizer} has "
+                f"{words}: leave out --tokenizer"
+            )
+        return replace(phase, model=replace(phase.model, vocab_size=words))
+
+    def _generation(self, name: str, model: ModelCost, length: int) -> tuple[GenerationCost, ...]:
+        """Return the cost of each length; print a warning for each that is too long."""
+        found = []
+        for tokens in self.lengths or (length,):
+            if model.max_position is not None and tokens > model.max_position:
+                warn(f"{name} has {model.max_position} positions, not {tokens}")
+                continue
+            found.append(GenerationCost.of(model, tokens))
+        return tuple(found)

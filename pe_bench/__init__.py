@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pe_bench.config import ModelConfig, TrainConfig
-    from pe_bench.decoder.generation import Sampling
     from pe_bench.decoder.attention_layers import AttentionLayers
     from pe_bench.decoder.cache import Cache
+    from pe_bench.decoder.generation import Sampling
     from pe_bench.decoder.layer import AttentionLayer
     from pe_bench.decoder.model import Decoder
     from pe_bench.errors import InputError

@@ -1,6 +1,6 @@
 """A model around `AttentionLayers` computes what the decoder does: at once, cached, packed."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -175,7 +175,7 @@ def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
         ({"final_lengths": torch.tensor([12, 12]), "cache": True}, "given by Cache already"),
     ],
 )
-def test_arguments_that_do_not_fit(given: dict[str, Tensor], message: str) -> None:
+def test_arguments_that_do_not_fit(given: dict[str, Any], message: str) -> None:
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope"))
     cache = pe_bench.Cache(2, LENGTH) if given.pop("cache", None) else None
     with pytest.raises(pe_bench.InputError, match=message):
@@ -204,9 +204,14 @@ def test_a_missing_call_is_an_error(spec: str) -> None:
 def test_a_pass_that_has_not_ended_is_not_overwritten() -> None:
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope"))
     cache = pe_bench.Cache(2, LENGTH)
-    layers.begin(random_tokens(), cache=cache)
-    with pytest.raises(ValueError, match=r"call end\(\)"):
-        layers.begin(random_tokens(), cache=cache)
+    step = layers.begin(random_tokens(length=6), cache=cache)
+    with pytest.raises(pe_bench.InputError, match=r"call end\(\)"):
+        layers.begin(random_tokens(length=6), cache=cache)
+    step.end()
+    with pytest.raises(pe_bench.InputError, match=r"holds 12 tokens, not 13: .* cache\.grow\(13\)"):
+        layers.begin(random_tokens(length=7), cache=cache)
+    with pytest.raises(pe_bench.InputError, match="the cache has 2 rows, not 1"):
+        layers.begin(random_tokens(rows=1, length=6), cache=cache)
 
 
 def test_moved_layers_keep_their_encodings() -> None:

@@ -38,4 +38,5 @@ class Documents:
 
     def join(self, x: Tensor) -> Tensor:
         """Pack the documents into rows again: (N, t, ...) -> (B, T, ...)."""
-        return x[self._join].unflatten(0, self.shape)
+        packed: Tensor = x[self._join].unflatten(0, self.shape)
+        return packed

@@ -183,6 +183,17 @@ def _check(
                 f"the cache has {len(cache.lengths)} rows, not {len(tokens)}: make one for the "
                 "rows of the prompts, and call cache.select(rows) to keep some of them"
             )
+        needed = cache.filled + tokens.shape[1]
+        if needed > cache.capacity:
+            raise InputError(
+                f"the cache holds {cache.capacity} tokens, not {needed}: make a larger one, or "
+                f"call cache.grow({needed})"
+            )
+        if cache.begun:
+            raise InputError(
+                "the pass before has not ended, and this one would overwrite its tokens: call "
+                "end() after the last layer"
+            )
     if final_lengths is not None and (cache is not None or position_ids is not None):
         owner = "Cache" if cache is not None else "position_ids"
         raise InputError(f"final_lengths are given by {owner} already: leave them out")

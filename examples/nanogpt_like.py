@@ -10,17 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pe_bench
-from pe_bench import AttentionLayers, Cache, ModelConfig
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve " * 20
 
 
 class GPT(nn.Module):
-    def __init__(self, config: ModelConfig, spec: str) -> None:
+    def __init__(self, config: pe_bench.ModelConfig, spec: str) -> None:
         super().__init__()
         width = config.width
         self.embedding = nn.Embedding(config.vocab_size, width)
-        self.attention = AttentionLayers(config, pe_bench.load_encoding(spec))
+        self.attention = pe_bench.AttentionLayers(config, pe_bench.load_encoding(spec))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * config.layers))
         self.mlps = nn.ModuleList(
             nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -29,10 +28,16 @@ class GPT(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, config.vocab_size))
 
     def forward(
-        self, tokens: Tensor, cache: Cache | None = None, position_ids: Tensor | None = None
+        self, tokens: Tensor, cache: pe_bench.Cache | None = None, **given: Tensor
     ) -> Tensor:
-        """Return logits, (B, T) -> (B, T, vocab_size)."""
-        step = self.attention.begin(tokens, cache=cache, position_ids=position_ids)
+        """Return logits, (B, T) -> (B, T, vocab_size).
+
+        Args:
+            tokens: ids; with a cache only the new ones.
+            cache: tokens of earlier calls.
+            given: more arguments of `AttentionLayers.begin`, such as position_ids of packed rows.
+        """
+        step = self.attention.begin(tokens, cache=cache, **given)
         x = step.embed(self.embedding(tokens))  # (B, T, C)
         for i, attention in enumerate(self.attention):
             x = x + attention(self.norms[2 * i](x), step)
@@ -48,12 +53,17 @@ class GPT(nn.Module):
     def generate(self, tokens: Tensor, new: int, use_cache: bool = True) -> Tensor:
         """Append the most likely tokens, (B, T) -> (B, T + new)."""
         rows, length = tokens.shape
-        cache = Cache(rows, length + new, tokens.device) if use_cache else None
-        unread = tokens
+        if use_cache and self.attention.encoding.prefix_consistent:
+            cache = pe_bench.Cache(rows, length + new, tokens.device)
+            unread = tokens
+            for _ in range(new):
+                unread = self(unread, cache)[:, -1:].argmax(-1)  # (B, 1)
+                tokens = torch.cat([tokens, unread], dim=1)
+            return tokens
+        final_lengths = torch.full((rows,), length + new)
         for _ in range(new):
-            best = self(unread, cache)[:, -1:].argmax(-1)  # (B, 1)
-            tokens = torch.cat([tokens, best], dim=1)
-            unread = tokens if cache is None else best
+            logits = self(tokens, final_lengths=final_lengths)  # (B, T, vocab_size)
+            tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], dim=1)
         return tokens
 
 
@@ -77,7 +87,15 @@ def train(model: GPT, data: Tensor, steps: int, length: int) -> list[float]:
 
 def main(spec: str, steps: int = 200) -> None:
     torch.manual_seed(0)
-    config = ModelConfig(layers=2, heads=4, width=64, vocab_size=128, train_length=64)
+    config = pe_bench.ModelConfig(
+        layers=2,
+        heads=4,
+        width=64,
+        vocab_size=128,
+        train_length=64,
+        digit_ids=tuple(b"0123456789"),  # for encodings that find numbers or segments
+        separator_ids=tuple(b" "),
+    )
     model = GPT(config, spec)
     data = torch.tensor(list(TEXT.encode()))
     losses = train(model, data, steps, config.train_length)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pe_bench.config import ModelConfig, TrainConfig
+    from pe_bench.decoder.attention_layers import AttentionLayers
+    from pe_bench.decoder.cache import Cache
     from pe_bench.decoder.generation import Sampling
     from pe_bench.decoder.layer import AttentionLayer
     from pe_bench.decoder.model import Decoder
@@ -28,6 +30,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionLayer": "decoder.layer",
+    "AttentionLayers": "decoder.attention_layers",
+    "Cache": "decoder.cache",
     "Checkpoint": "pretrained.checkpoint",
     "Decoder": "decoder.model",
     "InputError": "errors",
@@ -47,6 +51,8 @@ _HOMES = {
 
 __all__ = [
     "AttentionLayer",
+    "AttentionLayers",
+    "Cache",
     "Checkpoint",
     "Decoder",
     "InputError",

@@ -5,12 +5,14 @@ from pe_bench.checks.counting import count_products
 from pe_bench.checks.encodings import examine
 from pe_bench.checks.subject import Subject
 from pe_bench.decoder.attention import Backend, record_backends
+from pe_bench.decoder.attention_layers import AttentionLayers
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.registry.plugins import load as load_plugin
 from pe_bench.system.environment import return_freed_memory
 
 __all__ = [
     "AttentionLayer",
+    "AttentionLayers",
     "Backend",
     "Subject",
     "count_products",

@@ -31,6 +31,7 @@ class Cache:
 
     Attributes:
         longest: number of tokens of the longest row, including new tokens.
+        begun: whether a step has begun and not ended.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Cache:
         self.longest = 0
         self._stop = 0
         self._fill = 0  # length of the longest row, known without synchronising
+        self.begun = False
         self._columns = COLUMNS.get(torch.device(device).type, 1)
 
     def begin(self, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -76,6 +78,7 @@ class Cache:
             self._stop = min(self._stop + -self._stop % self._columns, self.capacity)
         self._index = self.lengths[:, None] + torch.arange(new, device=tokens.device)
         self.tokens[self._rows, self._index] = tokens
+        self.begun = True
         return (None if first else self._index), self.tokens[:, : self._stop]
 
     def append(self, what: Hashable, new: Tensor) -> Tensor:
@@ -134,6 +137,11 @@ class Cache:
             self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
 
     @property
+    def filled(self) -> int:
+        """Number of tokens of the longest row, without the tokens of an unfinished step."""
+        return self._fill
+
+    @property
     def numbers_per_token(self) -> int:
         """Number of values per token of the capacity, over all layers."""
         buffers = self._buffers.values()
@@ -158,6 +166,7 @@ class Cache:
         """Finish a step of `new` tokens."""
         self.lengths += new
         self._fill += new
+        self.begun = False
 
     def grow(self, capacity: int) -> None:
         """Increase the capacity to `capacity` tokens per row."""

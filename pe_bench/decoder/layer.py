@@ -9,6 +9,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
 from pe_bench.decoder.block import Attention, Context
+from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -24,7 +25,8 @@ class AttentionLayer(nn.Module):
     A plain call raises an error for encodings that do more. An encoding that changes the token
     embeddings, such as `sinusoidal`, needs a call of `embed` before the first layer, and `attend`.
     An encoding that passes a state from layer to layer, such as `tape`, needs `attend` and
-    `update_state`.
+    `update_state`. `AttentionLayers` makes all layers of a model and does this for any encoding,
+    with a KV cache and packed documents.
 
     Args:
         config: shape of the model: width, heads, train_length and so on.
@@ -47,17 +49,22 @@ class AttentionLayer(nn.Module):
         every = make_encoding(config, layer) if encoding is None else encoding
         self.encoding = every.at_layer(layer)
 
-    def forward(self, x: Tensor, *, tokens: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardPass | None = None, *, tokens: Tensor | None = None
+    ) -> Tensor:
         """Return attended tokens, (B, T, C) -> (B, T, C).
 
         Args:
             x: normalised input of the attention.
-            tokens: (B, T) ids; needed if the positions depend on the tokens.
+            step: return value of `AttentionLayers.begin`; None: a plain call, without a cache.
+            tokens: (B, T) ids for a plain call; needed if the positions depend on the tokens.
 
         Raises:
             InputError: the encoding changes embeddings or passes on a state, which a plain call
-                would drop.
+                would drop; or a call of `step` is missing.
         """
+        if step is not None:
+            return step.attend(self.attention, self.encoding, x)
         name = type(self.encoding).__name__
         if any(map(self.encoding.overrides, ("prepare", "extra_values", "update_state"))):
             raise InputError(

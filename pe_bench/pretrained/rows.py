@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.documents import Documents
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 
@@ -45,23 +46,13 @@ def other_positions(
 def hidden_of_documents(model: Decoder, tokens: Tensor, ids: Tensor) -> Tensor:
     """Return hidden states (B, T, C) of rows (B, T) that consist of several documents.
 
-    Each document becomes a row. A document begins where `ids` (B, T) does not increase by one.
+    A document begins where `ids` (B, T) does not increase by one.
     """
-    breaks = ids.diff(dim=1, prepend=ids[:, :1] - 1).ne(1)  # (B, T)
-    breaks[:, 0] = True
-    document = breaks.flatten().cumsum(0) - 1  # (B T,)
-    lengths = document.bincount()  # (documents,)
-    starts = lengths.cumsum(0) - lengths  # (documents,)
-    place = torch.arange(len(document), device=tokens.device) - starts[document]  # (B T,)
-    shape = (len(lengths), int(lengths.max()))
-    rows = tokens.new_zeros(shape)
-    rows[document, place] = tokens.flatten()
-    first = ids.flatten()[starts]  # (documents,)
-    places = torch.arange(shape[1], device=tokens.device)
-    own = first[:, None] + places if bool(first.any()) else None  # (documents, t)
-    hidden = model.hidden(rows, None, own, final_lengths=lengths.cpu())  # (documents, t, C)
-    found: Tensor = hidden[document, place].unflatten(0, tokens.shape)
-    return found
+    documents = Documents(ids)
+    rows = documents.split(tokens)  # (documents, t)
+    lengths = documents.lengths.cpu()
+    hidden = model.hidden(rows, None, documents.ids, final_lengths=lengths)  # (documents, t, C)
+    return documents.join(hidden)
 
 
 def shift(x: Tensor, by: Tensor) -> Tensor:

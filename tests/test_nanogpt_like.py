@@ -1,0 +1,43 @@
+"""The example of a model around pe-bench's attention layers: it learns, and writes on."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import some_slow
+
+import pe_bench
+from pe_bench.registry import plugins
+
+FILE = Path(__file__).parents[1] / "examples" / "nanogpt_like.py"
+
+
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("nanogpt_like", FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "spec", some_slow([*plugins.names("encoding"), "rope:scaling=dynamic-ntk,factor=2"])
+)
+def test_it_learns_and_generates(spec: str) -> None:
+    """Answers beyond the training length are the same with and without a cache."""
+    shape = pe_bench.ModelConfig(
+        layers=2, heads=2, width=16, vocab_size=128, train_length=16,
+        digit_ids=tuple(b"0123456789"), separator_ids=tuple(b" "),
+    )  # fmt: skip
+    nanogpt = example()
+    model = nanogpt.GPT(shape, spec).double()
+    data = torch.tensor(list(nanogpt.TEXT.encode()))
+    losses = nanogpt.train(model, data, steps=12, length=16)
+    assert losses[-1] < losses[0] - 0.3
+    model.eval()
+    prompts = data[:24].view(2, 12)
+    answers = model.generate(prompts, new=8, use_cache=True)
+    assert answers.shape == (2, 20)
+    assert torch.equal(answers, model.generate(prompts, new=8, use_cache=False))

@@ -1,7 +1,7 @@
 """`pe-bench attention`: pictures of the attention weights of a trained model."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,20 +61,20 @@ class AttentionOptions:
 def main(values: Values) -> int:
     """Draw the maps of one row of tokens, and print the names of the files."""
     options = values.make(AttentionOptions)
-    _check(options)
+    _check(options, values.given)
     folder = Path(options.model)
     if (folder / "config.json").is_file() and not (folder / "run.json").exists():
-        checkpoint, row, name = _of_folder(folder, options)
+        checkpoint, row, names = _of_folder(folder, options)
     else:
-        checkpoint, row, name = _of_run(options)
+        checkpoint, row, names = _of_run(options)
     layers = _choose("layers", options.layers, checkpoint.model.layers)
     heads = _choose("heads", options.heads, checkpoint.model.heads)
-    for path in _draw(checkpoint, row, name, layers, heads, options):
+    for path in _draw(checkpoint, row, names, layers, heads, options):
         info(f"{path}")
     return 0
 
 
-def _check(options: AttentionOptions) -> None:
+def _check(options: AttentionOptions, given: Collection[str]) -> None:
     """Check options that need no model.
 
     Raises:
@@ -83,15 +83,13 @@ def _check(options: AttentionOptions) -> None:
     for path in options.out or ():
         if path.suffix.lower() not in ENDINGS:
             raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
-    if options.text is None:
-        return
-    for name in ("length", "item"):
-        if getattr(options, name) != getattr(AttentionOptions, name):
+    for name in ("length", "item", "task", "preset", "data"):
+        if options.text is not None and name in given:
             raise InputError(f"--{name} has no effect with --text: leave one of them out")
 
 
-def _of_folder(folder: Path, options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, str]":
-    """Return a folder of transformers, the row to show, and a name for titles."""
+def _of_folder(folder: Path, options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]]":
+    """Return a folder of transformers, the row to show, and the names of the model."""
     from pe_bench.pretrained.checkpoint import open_checkpoint
     from pe_bench.runs.factory import RunFactory
     from pe_bench.runs.shown_row import row_of_task, row_of_text
@@ -99,10 +97,9 @@ def _of_folder(folder: Path, options: AttentionOptions) -> "tuple[Checkpoint, Sh
     checkpoint = open_checkpoint(folder)
     name = folder.resolve().name
     if options.text is not None:
-        for given in ("task", "preset", "subset"):
-            if getattr(options, given) is not None:
-                raise InputError(f"--{given} has no effect with --text: leave one of them out")
-        return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), name
+        if options.subset is not None:
+            raise InputError("--subset has no effect with --text: leave one of them out")
+        return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), [name]
     if options.task is None:
         raise InputError(
             f"{folder} does not say which task its model was trained on: give --task, or --text"
@@ -117,11 +114,15 @@ def _of_folder(folder: Path, options: AttentionOptions) -> "tuple[Checkpoint, Sh
     )
     task = factory.task(options.task).task
     _check_vocabulary(task, checkpoint)
-    return checkpoint, row_of_task(task, options.subset, options.length, options.item), name
+    return (
+        checkpoint,
+        row_of_task(task, options.subset, options.length, options.item),
+        [name, task.name],
+    )
 
 
-def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, str]":
-    """Return the model that a run has kept, the row to show, and a name for titles."""
+def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]]":
+    """Return the model that a run has kept, the row to show, and the names of the model."""
     from pe_bench.pretrained.checkpoint import open_checkpoint
     from pe_bench.results.store import find_run
     from pe_bench.runs.rebuild import rebuild
@@ -132,15 +133,15 @@ def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, str]":
     record = find_run(options.model, options.results)
     place = _find_model(record, options.subset)
     checkpoint = open_checkpoint(place)
-    name = f"{record.encoding} · {record.task} · seed {record.seed}"
+    names = [record.encoding, record.task, f"seed {record.seed}"]
     if options.text is not None:
-        return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), name
+        return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), names
     places = Places(encoding=options.encoding, task=options.task, data=options.data)
     with tempfile.TemporaryDirectory(prefix="pe-bench-attention-") as scratch:
         task = rebuild(record, Path(scratch), places)[0].task
         _check_vocabulary(task, checkpoint)
         subset = options.subset or _subset_of(place, task)
-        return checkpoint, row_of_task(task, subset, options.length, options.item), name
+        return checkpoint, row_of_task(task, subset, options.length, options.item), names
 
 
 def _find_model(record: "RunRecord", subset: str | None) -> Path:
@@ -178,14 +179,16 @@ def _choose(name: str, wanted: Sequence[int] | None, count: int) -> list[int]:
     """
     for index in wanted or ():
         if index >= count:
-            raise InputError(f"the model has {count} {name}: --{name} must be below, not {index}")
+            raise InputError(
+                f"--{name} must be below {count}, as the model has {count} {name}, not {index}"
+            )
     return list(range(count)) if wanted is None else sorted(set(wanted))
 
 
 def _draw(
     checkpoint: "Checkpoint",
     row: "ShownRow",
-    name: str,
+    names: Sequence[str],
     layers: Sequence[int],
     heads: Sequence[int],
     options: AttentionOptions,
@@ -202,8 +205,8 @@ def _draw(
         weights = model.attention_weights(torch.tensor([list(row.ids)]))  # (1, H, T, T) each
     train_length = checkpoint.model.train_length
     titles = [
-        f"Attention weights of {name}",
-        f"{row.about} ({len(row.ids):,} tokens)",
+        f"Attention weights of {' · '.join(names)}",
+        f"{row.about}: {len(row.ids):,} tokens in all",
         describe_training(train_length, len(row.ids)),
     ]
     maps = AttentionMaps(
@@ -213,7 +216,7 @@ def _draw(
         titles,
     )
     figure = draw_attention(maps, heads)
-    paths = list(options.out or (Path(f"attention-{slug(name)}.png"),))
+    paths = list(options.out or (Path(f"attention-{'-'.join(map(slug, names))}.png"),))
     save(figure, paths)
     return paths
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from pe_bench.errors import InputError
@@ -21,8 +21,8 @@ PANELS = 128
 
 SIZE = 2.2  # smallest width of a map, inches
 TOKEN = 0.11  # width of a token with a name, inches
-GAMMA = 0.5  # exponent of the colour scale: weights of 1 % differ visibly from 0
-TICKS = (0, 0.01, 0.1, 0.25, 0.5, 1)
+LEAST = 1e-3  # weight below which all have the darkest colour
+TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
     """Return a figure with a row of maps for each layer and a column for each head.
 
     Queries are rows from the top, keys are columns. Later keys stay white. All maps have the same
-    colour scale, from 0 to 1. Dashed lines stand before the first position that training rows do
-    not reach, for queries and for keys.
+    logarithmic colour scale, from LEAST to 1. Dashed lines separate the positions of training rows
+    from later ones, for queries and for keys.
 
     Args:
         maps: the weights.
@@ -75,7 +75,7 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
         share_y=True,
     )
     later = np.triu(np.ones((length, length), dtype=np.bool_), 1)  # (T, T)
-    norm = PowerNorm(GAMMA, 0, 1)
+    norm = LogNorm(LEAST, 1, clip=True)
     places = [(layer, head) for layer in maps.weights for head in heads]
     for axis, (layer, head) in zip(axes, places, strict=True):
         shown = np.ma.masked_where(later, maps.weights[layer][head])  # (T, T)
@@ -89,7 +89,8 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
     figure.supxlabel("key", fontsize=10)
     figure.supylabel("query", fontsize=10)
     bar = figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS, aspect=30)
-    bar.ax.set_yticklabels([f"{tick:g}" for tick in TICKS])
+    bar.ax.minorticks_off()
+    bar.ax.set_yticklabels([f"\N{LESS-THAN OR EQUAL TO} {LEAST:g}", *(f"{t:g}" for t in TICKS[1:])])
     panels.set_title(figure, *maps.titles)
     return figure
 
@@ -106,7 +107,7 @@ def _mark_trained(axis: Axes, train_length: int, length: int) -> None:
     if train_length >= length:
         return
     edge = train_length - 0.5
-    for colour, width, line in (("white", 2.4, "-"), ("black", 1.2, "--")):
+    for colour, width, line in (("white", 1.8, "-"), ("black", 0.9, "--")):
         axis.plot([-0.5, edge], [edge, edge], color=colour, linewidth=width, linestyle=line)
         axis.plot([edge, edge], [edge, length - 0.5], color=colour, linewidth=width, linestyle=line)
     axis.set_xlim(-0.5, length - 0.5)

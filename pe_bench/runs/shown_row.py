@@ -62,7 +62,7 @@ def row_of_task(
     if item >= len(rows):
         raise InputError(f"--item must be below {len(rows)}, the number of items, not {item}")
     ids = [int(token) for token in rows.ids[item, : rows.lengths[item]]]
-    about = f"{task.name}, {subset}, {point.length:,} {task.axes['length']}"
+    about = f"{subset}, {point.length:,} {task.axes['length']}"
     if point.second_axis:
         about += f", {point.second_axis} {task.axes['second']}"
     return ShownRow(ids, name_tokens(ids, task.vocabulary), f"{about}, item {item}")

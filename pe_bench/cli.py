@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pe_bench.commands import (
+    attention,
     cache,
     check,
     checkpoint,
@@ -46,6 +47,7 @@ MODULES = (
     merge,
     rerun,
     checkpoint,
+    attention,
     import_model,
     compare,
     check,

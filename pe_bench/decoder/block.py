@@ -35,6 +35,7 @@ class Context:
     backend: Backend
     trace: list[Tensor] | None  # if a list, every layer appends its logits
     group: int | None = None  # tokens per group of shifted sparse attention
+    weights: list[Tensor] | None = None  # if a list, every layer appends its attention weights
 
     def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
         """Cache values of new tokens, (B, heads, T, F); return all so far, (B, heads, S, F)."""
@@ -110,6 +111,9 @@ class Attention(nn.Module):
             terms = terms.capped(self.config.block.score_cap)
         if context.trace is not None:
             context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
+        if context.weights is not None:
+            logits = attention_logits(q, k, terms)  # (B, H, T, S)
+            context.weights.append(terms.attention_weights(logits))
         if context.group:
             out = shifted_sparse_attention(q, k, v, terms, context.group, context.backend)
         else:

@@ -22,9 +22,13 @@ from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
 
 LOGITS = 2**24
 """Approximate number of logits per chunk of tokens."""
+
+WEIGHTS = 2**28
+"""Maximum number of attention weights that are returned at once, 1 GiB in float32."""
 
 
 class MakeEncoding(Protocol):
@@ -175,6 +179,7 @@ class Decoder(nn.Module):
         backend: Backend,
         trace: list[Tensor] | None,
         final_lengths: Tensor | None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
@@ -187,7 +192,7 @@ class Decoder(nn.Module):
         contexts = []
         for lead in self.encoding.leads:
             where = find_positions(lead, tokens_so_far, length, positions, index, final_lengths)
-            contexts.append(Context(where, cache, backend, trace, group))
+            contexts.append(Context(where, cache, backend, trace, group, weights))
             x = hooks.embed(lead, x, where)  # (B, T, C)
         pairs = zip(self.encoding.leads, contexts, strict=True)
         states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
@@ -202,6 +207,45 @@ class Decoder(nn.Module):
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)
         return normed
+
+    def attention_weights(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        final_lengths: Tensor | None = None,
+    ) -> list[Tensor]:
+        """Return the attention weights of every layer.
+
+        They are those of the backend `eager`, and other backends equal them up to rounding. A row
+        sums to one, or to less if the encoding has a sink or another normalisation. An encoding
+        with random ids uses one draw, see `use_eval_sample`.
+
+        Args:
+            tokens: (B, T) ids.
+            positions, final_lengths: as in `forward`.
+
+        Returns:
+            One tensor (B, H, T, T) per layer, float32 or wider: the weight of each key (last axis)
+            for each query, 0 at keys that a query cannot attend to.
+
+        Raises:
+            InputError: the model is in training mode, the weights would be more than WEIGHTS
+                numbers, or a position id is too large for the encoding.
+        """
+        if self.training:
+            raise InputError("attention weights are those of evaluation: call model.eval() first")
+        rows, length = tokens.shape
+        numbers = self.config.layers * rows * self.config.heads * length**2
+        if numbers > WEIGHTS:
+            raise InputError(
+                f"attention weights of {rows} x {length:,} tokens in {self.config.layers} layers "
+                f"of {self.config.heads} heads are {numbers:,} numbers, more than {WEIGHTS:,}: "
+                "give fewer tokens"
+            )
+        weights: list[Tensor] = []
+        self._hidden(tokens, None, positions, "auto", None, final_lengths, weights)
+        return weights
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Return the mean next-token cross-entropy in nats, a scalar; tokens (B, T)."""

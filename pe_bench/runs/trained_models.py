@@ -53,17 +53,15 @@ def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary |
         aside.rename(place)
 
 
-def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> None:
-    """Copy the model that a run has kept.
+def find_kept(record: RunRecord, subset: str | None = None) -> Path:
+    """Return the folder of the model that a run has kept.
 
     Args:
         record: record of the run.
-        folder: a new or empty folder.
         subset: subset of the model; None: the run has only one model.
 
     Raises:
-        InputError: there is no such model, or the folder has files already.
-        SavingError: the copy cannot be written.
+        InputError: there is no such model.
     """
     assert record.folder is not None
     kept = record.folder / WHOLE
@@ -76,11 +74,27 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
     if name not in places and (subset or len(places) > 1):
         names = ", ".join(sorted(places)) or "one for all"
         raise InputError(f"there are models of these subsets: {names}; write --subset NAME")
-    source = places.get(name) or next(iter(places.values()))
+    return places.get(name) or next(iter(places.values()))
+
+
+def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> None:
+    """Copy the model that a run has kept.
+
+    Args:
+        record: record of the run.
+        folder: a new or empty folder.
+        subset: subset of the model; None: the run has only one model.
+
+    Raises:
+        InputError: there is no such model, or the folder has files already.
+        SavingError: the copy cannot be written.
+    """
+    source = find_kept(record, subset)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
     try:
         files = list_files(source)
+        assert record.folder is not None
         if not source.resolve().is_relative_to(record.folder.resolve()):
             raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
     except OSError as error:

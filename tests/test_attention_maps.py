@@ -1,0 +1,210 @@
+"""Attention weights of a model, and `pe-bench attention`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import some_slow
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import pe_bench
+from pe_bench.cli import main
+from pe_bench.decoder import model as decoder
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.reporting import attention_maps, panels
+from pe_bench.text.tokenizer import ByteTokenizer
+
+CONFIG = pe_bench.ModelConfig(
+    layers=2,
+    heads=4,
+    width=32,
+    mlp_width=32,
+    vocab_size=260,
+    train_length=16,
+    digit_ids=(48, 49),
+    separator_ids=(10,),
+)
+FLIPFLOP = ["run", "--encoding", "tape", "--task", "flipflop:samples=5", "--train.steps", "2"]
+SMALL = ["--no-report", "--model.layers", "2", "--model.width", "32"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that commands have saved, in files without content."""
+    figures: list[Figure] = []
+
+    def save(figure: Figure, paths: list[Path]) -> None:
+        figures.append(figure)
+        for path in paths:
+            path.touch()
+
+    monkeypatch.setattr(panels, "save", save)
+    return figures
+
+
+def make_model(spec: str, **shape: Any) -> pe_bench.Decoder:
+    """Return a model whose weights are large enough for uneven attention."""
+    config = CONFIG.changed(**shape)
+    model = pe_bench.Decoder(config, pe_bench.load_encoding(spec))
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def save_model(spec: str = "rope", **shape: Any) -> None:
+    """Save a model that knows bytes to the folder `saved`."""
+    pe_bench.save_checkpoint(make_model(spec, **shape), "saved", spec, tokenizer=ByteTokenizer())
+
+
+@pytest.mark.parametrize("name", some_slow(plugins.names("encoding")))
+def test_weights_times_values_are_the_output_of_attention(name: str) -> None:
+    model = make_model(name)
+    tokens = torch.randint(100, (2, 24))
+    values: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for block in model.layers:
+        attention: Any = block.self_attn
+        attention.v_proj.register_forward_hook(lambda module, args, out: values.append(out))
+        attention.o_proj.register_forward_pre_hook(lambda module, args: outputs.append(args[0]))
+    with torch.no_grad():
+        model(tokens)
+        expected = list(zip(values, outputs, strict=True))
+        weights = model.attention_weights(tokens)
+    assert len(weights) == CONFIG.layers
+    for layer, (value, output) in zip(weights, expected, strict=True):
+        assert layer.shape == (2, CONFIG.heads, 24, 24)
+        assert not layer.triu(1).any()
+        v = value.unflatten(-1, (CONFIG.heads, -1)).transpose(1, 2)  # (B, H, T, D)
+        attended = (layer.to(v.dtype) @ v).transpose(1, 2).flatten(2)  # (B, T, C)
+        torch.testing.assert_close(attended, output, atol=1e-5, rtol=1e-4)
+        sums = layer.sum(-1)  # (B, H, T)
+        assert (sums < 1 + 1e-5).all()
+        if not (model.encoding.overrides("sink") or model.encoding.overrides("normalise")):
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_weights_are_refused_in_training_and_above_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model("rope")
+    tokens = torch.zeros(2, 8, dtype=torch.long)
+    monkeypatch.setattr(decoder, "WEIGHTS", 2 * 2 * 4 * 8 * 8)
+    assert len(model.attention_weights(tokens)) == 2
+    with pytest.raises(InputError, match="2 x 9 tokens in 2 layers of 4 heads are 1,296 numbers"):
+        model.attention_weights(torch.zeros(2, 9, dtype=torch.long))
+    with pytest.raises(InputError, match=r"call model.eval\(\) first"):
+        model.train().attention_weights(tokens)
+
+
+def test_a_text_has_its_tokens_on_the_axes(
+    drawn: list[Figure], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model()
+    assert (
+        main(["attention", "saved", "--text", "a b\n2", "--layers", "1", "--heads", "0", "3"]) == 0
+    )
+    assert capsys.readouterr().out.strip() == "attention-saved.png"
+    assert Path("attention-saved.png").exists()
+    (figure,) = drawn
+    assert "trained with up to 16 tokens, so with all" in figure.get_suptitle()
+    maps = [axis for axis in figure.axes if axis.get_title("left")]
+    assert [axis.get_title("left") for axis in maps] == ["layer 1, head 0", "layer 1, head 3"]
+    names = [label.get_text() for label in maps[0].get_yticklabels()]
+    assert names == ["<bos>", "a", "\\u2423", "b", "\\n", "2"]
+    with torch.no_grad():
+        ids = torch.tensor([[ByteTokenizer().bos, *b"a b\n2"]])
+        weights = pe_bench.open_checkpoint("saved").load().attention_weights(ids)
+    shown: Any = maps[1].images[0].get_array()
+    assert shown.mask.sum() == 15
+    torch.testing.assert_close(torch.tensor(shown.filled(0)), weights[1][0, 3])
+
+
+def test_a_row_beyond_the_trained_length_is_marked(drawn: list[Figure]) -> None:
+    pe_bench.save_checkpoint(make_model("tape", vocab_size=130, train_length=32), "saved", "tape")
+    assert main(["attention", "saved", "--task", "mqar:samples=3", "--item", "2"]) == 0
+    (figure,) = drawn
+    assert figure.get_suptitle().splitlines() == [
+        "Attention weights of saved · mqar",
+        "grid, 64 tokens, 2 pairs, item 2: 64 tokens in all",
+        "dashed: trained with up to 32 tokens",
+    ]
+    maps = [axis for axis in figure.axes if axis.get_title("left")]
+    assert len(maps) == 8
+    assert {tuple(np.asarray(line.get_xdata())) for line in maps[0].lines} == {
+        (-0.5, 31.5),
+        (31.5, 31.5),
+    }
+    assert len(maps[0].get_yticklabels()) < 40  # numbers, not tokens
+
+
+def test_pictures_are_files_of_their_kind() -> None:
+    save_model(layers=1, heads=2)
+    files = [f"maps.{ending}" for ending in panels.FORMATS]
+    assert main(["attention", "saved", "--text", "abc", "--heads", "0", "--out", *files]) == 0
+    assert all(panels.is_stamped(Path(file), "") for file in files)
+
+
+@pytest.mark.slow
+def test_a_run_shows_an_item_of_its_task(
+    drawn: list[Figure], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*FLIPFLOP, *SMALL]) == 0
+    run = "tape/flipflop:samples=5/0"
+    assert main(["attention", run]) == 2
+    assert "has no model: give the command of the run again, with --keep" in capsys.readouterr().err
+    assert main([*FLIPFLOP, *SMALL, "--keep"]) == 0
+    assert main(["attention", run, "--out", "a.png", "b.svg"]) == 0
+    assert Path("a.png").exists() and Path("b.svg").exists()
+    assert "tape · flipflop:samples=5 · seed 0" in drawn[0].get_suptitle()
+    assert main(["attention", run, "--text", "abc"]) == 2
+    assert "has no tokenizer.json" in capsys.readouterr().err
+
+
+REFUSED = {
+    "": "does not say which task its model was trained on: give --task, or --text",
+    "--text": "the text is empty",
+    "--text abc --item 1": "--item has no effect with --text",
+    "--text abc --subset grid": "--subset has no effect with --text",
+    "--text abc --out a.jpg": "a.jpg: a picture's name ends in .png, .svg or .pdf",
+    "--text abc --heads 4": "--heads must be below 4, as the model has 4 heads, not 4",
+    "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
+    "--text abc --encoding tape": "tape is tape, and the model has rope",
+    "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
+    "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number of items, not 999",
+    "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",
+    "--task perplexity:corpus=stdlib": "perplexity has no rows of its own to show: give a text",
+}
+
+
+@pytest.mark.parametrize(
+    "words", some_slow(REFUSED, [each for each in REFUSED if "task" not in each])
+)
+def test_what_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(train_length=256)
+    given = [*words.split(), ""] if words == "--text" else words.split()
+    assert main(["attention", "saved", *given]) == 2
+    assert REFUSED[words] in capsys.readouterr().err
+    assert not list(Path().glob("*.png"))
+
+
+def test_other_ids_and_too_many_maps_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pe_bench.save_checkpoint(make_model("rope"), "saved", "rope")
+    assert main(["attention", "saved", "--task", "flipflop"]) == 2
+    assert "flipflop has 7 token ids and the model has 260" in capsys.readouterr().err
+    monkeypatch.setattr(attention_maps, "PANELS", 7)
+    pe_bench.save_checkpoint(make_model("rope", vocab_size=130), "other", "rope")
+    assert main(["attention", "other", "--task", "mqar:samples=1"]) == 2
+    assert "2 layers of 4 heads are 8 maps, more than 7" in capsys.readouterr().err
+    assert main(["attention", "absent/mqar/0"]) == 2
+    assert "there is no run 'absent/mqar/0'" in capsys.readouterr().err

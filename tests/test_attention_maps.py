@@ -181,7 +181,7 @@ REFUSED = {
     "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
     "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number of items, not 999",
     "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",
-    "--task perplexity:corpus=stdlib": "perplexity has no rows of its own to show: give a text",
+    "--task perplexity:corpus=stdlib": "perplexity does not generate rows: give a text",
 }
 
 

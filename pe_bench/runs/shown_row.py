@@ -53,7 +53,7 @@ def row_of_task(
         InputError: the task, subset, length or item does not exist or has no such rows.
     """
     if not isinstance(task, LengthGeneralizationTask):
-        raise InputError(f"{task.name} has no rows of its own to show: give a text with --text")
+        raise InputError(f"{task.name} does not generate rows: give a text with --text")
     if subset is not None and subset not in task.subsets:
         raise InputError(f"there is no subset '{subset}'; there are {', '.join(task.subsets)}")
     subset = subset or task.subsets[0]

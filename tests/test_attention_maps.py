@@ -179,7 +179,7 @@ REFUSED = {
     "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
     "--text abc --encoding tape": "tape is tape, and the model has rope",
     "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
-    "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number of items, not 999",
+    "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number of ",
     "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",
     "--task perplexity:corpus=stdlib": "perplexity does not generate rows: give a text",
 }

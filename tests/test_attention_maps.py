@@ -119,7 +119,7 @@ def test_a_text_has_its_tokens_on_the_axes(
     maps = [axis for axis in figure.axes if axis.get_title("left")]
     assert [axis.get_title("left") for axis in maps] == ["layer 1, head 0", "layer 1, head 3"]
     names = [label.get_text() for label in maps[0].get_yticklabels()]
-    assert names == ["<bos>", "a", "\\u2423", "b", "\\n", "2"]
+    assert names == ["<bos>", "a", "\N{OPEN BOX}", "b", "\\n", "2"]
     with torch.no_grad():
         ids = torch.tensor([[ByteTokenizer().bos, *b"a b\n2"]])
         weights = pe_bench.open_checkpoint("saved").load().attention_weights(ids)
@@ -179,7 +179,7 @@ REFUSED = {
     "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
     "--text abc --encoding tape": "tape is tape, and the model has rope",
     "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
-    "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number of ",
+    "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number",
     "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",
     "--task perplexity:corpus=stdlib": "perplexity does not generate rows: give a text",
 }

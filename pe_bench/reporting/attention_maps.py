@@ -20,6 +20,7 @@ PANELS = 128
 """Maximum number of maps in one picture."""
 
 SIZE = 2.2  # smallest width of a map, inches
+SINGLE = 4.2  # the same for a picture with one map
 TOKEN = 0.11  # width of a token with a name, inches
 LEAST = 1e-3  # weight below which all have the darkest colour
 TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
@@ -65,7 +66,9 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
         )
     length = len(maps.names)
     named = length <= NAMED
-    side = max(SIZE, TOKEN * length) if named else SIZE
+    side = SIZE if count > 1 else SINGLE
+    if named:
+        side = max(side, TOKEN * length)
     figure, axes = panels.make_panels(
         count,
         per_row=len(heads),

@@ -96,6 +96,8 @@ def name_tokens(ids: Sequence[int], vocabulary: Vocabulary | Tokenizer) -> list[
     for token in ids:
         text = special.get(token) or vocabulary.decode([token])
         # Spaces and newlines would be invisible on an axis.
-        text = text.replace(" ", "\N{OPEN BOX}").encode("unicode_escape", "replace").decode()
+        text = text.replace(" ", "\N{OPEN BOX}")
+        if not text.isprintable():
+            text = text.encode("unicode_escape").decode()
         names.append(text or str(token))
     return names

@@ -81,7 +81,7 @@ class ChainedFacts(PromptTask):
             TrainConfig(
                 steps=2400, batch_size=32, length=64, lr=1.5e-3, schedule="linear", beta2=0.99
             ),
-            TINY.changed(heads=2, init_std=0.05),
+            TINY.changed(init_std=0.05),
             {"vocabulary": "words", "hops": 1, "stories": 4, "moves": 1, "gate": 70.0},
         ),
         "small": Preset(

@@ -59,7 +59,7 @@ def test_only_the_last_question_is_followed_by_its_answer() -> None:
     assert targets.tolist()[1] == [IGNORE, 6, *[IGNORE] * 8]
 
 
-@pytest.mark.parametrize("spec", ["ruler", "chained-facts"])
+@pytest.mark.parametrize("spec", ["ruler:curriculum=true", "chained-facts"])
 def test_a_model_meets_few_facts_and_few_words_first(make: Make, spec: str) -> None:
     task = make(spec)
     steps = task.train.steps
@@ -75,7 +75,7 @@ def test_a_model_meets_few_facts_and_few_words_first(make: Make, spec: str) -> N
     assert words[0] <= 2 * FIRST_FACTS < words[1] - FEW_WORDS  # keys may be answers too
 
 
-@pytest.mark.parametrize("spec", ["ruler", "chained-facts"])
+@pytest.mark.parametrize("spec", ["ruler:curriculum=true", "chained-facts"])
 def test_held_out_rows_are_those_of_the_last_stages(make: Make, spec: str) -> None:
     task = make(spec)
     assert len(task.held_out_batch(None, 0).tokens) == task.train.batch_size

@@ -51,7 +51,8 @@ class Ruler(PromptTask):
 
     Lines are hidden in `passkey`'s filler at random places. Keys, variables and values are words of
     one vocabulary, and no word has two roles in a prompt. One model is trained on all subsets in
-    equal parts, on prompts of every length up to `train.length`, after first stages with two keys.
+    equal parts, on prompts of every length up to `train.length`. A curriculum begins with two keys,
+    except in preset quick, which learns as well without it.
     Training rows have at least two lines and continue with further questions about them. Answers
     are in the order of the text (`fwe`: by frequency).
 
@@ -85,6 +86,7 @@ class Ruler(PromptTask):
     Args:
         kinds: `all`, or some subsets, joined by +: niah-single+vt.
         needles: n of the table, even.
+        curriculum: whether training begins with two keys and few words.
     """
 
     headline = Headline("string_match_all", OOD)
@@ -104,6 +106,7 @@ class Ruler(PromptTask):
                 "vocabulary": "words",
                 "kinds": "niah-multikey",
                 "needles": 6,
+                "curriculum": False,
                 "samples": 50,
                 "gate": 70.0,
             },
@@ -122,11 +125,19 @@ class Ruler(PromptTask):
     }
 
     def __init__(
-        self, context: TaskContext, *, kinds: str = "all", needles: int = 8, **options: Any
+        self,
+        context: TaskContext,
+        *,
+        kinds: str = "all",
+        needles: int = 8,
+        curriculum: bool = True,
+        **options: Any,
     ) -> None:
         # Set this first, because the vocabulary depends on it.
         self.needles = needles
         self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
+        if not curriculum:
+            self.first_subset = ""
         super().__init__(context, **options)
         self.check_range(needles=(needles, 4, 64))
         if needles % 2:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
-from pe_bench.option_table import argument, option
+from pe_bench.option_table import argument, check_numbers, option
 from pe_bench.runs.options import Places, RunOptions, read_data
 from pe_bench.system.console import info
 
@@ -56,6 +56,9 @@ class AttentionOptions:
     data: Mapping[str, Path] = option(
         dict, "where the data are now, as in run", metavar="DIR", read=read_data
     )
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "--")
 
 
 def main(values: Values) -> int:

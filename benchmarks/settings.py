@@ -31,6 +31,8 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
+from pe_bench.sequences.baselines import Baselines
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.system import environment
 from pe_bench.task import Task
 from pe_bench.train import loop
@@ -38,6 +40,7 @@ from pe_bench.train import loop
 ENCODINGS = ("rope", "alibi", "t5")
 SEEDS = (2000, 2001)
 BATCHES = 32  # held-out batches of a score
+COUNTED = 400  # training batches that the baselines count
 FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "ruler": ("ruler:curriculum=true", {"heads": 2}),
     "chained-facts": ("chained-facts", {"heads": 2}),
@@ -110,6 +113,29 @@ def run(task: str, setting: str, encoding: str, seed: int, device: str) -> dict[
         "loss": trained.loss,
         "seconds": time.monotonic() - started,
     }
+
+
+def floor(task: str) -> str:
+    """Return the percentage of correct tokens of the strongest baseline on the held-out batches."""
+    resolved = resolve(RunOptions(), task).task
+    assert isinstance(resolved, LengthGeneralizationTask)
+    counted = [resolved.baseline_batch(None, step) for step in range(COUNTED)]
+    size = resolved.vocabulary.vocab_size
+    baselines = Baselines(counted, size, places=resolved.autoregressive)
+    correct: dict[str, float] = {}
+    total = 0
+    for step in range(BATCHES):
+        for name, scores in baselines.scores(resolved.held_out_batch(None, step)).items():
+            assert scores.correct is not None
+            correct[name] = correct.get(name, 0.0) + float(scores.correct.sum())
+        total += int(scores.counts.sum())
+    strongest = max(correct, key=correct.__getitem__)
+    return f"{task} {100 * correct[strongest] / total:.1f} ({strongest})"
+
+
+def describe_floors() -> str:
+    """Return a sentence with the strongest baseline of each task."""
+    return f"Strongest baselines on the same draws: {', '.join(map(floor, FIRST))}. Ceiling: 100."
 
 
 def wanted(args: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
@@ -192,7 +218,7 @@ def main() -> None:
             running.append(subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}))
         for process in running:
             process.wait()
-    print(show(read(args.out)))
+    print(f"{show(read(args.out))}\n\n{describe_floors()}")
 
 
 if __name__ == "__main__":

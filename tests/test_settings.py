@@ -26,6 +26,12 @@ def test_the_table_is_that_of_the_scores(settings: Any) -> None:
     assert table in (ROOT / "docs/running.md").read_text()
 
 
+@pytest.mark.slow
+def test_the_floors_are_those_of_the_baselines(settings: Any) -> None:
+    text = " ".join((ROOT / "docs/running.md").read_text().split())
+    assert settings.describe_floors() in text
+
+
 def test_the_rule_gives_the_presets(settings: Any) -> None:
     chosen = {}
     rows = settings.read(ROOT / "benchmarks/settings.jsonl")

@@ -32,7 +32,7 @@ class Clock:
 
 @pytest.fixture
 def a_minute_per_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run has a clock of its own."""
+    """Each run has its own clock."""
     monkeypatch.setattr(serial, "TimeLimit", lambda minutes: TimeLimit(minutes, Clock()))
 
 

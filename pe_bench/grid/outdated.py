@@ -27,9 +27,9 @@ def describe_changed_code(runs: Sequence[PlannedRun], records: Iterable[RunRecor
         run = planned.run
         key = run.resolved.label, run.encoding.label, run.seed
         own = _digest(run.resolved.settings) if key in earlier else ""
-        alike = [record for record in earlier.get(key, ()) if _digest(record.settings) == own]
-        if alike:
-            last = max(alike, key=lambda record: record.age)
+        comparable = [record for record in earlier.get(key, ()) if _digest(record.settings) == own]
+        if comparable:
+            last = max(comparable, key=lambda record: record.age)
             for change in _changes(run, last):
                 counts[change] = counts.get(change, 0) + 1
     return [

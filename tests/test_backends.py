@@ -231,7 +231,7 @@ def test_toeplitz_is_a_view_in_falling_order() -> None:
 @pytest.mark.slow
 def test_auto_takes_the_fastest_for_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
-    for name in ("_short_with_bias", "_sdpa", "blocked_attention"):
+    for name in ("_short_with_bias", "sdpa_attention", "blocked_attention"):
         own = getattr(attention, name)
 
         def watched(*args: Any, name: str = name, own: Any = own) -> Tensor:
@@ -244,8 +244,8 @@ def test_auto_takes_the_fastest_for_each_length(monkeypatch: pytest.MonkeyPatch)
         model = decoder(spec, 16)
         for length in (attention.SHORT, attention.SHORT + 1, attention.LONG):
             model.hidden(torch.zeros(1, length, dtype=torch.long))
-    expected = ["_sdpa", "_sdpa", "_sdpa"]  # rope
-    expected += 2 * ["_short_with_bias", "_sdpa", "blocked_attention"]  # t5, fire
+    expected = 3 * ["sdpa_attention"]  # rope
+    expected += 2 * ["_short_with_bias", "sdpa_attention", "blocked_attention"]  # t5, fire
     expected += ["blocked_attention"]  # CoPE, which is eager where rows are short
     assert taken == [name for name in expected for _ in range(2)]
 

@@ -19,7 +19,7 @@ from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
-from pe_bench.decoder import attention, blocked, short, token_positions
+from pe_bench.decoder import blocked, sdpa, short, token_positions
 from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
@@ -345,7 +345,7 @@ SOME = ("repeatable", "causal", "cache", "ragged", "backends")
 @pytest.mark.slow
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(attention, "_fold", lambda q, k, c, scale: (q, k))
+        patch.setattr(sdpa, "_fold", lambda q, k, c, scale: (q, k))
         # The last tokens of a cache are eager: they differ from a pass without a cache too.
         assert set(findings("alibi", SOME)) == {"cache", "ragged", "backends"}
     with monkeypatch.context() as patch:
@@ -533,10 +533,10 @@ def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.Monkey
     assert compare_kernels(model, tokens, ["sdpa", "blocked"], [63, 64]) is None
     if spec == "sandwich":  # a bias of pairs is refused in bfloat16
         return
-    sdpa = F.scaled_dot_product_attention
+    exact = F.scaled_dot_product_attention
 
     def coarse(q: Tensor, *args: Any, **more: Any) -> Tensor:
-        return sdpa(q + 0.01 * torch.randn_like(q), *args, **more)
+        return exact(q + 0.01 * torch.randn_like(q), *args, **more)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", coarse)
     monkeypatch.setattr(short, "LONGEST", 0)  # short rows in training use other products

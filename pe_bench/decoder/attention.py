@@ -84,36 +84,41 @@ def attend(
     Raises:
         InputError: the backend does not support the terms.
     """
-    chosen = backend == "auto"
-    biased = chosen and _is_short_with_bias(q, k, terms)
+    automatic = backend == "auto"
+    biased = automatic and _is_short_with_bias(q, k, terms)
     if backend == "auto":
         backend = fastest(q, v, terms)
     elif reason := reason_against(backend, q, v, terms):
-        raise InputError(
-            f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
-        )
-    if not torch.compiler.is_compiling() and (used := _used.get()) is not None:
-        used.append(backend)
+        raise InputError(_refusal(backend, reason, q, v, terms))
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
-    if biased:
-        return _short_with_bias(q, k, v, terms)
+    try:
+        out = _short_with_bias(q, k, v, terms) if biased else _attend(backend, q, k, v, terms)
+    except flex.CompilationError as error:
+        if not automatic:
+            reason = f"{NOT_COMPILED} ({error})"
+            raise InputError(_refusal(backend, reason, q, v, terms)) from error
+        backend = fastest(q, v, terms)  # without flex, which is known not to compile
+        warnings.warn(f"using backend {backend} instead of flex: {error}", stacklevel=2)
+        out = _attend(backend, q, k, v, terms)
+    if not torch.compiler.is_compiling() and (used := _used.get()) is not None:
+        used.append(backend)
+    return out
+
+
+def _attend(backend: Backend, q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
+    """Compute `attend` with a backend; keys and values have the same number of heads as queries."""
     if backend == "sdpa":
         return sdpa_attention(q, k, v, terms)
     if backend == "blocked":
         return blocked_attention(q, k, v, terms)
     if backend == "flex":
-        try:
-            return flex.flex_attention(q, k, v, terms)
-        except flex.CompilationError as error:
-            other = fastest(q, v, terms)
-            if not chosen:
-                raise InputError(
-                    f"backend flex cannot serve here: {NOT_COMPILED} ({error}); use {other}"
-                ) from error
-            warnings.warn(f"using backend {other} instead of flex: {error}", stacklevel=2)
-            return attend(q, k, v, terms, backend=other)
+        return flex.flex_attention(q, k, v, terms)
     return terms.attention_weights(attention_logits(q, k, terms)).to(v.dtype) @ v
+
+
+def _refusal(backend: Backend, reason: str, q: Tensor, v: Tensor, terms: LogitTerms) -> str:
+    return f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
 
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:

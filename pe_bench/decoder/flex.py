@@ -45,7 +45,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
     Raises:
         CompilationError: the kernel cannot be compiled for this GPU.
     """
-    attention = _compile_first(signature(q, v, terms)) if q.is_cuda else _uncompiled()
+    attention = _compile_first(_signature(q, v, terms)) if q.is_cuda else _uncompiled()
     attend = functools.partial(
         attention,
         q,
@@ -70,7 +70,7 @@ class CompilationError(RuntimeError):
     """Flex attention cannot be compiled for this GPU with the terms of an encoding."""
 
 
-def signature(q: Tensor, v: Tensor, terms: LogitTerms) -> Signature:
+def _signature(q: Tensor, v: Tensor, terms: LogitTerms) -> Signature:
     """Return what the kernel for q (B, H, T, D) and v (B, H, T, E) depends on."""
     learned = []
     for term in (terms.by_distance, terms.separable):
@@ -81,7 +81,7 @@ def signature(q: Tensor, v: Tensor, terms: LogitTerms) -> Signature:
 
 def compiles(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
     """Return False if the kernel for these arguments was found not to compile."""
-    return _options.get(signature(q, v, terms), 0) < len(KERNEL_OPTIONS)
+    return _options.get(_signature(q, v, terms), 0) < len(KERNEL_OPTIONS)
 
 
 def _compile_first(key: Signature) -> Callable[..., Any]:
@@ -134,51 +134,51 @@ def _visible_blocks(length: int, device: torch.device, visible: Visibility) -> t
 def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
     """Return the function that changes a logit of q (B, H, T, D), or None.
 
-    The function's arguments are a logit and its row, head, query and key. If a term needs a
-    gradient, the kernel adds the gradient of every logit to an element of it. Many logits have the
-    same element, and additions to the same address wait for each other. Every row and every one of
-    COPIES neighbouring queries therefore has a copy of the term.
+    The function's arguments are a logit and its row, head, query and key.
     """
     by_distance = terms.by_distance
     c = terms.separable
     if by_distance is None and c is None:
         return None
-    one_row = c is not None and len(c) == 1
-    table = None if by_distance is None else _copies(by_distance[None], q)
+    table = None
+    if by_distance is not None and _is_learned(by_distance):
+        table = _copies(by_distance[None], q)  # (B, H, COPIES, S)
     # The kernel reads c itself, in its own precision and without a gradient. Zeros have the
     # gradients of the query and of the key. Without that of the query, which softmax ignores, the
     # rounding errors of a cumulative sum would not cancel.
     fixed = None if c is None else c.detach()
-    of_query = None if c is None else _copies(c - c.detach(), q).mT.contiguous()
-    of_key = None if c is None else _copies(c.detach() - c, q)
+    of_query = of_key = None
+    if c is not None and _is_learned(c):
+        of_query = _copies(c - c.detach(), q).mT.contiguous()  # (B, H, S, COPIES)
+        of_key = _copies(c.detach() - c, q)  # (B, H, COPIES, S)
 
     def add(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         copy = query % COPIES
+        distance = (query - key).clamp(min=0)
         if table is not None:
-            distance = (query - key).clamp(min=0)
-            if table.shape[2] == COPIES:
-                score = score + table[row, head, copy, distance]
-            else:
-                score = score + table[0, head, 0, distance]
-        if fixed is not None and of_query is not None and of_key is not None:
-            of_row = torch.zeros_like(row) if one_row else row
+            score = score + table[row, head, copy, distance]
+        elif by_distance is not None:
+            score = score + by_distance[head, distance]
+        if fixed is not None:
+            of_row = torch.zeros_like(row) if len(fixed) == 1 else row
             score = score + (fixed[of_row, head, query] - fixed[of_row, head, key]).to(score.dtype)
-            if of_key.requires_grad:
-                zero = of_query[row, head, query, key % COPIES] + of_key[row, head, copy, key]
-                score = score + zero.to(score.dtype)
+        if of_query is not None and of_key is not None:
+            zero = of_query[row, head, query, key % COPIES] + of_key[row, head, copy, key]
+            score = score + zero.to(score.dtype)
         return score
 
     return add
 
 
-def _copies(term: Tensor, q: Tensor) -> Tensor:
-    """Return a term (B or 1, H, S), as (B, H, COPIES, S) if it needs a gradient, or (., H, 1, S).
+def _is_learned(term: Tensor) -> bool:
+    return term.requires_grad and torch.is_grad_enabled()
 
-    Args:
-        term: the term.
-        q: queries, (B, H, T, D).
+
+def _copies(term: Tensor, q: Tensor) -> Tensor:
+    """Return copies of a learned term, (B or 1, H, S) -> (B, H, COPIES, S), for q (B, H, T, D).
+
+    The kernel adds the gradient of every logit to an element of the term. Many logits have the same
+    element, and additions to the same address wait for each other. Therefore, each row and each of
+    COPIES neighbouring queries has a copy.
     """
-    term = term[:, :, None]  # (B or 1, H, 1, S)
-    if not (term.requires_grad and torch.is_grad_enabled()):
-        return term.detach()
-    return term.expand(q.shape[0], -1, COPIES, -1).contiguous()
+    return term[:, :, None].expand(q.shape[0], -1, COPIES, -1).contiguous()

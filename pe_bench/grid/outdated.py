@@ -32,11 +32,11 @@ def describe_changed_code(runs: Sequence[PlannedRun], records: Iterable[RunRecor
             last = max(comparable, key=lambda record: record.age)
             for change in _changes(run, last):
                 counts[change] = counts.get(change, 0) + 1
-    return [
-        f"to do again, since code has changed: {count} {'run' if count == 1 else 'runs'} with "
-        f"{change} (pe-bench status lists them)"
-        for change, count in counts.items()
-    ]
+    lines = []
+    for change, count in counts.items():
+        noun = "run" if count == 1 else "runs"
+        lines.append(f"to do again, since code has changed: {count} {noun} with {change}")
+    return lines
 
 
 def _changes(run: Run, record: RunRecord) -> Iterator[str]:

@@ -15,6 +15,7 @@ from matplotlib.text import Text
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import keep_apart
 from pe_bench.reporting.chart_model import Mark
+from pe_bench.reporting.plot_style import draw_options
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
 
@@ -121,15 +122,10 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) ->
 
 
 def curve_style(table: Table, encoding: str, style: Style) -> dict[str, Any]:
-    """Return the plot options of a curve: hollow and dashed if no seed passed the task's gate."""
-    learned = table.learned(encoding) > 0
-    return {
-        "color": style.colour,
-        "marker": style.marker,
+    """Return the plot options of a curve: those of a report, with thinner lines."""
+    return draw_options(table, encoding, style) | {
         "markersize": 3.5,
-        "markerfacecolor": style.colour if learned else "white",
         "markeredgewidth": 0.8,
-        "linestyle": "-" if learned else (0, (4, 2)),
         "linewidth": 1.1,
         "elinewidth": 0.7,
         "capsize": 1.5,

@@ -16,6 +16,7 @@ from pe_bench.cli import main
 from pe_bench.reporting import sentences, task_summary, verdicts
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.paired import scores_of
 from pe_bench.reporting.ranks import describe_ranks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
@@ -24,7 +25,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import Scores, compare_asked
+from pe_bench.stats.comparison import Scores, compare_all, compare_asked
 from pe_bench.stats.ranking import (
     TaskScores,
     average_over,
@@ -34,6 +35,8 @@ from pe_bench.stats.ranking import (
 )
 from pe_bench.stats.significance import holm, student_quantile
 from pe_bench.system.files import slug
+
+ROOT = Path(__file__).parents[1]
 
 ROW: dict[str, Any] = {"preset": "quick", "protocol": "strict", "subset": "ood", "n": 40}
 NOISE = np.random.default_rng(0).normal(0, 1, (12, 5))
@@ -126,7 +129,7 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     assert re.match(
         r"near: good is better than plain, as good has \d\d\.\d\d points more accuracy "
         r"\(\d\d\.\d\d against \d\d\.\d\d %; 95 % interval: .* more; 5 seeds; "
-        r"corrected for 4 comparisons\)\.$",
+        r"p < 0.001, corrected for 3 comparisons\)\.$",
         lines["near"],
     )
     assert "good and plain do not differ significantly" in lines["none"]
@@ -134,7 +137,7 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     assert (
         "good is better on 2 and does not differ significantly on 1 of 3 tasks" in lines["Together"]
     )
-    assert "correction for the 4 comparisons asked." in lines["Together"]
+    assert "which is significant (p < 0.001, one comparison)." in lines["Together"]
     assert found.mean is not None and found.mean.significant
     expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
@@ -159,11 +162,11 @@ def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "b", [10, 11, 12.5])
     line, scale = sentences.describe(verdicts.judge(read(tmp_path), "a", "b"))
     assert scale.startswith("Scale of the picture: 0 is") and "0 is the worst encoding" in scale
-    assert "no claim is possible below 4 seeds." in line
+    assert "no claim is possible with fewer than 5 seeds." in line
     put(tmp_path, "u", "a", [90])
     put(tmp_path, "u", "b", [10])
     line, _ = sentences.describe(verdicts.judge(read(tmp_path, "u"), "a", "b"))
-    assert "one seed is one model each" in line and "below 4 seeds." in line
+    assert "one seed is one model each" in line and "fewer than 5 seeds." in line
 
 
 def simulate(rng: np.random.Generator, effect: float) -> list[TaskScores]:
@@ -188,6 +191,40 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
         apart = [difference.significant for difference in differences]
         found.append(any(apart) if effect == 0 else all(apart))
     assert low <= np.mean(found) <= high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["quick", "scrolls", "extension"])
+def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
+    """Equivalently: running one more encoding never makes a claim."""
+    for table in read_tables(ROOT / "results" / folder):
+        if table.about.measures_time:
+            continue
+        scores = scores_of(table, table.ranked())
+        among_all = {(one.first, one.second): one for one in compare_all(scores)}
+        for place in range(len(scores.encodings)):
+            names = [name for name in scores.encodings if name != scores.encodings[place]]
+            again = scores.resampled
+            kept = replace(
+                scores,
+                encodings=names,
+                values=np.delete(scores.values, place, 0),
+                resampled=None if again is None else np.delete(again, place, 1),
+            )
+            for one in compare_all(kept):
+                before = among_all[one.first, one.second]
+                assert one.p_value <= before.p_value, (table.heading, one.first, one.second)
+                assert one.significant or not before.significant
+
+
+@pytest.mark.slow
+def test_the_numbers_of_a_pair_do_not_depend_on_other_encodings() -> None:
+    table = next(t for t in read_tables(ROOT / "results/quick") if t.about.task == "mqar")
+    both = scores_of(table, ["rope", "tape"])
+    among_all = scores_of(table, ["alibi", "rope", "fire", "tape"])
+    assert both.resampled is not None and among_all.resampled is not None
+    assert np.array_equal(both.values, among_all.values[[1, 3]])
+    assert np.array_equal(both.resampled, among_all.resampled[:, [1, 3]])
 
 
 def test_correction_is_for_all_tasks_together() -> None:

@@ -55,9 +55,8 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
 
 def describe_too_few(seeds: int) -> str:
     """Return a sentence for a number of seeds that can show no difference; empty if it can."""
-    from pe_bench.stats.significance import seeds_needed
+    from pe_bench.stats.significance import FEWEST_SEEDS
 
-    least = seeds_needed(1)
-    if seeds >= least:
+    if seeds >= FEWEST_SEEDS:
         return ""
-    return f"with {seeds} seeds no difference can be significant: it takes {least}"
+    return f"with {seeds} seeds no difference can be significant: it takes {FEWEST_SEEDS}"

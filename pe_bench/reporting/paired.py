@@ -11,10 +11,12 @@ from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
-from pe_bench.stats import comparison, significance
+from pe_bench.stats import comparison
 from pe_bench.stats.comparison import Difference, Scores
+from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, smallest_flip_p
 
 DEFAULT_REFERENCE = "rope"
+DIFFERENCE_HEADER = ["95 % interval", "p", "p (sign flips)", "p (Holm)", "verdict at 5 %", "seeds"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     reference = find_label(reference, ranking)
     others = [name for name in ranking if reference and name != reference]
     to_reference = comparison.compare(scores, [(name, reference) for name in others])
-    pairs = comparison.compare_all(scores, to_reference)
+    pairs = comparison.compare_all(scores)
     direction = table.higher_is_better
     return Comparison(
         reference,
@@ -67,7 +69,7 @@ def describe(table: Table, found: Comparison) -> str:
     rests_on = "\n".join(map(escape, describe_basis(found)))
     rows = difference_rows(table, found)
     return (
-        "\n\n".join([markdown_table(rows[0], rows[1:], "lrrrlr"), rests_on]) if rows else rests_on
+        "\n\n".join([markdown_table(rows[0], rows[1:], "lrrrrrlr"), rests_on]) if rows else rests_on
     )
 
 
@@ -78,18 +80,21 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
     percent = table.metric(table.headline.metric).unit == "%"
     digits = 2 if percent else 3
     heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
-    rows = [["encoding", heading, "95 % interval", "p (Holm)", "verdict at 5 %", "seeds"]]
+    rows = [["encoding", heading, *DIFFERENCE_HEADER]]
     for difference in found.to_reference:
         interval = ABSENT
         if difference.low == difference.low:
             interval = f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}"
-        p_value = f"{difference.p_value:.3f}" if difference.seeds > 1 else ABSENT
+        p_values = [difference.p_alone, difference.p_flips]
+        tested = difference.p_alone == difference.p_alone
+        corrected = f"{difference.p_value:.3f}" if tested else ABSENT
         rows.append(
             [
                 difference.first,
                 f"{difference.value:+.{digits}f}",
                 interval,
-                p_value,
+                *(f"{p:.3f}" if p == p else ABSENT for p in p_values),
+                corrected,
                 _verdict(table, difference),
                 str(difference.seeds),
             ]
@@ -115,6 +120,8 @@ def flatten(table: Table, found: Comparison) -> pd.DataFrame:
                     "difference": difference.value,
                     "ci_low": difference.low,
                     "ci_high": difference.high,
+                    "p_alone": difference.p_alone,
+                    "p_flips": difference.p_flips,
                     "p_holm": difference.p_value,
                     "significant": difference.significant,
                     "seeds": difference.seeds,
@@ -130,33 +137,26 @@ def _verdict(table: Table, difference: Difference) -> str:
 
 
 def describe_basis(found: Comparison) -> list[str]:
-    """Return a line on the method and a line on the number of seeds that a claim would need."""
+    """Return how the differences were tested, and what few seeds cannot show, a line each."""
     seeds = max(difference.seeds for difference in found.pairs)
     source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
     if seeds < 2:
         return ["With one seed nothing can be said about differences between encodings."]
     lines = [
-        "Differences are paired by seed and item; intervals (each by itself) and p-values are "
-        f"over {source}, p-values corrected for the number of comparisons (Holm). A difference "
-        "is significant if a permutation of the seeds agrees. Encodings that share a letter do not "
-        "differ significantly among all pairs, and ranks run from the best to the worst that is "
-        "possible. Pairs are more than comparisons with the reference, and corrected for more: an "
-        "encoding may differ from the reference and share a letter with it, but never the other "
-        "way round."
+        "Differences are paired by seed and item. Interval and p are those of a t-test over "
+        f"{source}, for each difference alone; p (sign flips) needs no normal distribution; p "
+        "(Holm) is p, corrected for the number of comparisons. A difference is significant if p "
+        "(Holm) and, from six seeds on, p (sign flips) are at most 0.05. Encodings that share a "
+        "letter do not differ significantly among all pairs, and ranks run from the best to the "
+        "worst that is possible. All pairs are corrected for their own number, which is larger "
+        "than that of the differences to the reference."
     ]
-    for count, what in (
-        (len(found.to_reference), f"comparisons with {found.reference}"),
-        (len(found.pairs), "pairs of encodings"),
-    ):
-        needed = significance.seeds_needed(count) if count else 0
-        if seeds < needed:
-            smallest = significance.smallest_p(seeds)
-            possible = smallest <= significance.LEVEL
-            until = "; until then claims rest on the t-test" if possible else ""
-            lines.append(
-                f"Permuting {seeds} seeds can give no p-value below {smallest:.2g}: to stand the "
-                f"correction for {count} {what}, it takes {needed} seeds{until}."
-            )
+    if seeds < FEWEST_SEEDS:
+        lines.append(f"{seeds} seeds are too few for a test: it takes {FEWEST_SEEDS}.")
+    elif smallest_flip_p(seeds) > LEVEL:
+        lines.append(
+            f"Sign flips of {seeds} seeds cannot reach 0.05: here claims rest on the t-test alone."
+        )
     return lines
 
 

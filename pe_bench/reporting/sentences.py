@@ -1,11 +1,13 @@
 """Plain-language summaries of a comparison of two encodings."""
 
+import math
 from collections.abc import Sequence
 
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import describe_limits, is_usual
 from pe_bench.reporting.verdicts import Verdict, Verdicts
-from pe_bench.stats.significance import LEVEL, seeds_needed, seeds_to_show, smallest_p
+from pe_bench.stats.comparison import Difference
+from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
 
 MOST_SEEDS = 100  # larger estimates are too uncertain to print
 SMALLEST = 0.05  # per cent; smaller numbers are printed as 0.0
@@ -45,10 +47,11 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     if difference.significant:
         better, worse = (first, second) if verdict.first_is_better else (second, first)
         asked = verdict.comparisons
-        corrected = f"; corrected for {asked} comparisons" if asked > 1 else ""
+        corrected = f", corrected for {asked} comparisons" if asked > 1 else ""
         return (
             f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
-            f"95 % interval: {interval}; {_seeds(difference.seeds)}{corrected})."
+            f"95 % interval: {interval}; {_seeds(difference.seeds)}; "
+            f"{p_text(difference.p_value)}{corrected})."
         )
     start = f"{name}: {first} and {second} do not differ significantly"
     if difference.value == 0 and not difference.low < difference.high:
@@ -63,11 +66,9 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
         )
     fits = f"but with {_seeds(difference.seeds)} anything from {interval} would fit"
     if difference.low > 0 or difference.high < 0:
-        fits = (
-            f"and its own 95 % interval is {interval}, but of {verdict.comparisons} "
-            f"{_plural('comparison', verdict.comparisons)} with {_seeds(difference.seeds)} one may "
-            "look like this by chance"
-        )
+        fits = f"and its own 95 % interval is {interval}"
+        if difference.seeds >= FEWEST_SEEDS:
+            fits += f" ({p_text(difference.p_alone)}), but {_objection(difference, verdict)}"
     needs = _needs(verdict)
     return f"{found}, {fits}{f'; {needs}' if needs else ''}."
 
@@ -103,9 +104,15 @@ def describe_all(found: Verdicts) -> str:
     line += f"; {SCALE}, it is {amount} on average over these tasks"
     if low == low:
         line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
+    if math.isnan(mean.p_alone):
+        return f"{line}, with too few seeds for a test."
     counts = "which is significant" if mean.significant else "which is not significant"
-    asked = count + 1
-    return f"{line}, {counts} after correction for the {asked} comparisons asked."
+    return f"{line}, {counts} ({p_text(mean.p_alone)}, one comparison)."
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value in words, such as "p = 0.012"."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
 def title(found: Verdicts) -> str:
@@ -156,9 +163,8 @@ def _only(found: Verdicts) -> str:
 def _needs(verdict: Verdict) -> str:
     """Return the number of seeds that a claim needs, in words; empty if more would not help."""
     difference = verdict.difference
-    least = seeds_needed(1)
-    if smallest_p(difference.seeds) > LEVEL:
-        return f"no claim is possible below {least} seeds"
+    if difference.seeds < FEWEST_SEEDS:
+        return f"no claim is possible with fewer than {FEWEST_SEEDS} seeds"
     if not difference.spread > 0 or difference.value == 0:
         return ""
     seeds = seeds_to_show(difference.value, difference.spread, verdict.comparisons)
@@ -166,6 +172,15 @@ def _needs(verdict: Verdict) -> str:
         return ""
     about = f"about {seeds}" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS}"
     return f"if the true difference is this large, it takes {about} seeds to show it"
+
+
+def _objection(difference: Difference, verdict: Verdict) -> str:
+    """Return why a difference is not significant although its own interval excludes 0."""
+    if difference.p_value > LEVEL:
+        return (
+            f"{p_text(difference.p_value)} after correction for {verdict.comparisons} comparisons"
+        )
+    return f"sign flips of the seeds have {p_text(difference.p_flips)}"
 
 
 def _amount(verdict: Verdict) -> str:

@@ -8,7 +8,7 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
-from pe_bench.stats.comparison import Difference, Scores, compare_asked
+from pe_bench.stats.comparison import Difference, Scores, compare, compare_asked
 from pe_bench.stats.ranking import TaskScores, average_over
 
 
@@ -103,18 +103,15 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
             f"{first} and {second} were never run on the same task with the same settings and "
             f"seed{reasons}: run both with one command"
         )
-    asked: list[tuple[Scores, str, str]] = [(task.scores, first, second) for task in tasks]
+    found = compare_asked([(task.scores, first, second) for task in tasks])
+    verdicts = []
+    for table, task, difference in zip(shared, tasks, found, strict=True):
+        verdicts.append(Verdict(table, difference, *_both(task.scores), len(tasks)))
     names = {table.about.task for table in shared}
     mean = average_over(tasks) if 1 < len(names) == len(shared) else None
+    over_all = None
     if mean is not None and len(mean.seeds) and math.isfinite(_both(mean)[0]):
-        asked.append((mean, first, second))
-    else:
-        mean = None
-    found = compare_asked(asked)
-    verdicts = []
-    for table, task, difference in zip(shared, tasks, found, strict=False):
-        verdicts.append(Verdict(table, difference, *_both(task.scores), len(asked)))
-    over_all = None if mean is None else found[-1]
+        (over_all,) = compare(mean, [(first, second)])  # one question, not corrected with its parts
     return Verdicts(first, second, verdicts, over_all, tuple(left_out))
 
 

@@ -14,7 +14,7 @@ the variance, and its percentiles have no tails. Three corrections follow:
 - Intervals and p-values come from Student's t distribution, with the degrees of freedom of both
   sources combined (Satterthwaite 1946).
 
-A difference is significant only if a permutation test over seeds agrees, see `compare_asked`.
+Without items, this is the paired t-test. `compare_asked` has the rule for significance.
 """
 
 import math
@@ -27,10 +27,11 @@ import numpy as np
 from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats, Items, combined
 from pe_bench.stats.significance import (
+    FEWEST_SEEDS,
     LEVEL,
     holm,
-    permutation_p,
-    smallest_p,
+    sign_flip_p,
+    smallest_flip_p,
     student_quantile,
     student_tail,
 )
@@ -48,7 +49,11 @@ class Difference:
         value: mean difference over the seeds that both have.
         low, high: 95 % interval of this difference alone; nan with one seed and no items.
         seeds: number of seeds that both have.
-        p_value: p-value, corrected for the number of comparisons; 1 if there are too few numbers.
+        p_alone: p-value of this comparison alone, from the same distribution as the interval; nan
+            for fewer than five seeds.
+        p_flips: p-value of sign flips of the seeds; nan for fewer than six seeds, which cannot
+            reach 5 %.
+        p_value: `p_alone`, corrected for the number of comparisons; 1 where `p_alone` is nan.
         significant: whether the difference is significant at 5 % after the correction.
         spread: standard deviation of the difference over seeds; nan for one seed.
     """
@@ -59,8 +64,10 @@ class Difference:
     low: float
     high: float
     seeds: int
-    p_value: float
-    significant: bool
+    p_alone: float = math.nan
+    p_flips: float = math.nan
+    p_value: float = 1.0
+    significant: bool = False
     spread: float = math.nan
 
 
@@ -124,49 +131,24 @@ def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
     Args:
         asked: for each difference, the numbers (for example of one task) and two encodings.
 
-    A difference is significant only if two tests agree. The first is a t-test with the standard
-    error of the bootstrap, which includes items. The second permutes the numbers of single seeds
-    between the two encodings, without further assumptions; with n seeds its p-value is at least
-    2 / C(2n, n), 0.10 for three seeds. If there are enough seeds, the larger of the two p-values is
-    corrected. If even the smallest possible p-value of the permutation test would be above 5 %
-    after the correction, only the first p-value is corrected, and the second must be at most 5 %
-    without a correction.
+    A difference is significant if the corrected p-value of a t-test is at most 5 %. Its standard
+    error is that of the hierarchical bootstrap, which includes items. From six seeds on, sign flips
+    of the seeds must reach 5 % too, by themselves: they need no normal distribution. Both rules are
+    the same for every number of comparisons, so a further comparison never makes a p-value
+    smaller. The number of comparisons is that of `asked`: ask separate questions separately.
     """
-    plain = [_difference(*one) for one in asked]
-    permuted = [_permutation(*one) for one in asked]
-    p_values = []
-    for difference, p_value in zip(plain, permuted, strict=True):
-        allowed = smallest_p(difference.seeds) * len(asked) <= LEVEL
-        if allowed or p_value > LEVEL:
-            p_values.append(max(difference.p_value, p_value))
-        else:
-            p_values.append(difference.p_value)
-    corrected = holm(p_values)
+    alone = [_difference(*one) for one in asked]
+    p_values = [1.0 if math.isnan(each.p_alone) else each.p_alone for each in alone]
     found = []
-    for difference, p_value, alone in zip(plain, corrected, permuted, strict=True):
-        significant = p_value <= LEVEL and alone <= LEVEL
+    for difference, p_value in zip(alone, holm(p_values), strict=True):
+        significant = p_value <= LEVEL and not difference.p_flips > LEVEL
         found.append(replace(difference, p_value=p_value, significant=significant))
     return found
 
 
-def compare_all(scores: Scores, fewer: Sequence[Difference] = ()) -> list[Difference]:
-    """Return the differences of all pairs, see `compare`.
-
-    Args:
-        scores: the numbers.
-        fewer: differences of some pairs, corrected for the number of these pairs only. A pair that
-            is not significant here is not significant among all pairs either. Without this
-            rule, more comparisons could make a claim easier: with few seeds, the correction
-            includes the permutation test only if there are few comparisons.
-    """
-    alone = {frozenset((one.first, one.second)): one for one in fewer}
-    found = []
-    for pair in compare(scores, list(combinations(scores.encodings, 2))):
-        other = alone.get(frozenset((pair.first, pair.second)), pair)
-        significant = pair.significant and other.significant
-        p_value = max(pair.p_value, other.p_value)
-        found.append(replace(pair, p_value=p_value, significant=significant))
-    return found
+def compare_all(scores: Scores) -> list[Difference]:
+    """Return the differences of all pairs, see `compare_asked`."""
+    return compare(scores, list(combinations(scores.encodings, 2)))
 
 
 def rank_intervals(
@@ -247,14 +229,14 @@ def _resampled_cell(
 
 
 def _difference(scores: Scores, first: str, second: str) -> Difference:
-    """Return a difference with its interval and its uncorrected p-value."""
+    """Return a difference with its interval and its p-values for this comparison alone."""
     one, other = (list(scores.encodings).index(name) for name in (first, second))
     differences = scores.values[one] - scores.values[other]
     both = np.isfinite(differences)  # (S,)
     differences = differences[both]
     seeds = len(differences)
     if not seeds:
-        return Difference(first, second, math.nan, math.nan, math.nan, 0, 1.0, significant=False)
+        return Difference(first, second, math.nan, math.nan, math.nan, 0)
     value = float(differences.mean())
     from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
     spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
@@ -267,21 +249,25 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
             from_items = max(0.0, from_items - max(0.0, under_single_seeds))
     error = math.sqrt(from_seeds + from_items)
     if seeds == 1 and scores.resampled is None:
-        return Difference(first, second, value, math.nan, math.nan, 1, 1.0, significant=False)
+        return Difference(first, second, value, math.nan, math.nan, seeds)
+    flips = sign_flip_p(differences)
     if error == 0:
-        p_value = 1.0 if value == 0 or seeds == 1 else 0.0
-        return Difference(first, second, value, value, value, seeds, p_value, False, spread)
-    parts = from_items**2 / max(1, scores.clusters - 1)
-    parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0
-    degrees = (from_seeds + from_items) ** 2 / parts
-    half = student_quantile(degrees) * error
-    p_value = student_tail(value / error, degrees) if seeds > 1 else 1.0
-    low, high = value - half, value + half
-    return Difference(first, second, value, low, high, seeds, p_value, False, spread)
-
-
-def _permutation(scores: Scores, first: str, second: str) -> float:
-    """Return the p-value of the permutation test over the seeds that both encodings have."""
-    one, other = (scores.values[list(scores.encodings).index(name)] for name in (first, second))
-    both = np.isfinite(one - other)  # (S,)
-    return permutation_p(one[both], other[both])
+        half = 0.0
+        p_alone = flips if value else 1.0  # equal differences say nothing of their variance
+    else:
+        parts = from_items**2 / max(1, scores.clusters - 1)
+        parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0
+        degrees = (from_seeds + from_items) ** 2 / parts
+        half = student_quantile(degrees) * error
+        p_alone = student_tail(value / error, degrees)
+    return Difference(
+        first,
+        second,
+        value,
+        value - half,
+        value + half,
+        seeds,
+        p_alone=p_alone if seeds >= FEWEST_SEEDS else math.nan,
+        p_flips=flips if smallest_flip_p(seeds) <= LEVEL else math.nan,
+        spread=spread,
+    )

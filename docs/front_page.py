@@ -15,14 +15,21 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from pe_bench.reporting.families import MAIN_SET, family_of_task, in_main_set
 from pe_bench.reporting.heatmap import draw_heatmap
-from pe_bench.reporting.main_set import in_main_set
 from pe_bench.reporting.markdown import Markdown, markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
 from pe_bench.reporting.panels import STYLE, set_title
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import Block, find_blocks
+from pe_bench.reporting.task_summary import (
+    Block,
+    count_families,
+    find_blocks,
+    find_end,
+    show_interval,
+)
 from pe_bench.results.views import Heatmap
+from pe_bench.stats.ranking import Mean, differences_over_families
 from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +41,7 @@ MESSAGE = (
     "Adding two numbers: trained inside the dashed line, tested beyond. One decoder, one training, "
     "another positional encoding each"
 )
+OVER_FAMILIES = "95 % interval over families"
 NUMBERS = "numbers"  # key of the picture's metadata
 BETWEEN = r"(?<=<!-- main table -->\n).*?(?=\n<!-- end of main table -->)"
 
@@ -80,24 +88,35 @@ def encode(figure: Figure, digest: str) -> bytes:
 def compose(tables: Sequence[Table]) -> str:
     """Return the main table, a row for each task of the main set, and what it means."""
     (block,) = find_blocks(in_main_set(tables))
-    ranked = sorted(block.standings, key=lambda one: -one.score)
-    beside = f"tasks better, worse than {DEFAULT_REFERENCE}"
+    ranked = block.standings
+    over_reference = differences_over_families(block.tasks, DEFAULT_REFERENCE)
     counts = _beside_reference(block)
-    header = ["", Markdown("*best baseline*"), *(one.encoding for one in ranked)]
+    header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
+    header += [one.encoding for one in ranked]
     rows = [
         [
-            Markdown("**mean score ↑**"),
-            "0.00",
-            *(Markdown(f"**{one.score:.2f}**") for one in ranked),
+            Markdown("**mean score over families ↑**"),
+            *("0.00", "1.00"),
+            *(Markdown(f"**{one.score.value:.2f}**") for one in ranked),
         ],
-        ["95 % interval", "", *(f"{one.score_low:.2f} to {one.score_high:.2f}" for one in ranked)],
-        ["group", "", *(block.letters[one.encoding] for one in ranked)],
-        [beside, "", *(counts[one.encoding] for one in ranked)],
+        [OVER_FAMILIES, "", "", *(show_interval(one.score, 2) for one in ranked)],
+        [
+            f"minus {DEFAULT_REFERENCE} ({OVER_FAMILIES})",
+            *("", ""),
+            *(_difference(over_reference.get(one.encoding)) for one in ranked),
+        ],
+        ["group (over seeds)", "", "", *(block.letters[one.encoding] for one in ranked)],
+        [
+            f"tasks better, worse than {DEFAULT_REFERENCE} (over seeds)",
+            *("", ""),
+            *(counts[one.encoding] for one in ranked),
+        ],
     ]
-    for table in block.tables:
+    for table in sorted(block.tables, key=_family_first):
         floor = _show(table, table.best_baseline())
+        end = find_end(table)
         scores = [_score(table, one.encoding) for one in ranked]
-        rows.append([_heading(table), floor, *scores])
+        rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{shown}\n\n{describe(block)}"
 
@@ -106,21 +125,31 @@ def describe(block: Block) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
-    count = len(block.tables)
     tuned = "; the same search for learning rates" if block.tables[0].about.tuning else ""
+    families = count_families(block.tables)
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters{tuned}. Mean score over {count} tasks: 0 is the best baseline without a "
-        "model, 1 is the ceiling or, without one, the best encoding; its interval is for other "
-        "tasks of this kind. Better, worse: significant differences, paired by seed. In brackets: "
-        "seeds that learned the training task, if not all did."
+        f"parameters{tuned}. Mean score: 0 is the best baseline without a model and everything "
+        f"below it, 1 is the ceiling; each of the {families} families counts once. An interval "
+        "over families says what to expect of other tasks. A group and a significant difference "
+        "(better, worse) hold on these tasks, for other seeds. In brackets: seeds that learned "
+        "the training task, if not all did."
     )
     honest = (
         "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        f"on these tasks. The intervals show how little {count} tasks settle. Models this small "
-        "show what differs, not what to use at scale."
+        f"on these tasks. The intervals show how little {families} families settle. Models this "
+        "small show what differs, not what to use at scale."
     )
     return f"{how}\n\n{honest}"
+
+
+def _difference(mean: Mean | None) -> str:
+    """Return a difference over families with its interval."""
+    return "" if mean is None else f"{mean.value:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
+
+
+def _family_first(table: Table) -> tuple[int, str]:
+    return list(MAIN_SET).index(family_of_task(table.task_name)), table.about.task
 
 
 def _beside_reference(block: Block) -> dict[str, str]:
@@ -137,7 +166,8 @@ def _beside_reference(block: Block) -> dict[str, str]:
 
 
 def _heading(table: Table) -> str:
-    return f"{table.about.task} ({table.label(table.headline.metric, full=True)})"
+    family = family_of_task(table.task_name)
+    return f"{family}: {table.about.task} ({table.label(table.headline.metric, full=True)})"
 
 
 def _score(table: Table, encoding: str) -> str:

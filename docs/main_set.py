@@ -9,8 +9,9 @@ page and results disagree.
 import re
 from pathlib import Path
 
-from pe_bench.reporting.main_set import in_main_set, measure_signal
+from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import markdown_table
+from pe_bench.reporting.sensitivity import measure_signal
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.system.files import write_atomic
 

@@ -11,6 +11,7 @@ import pytest
 from made_runs import write_record
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from scipy import stats
 
 from pe_bench.cli import main
 from pe_bench.reporting import sentences, task_summary, verdicts
@@ -27,13 +28,15 @@ from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Scores, compare_all, compare_asked
 from pe_bench.stats.ranking import (
+    Mean,
     TaskScores,
     average_over,
+    differences_over_families,
     find_standings,
     rank_correlations,
     smallest_correlation,
 )
-from pe_bench.stats.significance import holm, student_quantile
+from pe_bench.stats.significance import holm
 from pe_bench.system.files import slug
 
 ROOT = Path(__file__).parents[1]
@@ -146,13 +149,13 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     assert line.startswith("near: good is better than plain, as plain has") and "less" in line
 
 
-def test_lower_is_better_and_has_no_end(tables: list[Table]) -> None:
+def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
     (bits,) = verdicts.judge(verdicts.choose_tables(tables, ["bits"]), "good", "plain").tasks
     line = sentences.describe_verdict(bits, "bits")
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
-    assert value == pytest.approx(100) and low < 100 < high  # from the worst to the best encoding
-    assert "1 is the best encoding" in task_summary.describe_limits([bits.table])
+    assert value == pytest.approx(100 * 0.404 / 0.904, abs=0.1) and low < value < high
+    assert "0 is the worst encoding" in task_summary.describe_limits([bits.table])
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
 
 
@@ -175,7 +178,7 @@ def simulate(rng: np.random.Generator, effect: float) -> list[TaskScores]:
     for name in "abc":
         values = rng.normal(50, 2, (2, 5))
         values[0] += 2 * effect
-        tasks.append(TaskScores(name, Scores("AB", values, seeds=range(5)), True, 0, 100))
+        tasks.append(TaskScores(name, Scores("AB", values, seeds=range(5)), True, 0, 100, name))
     return tasks
 
 
@@ -236,17 +239,17 @@ def test_correction_is_for_all_tasks_together() -> None:
 
 def test_normalised_scores() -> None:
     scores = Scores("AB", np.array([[60.0], [10.0]]), seeds=[0])
-    assert TaskScores("t", scores, True, 10, 110).normalise().values.tolist() == [[0.5], [0]]
-    assert TaskScores("t", scores, False, 110, 10).normalise().values.tolist() == [[0.5], [1]]
+    assert TaskScores("t", scores, True, 10, 110, "t").normalise().values.tolist() == [[0.5], [0]]
+    assert TaskScores("t", scores, False, 110, 10, "t").normalise().values.tolist() == [[0.5], [1]]
 
 
 def test_below_the_floor_a_score_counts_as_0_and_has_its_rank() -> None:
     bits = Scores("ABC", np.array([[2.0, 2.0], [50.0, 60.0], [90.0, 80.0]]), seeds=[0, 1])
-    tasks = [TaskScores(name, bits, False, 3, 2) for name in "abc"]
+    tasks = [TaskScores(name, bits, False, 3, 2, name) for name in "abc"]
     found = find_standings(tasks)
     assert [one.encoding for one in found] == ["A", "B", "C"]
-    assert [one.rank for one in found] == [1, 2, 3]
-    assert [(one.score_low, one.score, one.score_high) for one in found[1:]] == [(0, 0, 0)] * 2
+    assert [one.rank.value for one in found] == [1, 2, 3]
+    assert [one.score for one in found[1:]] == [Mean(0, 0, 0)] * 2
     assert average_over(tasks).values.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
@@ -256,28 +259,44 @@ def make_tasks(means: Sequence[Sequence[float]], seeds: int = 3) -> list[TaskSco
     for number, row in enumerate(means):
         values = np.array(row)[:, None] + rng.normal(0, 0.01, (len(row), seeds))
         scores = Scores("ABCDEFG"[: len(row)], values, seeds=range(seeds))
-        tasks.append(TaskScores(str(number), scores, True, 0.0, 1.0))
+        tasks.append(TaskScores(str(number), scores, True, 0.0, 1.0, str(number)))
     return tasks
 
 
 def test_standings_and_correlations() -> None:
     tasks = make_tasks([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2], [0.1, 0.4, 0.9]])
     best, *_ = standings = find_standings(tasks)
-    assert [one.rank for one in standings] == pytest.approx([5 / 3, 2, 7 / 3])
-    assert best.encoding == "A" and best.score == pytest.approx(0.6, abs=0.02)
-    assert best.rank_low == 1 and best.rank_high == 3 and best.score_low < 0.2 < best.score_high
+    assert [one.rank.value for one in standings] == pytest.approx([5 / 3, 2, 7 / 3])
+    assert best.encoding == "A" and best.score.value == pytest.approx(0.6, abs=0.02)
+    assert best.rank.low == 1 and best.rank.high == 3 and best.score.low < 0.2 < best.score.high
     correlations = rank_correlations(tasks)
     assert correlations == pytest.approx(np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]))
     assert smallest_correlation(3) == np.inf and 0.7 < smallest_correlation(7) < 0.8
 
 
-def test_intervals_of_standings_are_students_over_tasks() -> None:
-    """One task fewer is drawn than there are, so that their variance has no bias."""
+def test_intervals_of_standings_are_students_over_families() -> None:
     means = np.array([[0.6, 0.4], [0.5, 0.6], [0.55, 0.5], [0.2, 0.7]])
-    for one in find_standings(make_tasks(means.tolist(), seeds=1)):
-        own = means[:, "AB".index(one.encoding)]
-        half = student_quantile(3) * own.std(ddof=1) / 2
-        assert one.score_high - one.score == pytest.approx(half, rel=0.1)
+    tasks = make_tasks(means.tolist(), seeds=1)
+    values = np.array([task.scores.values[:, 0] for task in tasks])
+    for one in find_standings(tasks):
+        interval = stats.ttest_1samp(values[:, "AB".index(one.encoding)], 0).confidence_interval()
+        assert (one.score.low, one.score.high) == pytest.approx((interval.low, interval.high))
+    paired = stats.ttest_rel(values[:, 1], values[:, 0]).confidence_interval()
+    found = differences_over_families(tasks, "A")["B"]
+    assert (found.low, found.high) == pytest.approx((paired.low, paired.high))
+
+
+def test_a_family_of_many_tasks_counts_once() -> None:
+    tasks = make_tasks([[0.9, 0.1], [0.7, 0.3], [0.2, 0.5], [0.3, 0.4]], seeds=2)
+    tasks[1] = replace(tasks[1], family=tasks[0].family)
+    best, _ = find_standings(tasks)
+    assert best.encoding == "A"
+    assert best.score.value == pytest.approx((0.8 + 0.2 + 0.3) / 3, abs=0.02)
+    assert best.rank.value == pytest.approx((1 + 2 + 2) / 3)
+    over = average_over(tasks)
+    assert over.values.mean(1) == pytest.approx(
+        [one.score.value for one in sorted(find_standings(tasks), key=lambda one: one.encoding)]
+    )
 
 
 @pytest.mark.parametrize(

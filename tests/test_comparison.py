@@ -234,7 +234,7 @@ def test_sign_flips_of_many_seeds_are_random_ones() -> None:
 def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> None:
     values = RNG(1).integers(0, 5, (2, 6, 1)).astype(float)  # with ties
     names = list("ABCDEF")
-    tasks = [TaskScores("task", Scores(names, one), True, 0.0, 5.0) for one in values]
+    tasks = [TaskScores("task", Scores(names, one), True, 0.0, 5.0, "task") for one in values]
     expected = stats.spearmanr(values[0, :, 0], values[1, :, 0]).statistic
     assert rank_correlations(tasks)[0, 1] == pytest.approx(expected)
     interval = stats.binomtest(7, 9).proportion_ci(method="wilson")

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 from made_runs import put
+from test_compare import put as put_scores
+from test_compare import put_baselines
 
 from pe_bench.registry import plugins
-from pe_bench.reporting.main_set import MAIN_SET, in_main_set, measure_signal
+from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
+from pe_bench.reporting.notes import write_notes
+from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.measurement import Measurement
 
@@ -19,7 +23,7 @@ def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
     tasks = [task for family in MAIN_SET.values() for task in family]
     assert len(MAIN_SET) == 5
     assert len({*tasks}) == len(tasks) <= 8
-    assert {*tasks} <= {*plugins.names("task")}
+    assert {*tasks} <= {*FAMILIES} <= {*plugins.names("task")}
     assert all(1 <= len(family) <= 2 for family in MAIN_SET.values())
 
 
@@ -46,6 +50,22 @@ def test_seeds_alone_are_no_signal(tmp_path: Path) -> None:
     (table,) = read_tables(tmp_path)
     assert measure_signal(table, ["rope", "nope"]).ratio == 0.0
     assert in_main_set([table]) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "mark"), [(95.0, "Saturated"), (8.0, "At its floor"), (50.0, None)]
+)
+def test_a_table_says_what_it_can_tell_apart(tmp_path: Path, base: float, mark: str | None) -> None:
+    for encoding, offset in (("rope", 0.0), ("nope", 1.0), ("alibi", 0.5)):
+        spread = (len(encoding), 1, 0, 2, 1)
+        put_scores(tmp_path, "task", encoding, [base + offset + 0.1 * x for x in spread])
+    put_baselines(tmp_path, "task")  # 10 %
+    (table,) = read_tables(tmp_path)
+    lines = describe_sensitivity(table)
+    assert lines[0].startswith("Signal: standard deviation ") and " points " in lines[0]
+    assert "5 seeds" in lines[1]
+    assert [line.partition(":")[0] for line in lines[2:]] == ([mark] if mark else [])
+    assert set(lines) <= set(write_notes(table).splitlines())
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ DATA = {
     "pe_bench/reporting/page/vendor/d3.min.js",
     "pe_bench/reporting/page/vendor/plot.umd.min.js",
     "pe_bench/reporting/known_problems.csv",
-    "pe_bench/reporting/main_set.csv",
+    "pe_bench/reporting/families.csv",
     "pe_bench/reporting/published.csv",
     "pe_bench/system/built_from.json",
     "pe_bench/text/python-v1/LICENSE.txt",

@@ -9,7 +9,7 @@ from made_runs import put_seeds, read_table
 from test_compare import put as put_headlines
 
 from pe_bench.commands.plan_power import HEADING, describe_plan, describe_too_few
-from pe_bench.reporting.power import describe_power, find_spreads
+from pe_bench.reporting.sensitivity import describe_power, find_spreads
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.store import read_records
 from pe_bench.stats.significance import effect_to_show

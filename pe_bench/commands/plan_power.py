@@ -37,7 +37,7 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
     known = [record for record in records if record.settings_digest in seeds]
     if not known:
         return []
-    from pe_bench.reporting.power import describe_power  # late: pandas takes a second
+    from pe_bench.reporting.sensitivity import describe_power  # late: pandas takes a second
     from pe_bench.reporting.tables import make_tables
 
     lines = []

@@ -8,6 +8,7 @@ from pe_bench.reporting.degradation import DAMAGE, TITLE, find_column, find_unch
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.run_costs import mean_costs, training_loss
+from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
@@ -68,6 +69,7 @@ def write_notes(table: Table) -> str:
     if (table.scores["status"] == "partial").any():
         lines.append("Partial: a mean over some of the parts only, not ranked.")
     lines += _describe_baselines(table)
+    lines += describe_sensitivity(table)
     lines += _describe_sizes(table)
     lines += describe_tuning(table)
     lines += describe_worse(table)

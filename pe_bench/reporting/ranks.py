@@ -27,18 +27,17 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     for block in blocks:
         parts += _describe_block(block)
     if not blocks:
-        parts.append(wrap(task_summary.too_few(len({table.about.task for table in tables}))))
+        parts.append(wrap(task_summary.too_few(tables)))
     return "\n\n".join(parts)
 
 
 def _describe_block(block: task_summary.Block) -> list[str]:
     if not block.is_enough:
         return [wrap(block.title), *map(wrap, task_summary.describe_notes(block))]
-    header = ["encoding", "mean rank ↓", "95 % interval", "mean normalised score ↑"]
     rows = [
         task_summary.standing_cells(one, block.letters[one.encoding]) for one in block.standings
     ]
-    means = plain_table([*header, "95 % interval", "letters"], rows)
+    means = plain_table(["encoding", *task_summary.STANDING_HEADER, "letters"], rows)
     correlations = [wrap(task_summary.describe_correlations(block))]
     names = [table.about.task for table in block.tables]
     cells = task_summary.correlation_rows(block)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import describe_limits, is_usual
+from pe_bench.reporting.task_summary import count_families, describe_limits, is_usual
 from pe_bench.reporting.verdicts import Verdict, Verdicts
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
@@ -101,13 +101,21 @@ def describe_all(found: Verdicts) -> str:
     amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
     if abs(value) < SMALLEST:
         amount = "neither better nor worse"
-    line += f"; {SCALE}, it is {amount} on average over these tasks"
+    line += f"; {SCALE}, it is {amount} on average over {_basis(found)}"
     if low == low:
         line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
     if math.isnan(mean.p_alone):
         return f"{line}, with too few seeds for a test."
     counts = "which is significant" if mean.significant else "which is not significant"
     return f"{line}, {counts} ({p_text(mean.p_alone)}, one comparison)."
+
+
+def _basis(found: Verdicts) -> str:
+    """Return what the mean difference is a mean of."""
+    families = count_families([verdict.table for verdict in found.tasks])
+    if families == len(found.tasks):
+        return "these tasks"
+    return f"the {families} {'family' if families == 1 else 'families'} of these tasks"
 
 
 def p_text(p_value: float) -> str:

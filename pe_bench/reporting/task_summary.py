@@ -1,18 +1,20 @@
-"""The leaderboard over tasks: mean ranks, mean normalised scores, rank correlations of tasks."""
+"""The leaderboard over tasks: mean normalised scores, mean ranks, rank correlations of tasks."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pe_bench.reporting.families import family_of_task
 from pe_bench.reporting.markdown import escape, markdown_table
 from pe_bench.reporting.paired import scores_of
 from pe_bench.reporting.tables import Table
 from pe_bench.stats import comparison, ranking
-from pe_bench.stats.ranking import FEWEST_TASKS, Standing, TaskScores
+from pe_bench.stats.ranking import FEWEST_FAMILIES, Mean, Standing, TaskScores
 
 FEWEST_ENCODINGS = 2
 MOST_CANDIDATES = 1000  # limits the time with very many tasks
+STANDING_HEADER = ["mean score ↑", "95 % interval", "mean rank ↓", "95 % interval"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Block:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are enough tasks for means over tasks."""
-        return len(self.tables) >= FEWEST_TASKS
+        """Whether there are enough families of tasks for means over families."""
+        return count_families(self.tables) >= FEWEST_FAMILIES
 
     @cached_property
     def standings(self) -> list[Standing]:
@@ -55,9 +57,8 @@ class Block:
     def letters(self) -> dict[str, str]:
         """Compact letter display: encodings that share a letter do not differ significantly."""
         scores = ranking.average_over(self.tasks)
-        standings = sorted(self.standings, key=lambda one: -one.score)
         pairs = comparison.compare_all(scores)
-        return comparison.letters([one.encoding for one in standings], pairs)
+        return comparison.letters([one.encoding for one in self.standings], pairs)
 
 
 def is_quality(table: Table) -> bool:
@@ -84,35 +85,42 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
     """Return the numbers of a task and the limits for normalising them."""
     floor, ceiling = find_limits(table)
     scores = scores_of(table, encodings)
-    return TaskScores(table.about.task, scores, table.higher_is_better, floor, ceiling)
+    family = family_of_task(table.task_name)
+    return TaskScores(table.about.task, scores, table.higher_is_better, floor, ceiling, family)
 
 
 def find_limits(table: Table) -> tuple[float, float]:
     """Return the scores that become 0 and 1 when normalised, see `describe_limits`."""
-    higher = table.higher_is_better
     means = table.headline_means().values()
     best, worst = max(means, default=math.nan), min(means, default=math.nan)
-    if not higher:
+    if not table.higher_is_better:
         best, worst = worst, best
-    ceiling = best
-    if _has_end(table):
-        ceiling = 100.0 if higher else 0.0
-    reference = table.best_baseline()
-    floor = worst if reference is None else reference
-    if not (floor < ceiling if higher else floor > ceiling):  # no encoding beats the baseline
+    ceiling = find_end(table)
+    if ceiling is None:
+        ceiling = best
+    floor = table.best_baseline()
+    sign = 1 if table.higher_is_better else -1
+    if floor is None or not sign * floor < sign * ceiling:
         floor = worst
     if ceiling == floor:  # all encodings have the same score
-        floor = ceiling - 1 if higher else ceiling + 1
+        floor = ceiling - sign
     return floor, ceiling
+
+
+def find_end(table: Table) -> float | None:
+    """Return the best possible value of the headline: 100 %, or 0 if lower is better."""
+    if not table.higher_is_better:
+        return 0.0
+    return 100.0 if table.metric(table.headline.metric).unit == "%" else None
 
 
 def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     """Explain in one line normalised scores, or another scale from 0 to 1."""
     line = (
         f"{scale}: 0 is the best baseline of a task (guessing, a constant answer, tables of "
-        "n-grams), 1 is the best score that there can be"
+        "n-grams), 1 is the best score that there can be (100 %; 0 bits)"
     )
-    open_end = [table.about.task for table in tables if not _has_end(table)]
+    open_end = [table.about.task for table in tables if find_end(table) is None]
     without = [table.about.task for table in tables if not _has_floor(table)]
     if open_end:
         line += f"; of {_list(open_end, tables)} 1 is the best encoding, there being no best score"
@@ -123,7 +131,7 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
 
 def is_usual(table: Table) -> bool:
     """Return whether a baseline and the best possible score are the limits of normalisation."""
-    return _has_floor(table) and _has_end(table)
+    return _has_floor(table) and find_end(table) is not None
 
 
 def describe_block(block: Block) -> str:
@@ -132,8 +140,7 @@ def describe_block(block: Block) -> str:
     notes = "\n".join(map(escape, describe_notes(block)))
     if not block.is_enough:
         return f"{heading}\n\n{notes}"
-    header = ["encoding", "mean rank ↓", "95 % interval", "mean normalised score ↑"]
-    header += ["95 % interval", "letters"]
+    header = ["encoding", *STANDING_HEADER, "letters"]
     ranks = {table.about.task: table.ranked() for table in block.tables}
     header += [f"rank in {task}" for task in ranks]
     rows = []
@@ -148,15 +155,20 @@ def describe_block(block: Block) -> str:
 
 
 def standing_cells(one: Standing, letters: str) -> list[str]:
-    """Return encoding, mean rank and mean score with their intervals, and letters."""
+    """Return encoding, mean score and mean rank with their intervals, and letters."""
     return [
         one.encoding,
-        f"{one.rank:.1f}",
-        f"{one.rank_low:.1f} to {one.rank_high:.1f}",
-        f"{one.score:.2f}",
-        f"{one.score_low:.2f} to {one.score_high:.2f}",
+        f"{one.score.value:.2f}",
+        show_interval(one.score, 2),
+        f"{one.rank.value:.1f}",
+        show_interval(one.rank, 1),
         letters,
     ]
+
+
+def show_interval(mean: Mean, digits: int) -> str:
+    """Return an interval over families, such as "0.63 to 0.97"."""
+    return f"{mean.low:.{digits}f} to {mean.high:.{digits}f}"
 
 
 def correlation_rows(block: Block) -> list[list[str]]:
@@ -182,19 +194,30 @@ def describe_correlations(block: Block) -> str:
     return f"{line}; nearer to 0 than {needed:.2f} may be chance."
 
 
-def too_few(count: int) -> str:
-    """Return a sentence: there are too few tasks for means over tasks."""
-    tasks = "1 task" if count == 1 else f"{count} tasks"
-    return f"{tasks} in common are too few for means over tasks: it takes {FEWEST_TASKS}."
+def count_families(tables: Sequence[Table]) -> int:
+    """Return the number of families of the tasks of tables."""
+    return len({family_of_task(table.task_name) for table in tables})
+
+
+def too_few(tables: Sequence[Table]) -> str:
+    """Return a sentence: there are too few families of tasks for means."""
+    count = count_families(tables)
+    families = "1 family" if count == 1 else f"{count} families"
+    return (
+        f"Tasks of {families} are too few for means over tasks: it takes {FEWEST_FAMILIES} "
+        "families (docs/tasks.md)."
+    )
 
 
 def describe_notes(block: Block) -> list[str]:
     """Return the notes on the means of a block, a line each."""
     if not block.is_enough:
-        return [too_few(len(block.tables)), *block.left_out]
+        return [too_few(block.tables), *block.left_out]
+    families = count_families(block.tables)
     return [
-        f"Means over {len(block.tables)} tasks. Intervals are over tasks and seeds: they say what "
-        "to expect of other tasks of this kind, and are wide where tasks are few or disagree.",
+        f"Means over {families} families of tasks ({len(block.tables)} tasks); a family is the "
+        "mean of its tasks. Intervals are over families: they say what to expect of other families "
+        "of this kind, and are wide where families are few or disagree.",
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
         "on these very tasks, over seeds and items.",
         f"{describe_limits(block.tables)} Scores below 0 count as 0.",
@@ -250,11 +273,6 @@ def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
 def _has_floor(table: Table) -> bool:
     """Return whether an encoding beats the best baseline, which is then normalised to 0."""
     return table.best_baseline() == find_limits(table)[0]
-
-
-def _has_end(table: Table) -> bool:
-    """Return whether the headline has a best possible value."""
-    return table.metric(table.headline.metric).unit == "%"
 
 
 def _rank(order: list[str], encoding: str, block: Block) -> str:

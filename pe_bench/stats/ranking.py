@@ -1,28 +1,27 @@
-"""Encodings over several tasks: mean ranks, mean normalised scores, rank correlations.
+"""Encodings over several tasks: mean scores, mean ranks, rank correlations.
 
-A score is normalised by two numbers of its task, so that it has no unit and higher is better: 0 is
-the floor, a score that needs no model, such as the best baseline, and 1 is the ceiling. In means,
-scores below the floor count as 0. Otherwise a task without a worst score, such as perplexity,
-could dominate the mean. Ranks ignore the floor.
+A score is scaled by two numbers of its task, so that it has no unit and higher is better: 0 is the
+floor, a score that needs no model, such as the best baseline, and 1 is the ceiling. In means,
+scores below the floor count as 0. Otherwise a task without a worst score, such as perplexity, could
+dominate the mean. Ranks ignore the floor.
 
-Tasks and seeds are random samples. The bootstrap draws n - 1 of n tasks and n - 1 of n seeds (Rao
-and Wu 1988), which gives an unbiased variance for small samples. Intervals come from Student's t
-distribution over tasks, since percentiles of a small sample have no tails.
+Tasks of one family, such as arithmetic, have similar orders of encodings, so they are not
+independent samples. A mean is therefore taken over families, each the mean of its tasks. Its
+interval is Student's over families and says what to expect of other families of this kind.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
 from pe_bench.stats.comparison import Scores
 from pe_bench.stats.significance import student_quantile
 
-FEWEST_TASKS = 3  # two tasks are too few for a spread and for a mean of rank correlations
-RESAMPLES = 4000
+FEWEST_FAMILIES = 3  # two are too few for a spread
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class TaskScores:
         scores: numbers of all encodings.
         higher_is_better: direction of the numbers.
         floor, ceiling: the numbers that are normalised to 0 and 1.
+        family: family of the task; tasks of one family count as one.
     """
 
     task: str
@@ -41,6 +41,7 @@ class TaskScores:
     higher_is_better: bool
     floor: float
     ceiling: float
+    family: str
 
     def normalise(self) -> Scores:
         """Return normalised scores: 0 at the floor and below it, 1 at the ceiling."""
@@ -62,28 +63,31 @@ class TaskScores:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean over families with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Standing:
-    """The result of an encoding over all tasks, with 95 % intervals over tasks and seeds.
+    """The result of an encoding over all tasks.
 
     Attributes:
         encoding: label of the encoding.
-        rank: mean rank over the tasks, 1 is the best.
-        rank_low, rank_high: ends of the rank's interval.
+        rank: mean rank, 1 is the best.
         score: mean of the normalised scores.
-        score_low, score_high: ends of the score's interval.
     """
 
     encoding: str
-    rank: float
-    rank_low: float
-    rank_high: float
-    score: float
-    score_low: float
-    score_high: float
+    rank: Mean
+    score: Mean
 
 
 def average_over(tasks: Sequence[TaskScores]) -> Scores:
-    """Return the means over tasks of the normalised scores, for each seed that all tasks have.
+    """Return the means over families of the normalised scores, for each seed that all tasks have.
 
     Args:
         tasks: at least one task; all have the same encodings in the same order.
@@ -91,38 +95,50 @@ def average_over(tasks: Sequence[TaskScores]) -> Scores:
     parts = [task.normalise() for task in tasks]
     seeds = sorted(set(parts[0].seeds).intersection(*[part.seeds for part in parts[1:]]))
     places = [[list(part.seeds).index(seed) for seed in seeds] for part in parts]
-    pairs = list(zip(parts, places, strict=True))
-    values = np.mean([part.values[:, place] for part, place in pairs], axis=0)
-    resampled = None
-    drawn = [part.resampled[:, :, at] for part, at in pairs if part.resampled is not None]
-    if len(drawn) == len(parts):
-        resampled = np.mean(drawn, axis=0)
+    weights = _weights(tasks)
+    values = np.zeros((len(parts[0].encodings), len(seeds)))
+    for part, place, weight in zip(parts, places, weights, strict=True):
+        values += weight * part.values[:, place]
     clusters = sum(part.clusters for part in parts)
+    drawn = [part.resampled for part in parts if part.resampled is not None]
+    if len(drawn) < len(parts):
+        return Scores(parts[0].encodings, values, None, clusters, seeds)
+    resampled = np.zeros((len(drawn[0]), *values.shape))
+    for again, place, weight in zip(drawn, places, weights, strict=True):
+        resampled += weight * again[:, :, place]
     return Scores(parts[0].encodings, values, resampled, clusters, seeds)
 
 
 def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
-    """Return the standing of each encoding, the best mean rank first.
+    """Return the standing of each encoding, the highest mean score first.
 
     Args:
-        tasks: at least `FEWEST_TASKS` tasks; all have the same encodings in the same order, and
-            each encoding has at least one seed in each task.
+        tasks: tasks of at least `FEWEST_FAMILIES` families; all have the same encodings in the same
+            order, and each encoding has at least one seed in each task.
     """
-    means = np.array([_mean_over_seeds(task.normalise().values) for task in tasks])  # (T, E)
-    ranks = _ranks(np.array([_mean_over_seeds(task.directed()) for task in tasks]))
-    drawn_scores, drawn_ranks = _draw(tasks)
-    encodings = tasks[0].scores.encodings
+    scores = _family_means(tasks, _mean_scores(tasks))
+    ranks = _family_means(tasks, _ranks(_mean_scores(tasks, cut=False)))
     found = []
+    for place, encoding in enumerate(tasks[0].scores.encodings):
+        rank = _mean_of(ranks[:, place], 1.0, float(len(tasks[0].scores.encodings)))
+        score = _mean_of(scores[:, place], 0.0, 1.0)
+        found.append(Standing(encoding, rank, score))
+    return sorted(found, key=lambda one: (-one.score.value, one.rank.value))
+
+
+def differences_over_families(tasks: Sequence[TaskScores], reference: str) -> dict[str, Mean]:
+    """Return the mean difference of each other encoding's normalised score to a reference.
+
+    The differences are paired by family, so their intervals are narrower than those of the scores.
+    """
+    scores = _family_means(tasks, _mean_scores(tasks))  # (F, E)
+    encodings = list(tasks[0].scores.encodings)
+    beside = scores[:, encodings.index(reference)]
+    found = {}
     for place, encoding in enumerate(encodings):
-        rank = float(ranks[:, place].mean())
-        score = float(means[:, place].mean())
-        wide = student_quantile(len(tasks) - 1) * drawn_ranks[:, place].std()
-        half = student_quantile(len(tasks) - 1) * drawn_scores[:, place].std()
-        low, high = max(1.0, rank - wide), min(float(len(encodings)), rank + wide)
-        least = max(0.0, score - half)
-        most = max(score, min(1.0, score + half))  # no score is above the ceiling
-        found.append(Standing(encoding, rank, low, high, score, least, most))
-    return sorted(found, key=lambda one: (one.rank, -one.score))
+        if encoding != reference:
+            found[encoding] = _mean_of(scores[:, place] - beside, -1.0, 1.0)
+    return found
 
 
 def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
@@ -130,7 +146,7 @@ def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
 
     It is nan if all encodings have the same mean in a task.
     """
-    means = np.array([_mean_over_seeds(task.directed()) for task in tasks])
+    means = _mean_scores(tasks, cut=False)
     centred = _ranks(means) - (means.shape[1] + 1) / 2
     products = centred @ centred.T
     sizes = np.sqrt(np.diag(products))
@@ -148,24 +164,32 @@ def smallest_correlation(encodings: int) -> float:
     return quantile / math.sqrt(degrees + quantile**2)
 
 
-def _draw(tasks: Sequence[TaskScores]) -> tuple[Floats, Floats]:
-    """Return mean scores and mean ranks on resampled tasks and seeds, each (B, E)."""
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    shape = (RESAMPLES, len(tasks[0].scores.encodings))
-    scores = np.zeros(shape)
-    ranks = np.zeros(shape)
-    values = [task.directed() for task in tasks]
-    slots = len(tasks) - 1
-    for _ in range(slots):
-        chosen = rng.integers(0, len(tasks), RESAMPLES)
-        for task, own in enumerate(values):
-            rows = np.flatnonzero(chosen == task)
-            count = own.shape[1]
-            drawn = rng.integers(0, count, (len(rows), max(1, count - 1)))
-            again = own[:, drawn].transpose(1, 0, 2)  # (rows, E, seeds)
-            scores[rows] += _mean_over_seeds(_cut(again), _mean_over_seeds(_cut(own)))
-            ranks[rows] += _ranks(_mean_over_seeds(again, _mean_over_seeds(own)))
-    return scores / slots, ranks / slots
+def _weights(tasks: Sequence[TaskScores]) -> list[float]:
+    """Return the weight of each task in a mean over families; their sum is 1."""
+    sizes = Counter(task.family for task in tasks)
+    return [1 / (len(sizes) * sizes[task.family]) for task in tasks]
+
+
+def _mean_scores(tasks: Sequence[TaskScores], *, cut: bool = True) -> Floats:
+    """Return the mean normalised score of each task and encoding, (T, E)."""
+    means = []
+    for task in tasks:
+        values = task.normalise().values if cut else task.directed()
+        means.append(_mean_over_seeds(values))
+    return np.array(means)
+
+
+def _family_means(tasks: Sequence[TaskScores], values: Floats) -> Floats:
+    """Return the means (F, E) within families of numbers (T, E)."""
+    families = np.array([task.family for task in tasks])
+    return np.array([values[families == family].mean(0) for family in dict.fromkeys(families)])
+
+
+def _mean_of(values: Floats, least: float, most: float) -> Mean:
+    """Return the mean of families with Student's interval, within the possible values."""
+    value = float(values.mean())
+    half = student_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Mean(value, max(min(least, value), value - half), min(max(most, value), value + half))
 
 
 def _cut(values: Floats) -> Floats:
@@ -173,17 +197,12 @@ def _cut(values: Floats) -> Floats:
     return np.maximum(values, 0)
 
 
-def _mean_over_seeds(values: Floats, otherwise: Floats | float = math.nan) -> Floats:
-    """Return means (..., E) of numbers (..., E, S), ignoring missing numbers.
-
-    Args:
-        values: the numbers; nan: missing.
-        otherwise: result if all numbers are missing.
-    """
+def _mean_over_seeds(values: Floats) -> Floats:
+    """Return means (..., E) of numbers (..., E, S); nan is a missing number."""
     known = np.isfinite(values)
     counts = known.sum(-1)
     sums = np.where(known, values, 0).sum(-1)
-    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), otherwise))
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), math.nan))
 
 
 def _ranks(means: Floats) -> Floats:

@@ -7,6 +7,7 @@ from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
 from pe_bench.reporting.page.model import Overview, Row, TableSection
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
+    STANDING_HEADER,
     Block,
     correlation_rows,
     describe_correlations,
@@ -43,18 +44,17 @@ def _overview(
     standings: dict[str, list[str]] = {}
     bars: dict[str, dict[int, Bar]] = {}
     if block and block.is_enough:
-        header += ["mean rank ↓", "95 % interval", "mean normalised score ↑", "95 % interval"]
-        header.append("letters")
-        ranks = scale_of([[one.rank_low, one.rank_high] for one in block.standings], percent=False)
+        header += [*STANDING_HEADER, "letters"]
         scores = scale_of(
-            [[one.score_low, one.score_high] for one in block.standings] + [[0.0, 1.0]],
+            [[one.score.low, one.score.high] for one in block.standings] + [[0.0, 1.0]],
             percent=False,
         )
+        ranks = scale_of([[one.rank.low, one.rank.high] for one in block.standings], percent=False)
         for one in block.standings:
             standings[one.encoding] = standing_cells(one, block.letters[one.encoding])[1:]
             both = {
-                1: interval_bar(ranks, one.rank, one.rank_low, one.rank_high),
-                3: interval_bar(scores, one.score, one.score_low, one.score_high, 0.0),
+                1: interval_bar(scores, one.score.value, one.score.low, one.score.high, 0.0),
+                3: interval_bar(ranks, one.rank.value, one.rank.low, one.rank.high),
             }
             bars[one.encoding] = {place: bar for place, bar in both.items() if bar}
     first = len(header) - 1

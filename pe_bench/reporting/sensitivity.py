@@ -1,0 +1,153 @@
+"""What a table can tell apart: its signal, and the smallest difference that its seeds show."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median, variance
+
+import numpy as np
+
+from pe_bench.reporting.paired import headline_scores
+from pe_bench.reporting.run_costs import training_seconds
+from pe_bench.reporting.tables import Table
+from pe_bench.reporting.task_summary import (
+    FEWEST_ENCODINGS,
+    find_end,
+    find_limits,
+    is_quality,
+)
+from pe_bench.stats.significance import effect_to_show
+
+SATURATED = 0.9  # of the way from the floor to the ceiling, for the last encoding
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The spread between the encodings of a table relative to the spread between seeds.
+
+    It comes from an analysis of variance with the encoding as a random factor: the variance
+    between encodings is the variance of their means minus the contribution of the seeds.
+
+    Attributes:
+        between: standard deviation between encodings, in the unit of the headline.
+        within: standard deviation between the seeds of an encoding, pooled.
+        worst, best: mean headline of the last and of the first encoding.
+        learned: fraction of runs that passed the gate of their task.
+        seconds: training time, median over runs.
+    """
+
+    between: float
+    within: float
+    worst: float
+    best: float
+    learned: float
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """The ratio `between` / `within`."""
+        return self.between / self.within if self.within else math.inf
+
+
+def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
+    """Return the signal of a table.
+
+    Args:
+        table: table with one headline for each run.
+        encodings: encodings to include; at least two, each with at least two seeds.
+    """
+    rows = table.rows
+    headline = table.headline
+    rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
+    rows = rows[rows["length"].isna()]
+    scores = [rows["value"][rows["encoding"] == encoding].tolist() for encoding in encodings]
+    means = [fmean(seeds) for seeds in scores]
+    from_seeds = fmean(variance(seeds) / len(seeds) for seeds in scores)
+    runs = [record for record in table.records if record.encoding in encodings]
+    return Signal(
+        between=math.sqrt(max(0.0, variance(means) - from_seeds)),
+        within=math.sqrt(fmean(variance(seeds) for seeds in scores)),
+        worst=min(means) if table.higher_is_better else max(means),
+        best=max(means) if table.higher_is_better else min(means),
+        learned=sum(map(table.learned, encodings)) / len(runs),
+        seconds=median(training_seconds(record) for record in runs),
+    )
+
+
+def describe_sensitivity(table: Table) -> list[str]:
+    """Return what a table can tell apart, a line each; empty without several encodings and seeds.
+
+    A table that is saturated or at its floor is marked: it cannot show a difference.
+    """
+    encodings = [name for name in table.ranked() if table.seeds(name) > 1]
+    if len(encodings) < FEWEST_ENCODINGS or not is_quality(table):
+        return []
+    signal = measure_signal(table, encodings)
+    unit = _unit(table)
+    line = (
+        f"Signal: standard deviation {signal.between:.2g} {unit} between encodings, "
+        f"{signal.within:.2g} between the seeds of an encoding"
+    )
+    line += f", ratio {signal.ratio:.1f}." if math.isfinite(signal.ratio) else "."
+    lines = [line]
+    shown = describe_power(table, min(table.seeds(name) for name in encodings))
+    if shown:
+        lines.append(
+            "Smallest difference between two encodings that the seeds show (paired t-test, power "
+            f"80 %): {shown.partition(': ')[2]}."
+        )
+    return lines + _describe_ends(table, signal)
+
+
+def _describe_ends(table: Table, signal: Signal) -> list[str]:
+    """Return marks of a table whose encodings are all near the ceiling or all at the floor."""
+    floor, ceiling = find_limits(table)
+    if find_end(table) is not None and (signal.worst - floor) / (ceiling - floor) >= SATURATED:
+        return ["Saturated: all encodings are close to the ceiling."]
+    reference = table.best_baseline()
+    sign = 1 if table.higher_is_better else -1
+    if reference is not None and sign * signal.best <= sign * reference:
+        return ["At its floor: no encoding is better than the best baseline."]
+    return []
+
+
+def _unit(table: Table) -> str:
+    metric = table.metric(table.headline.metric)
+    return "points" if metric.unit == "%" else metric.unit or metric.title
+
+
+def describe_power(table: Table, seeds: int) -> str:
+    """Return the smallest difference that a comparison with some seeds shows, in one line.
+
+    The spread of a difference over seeds varies from pair to pair. The line has the median over all
+    pairs of encodings of the table, and the largest. The result is empty if the table has no pair
+    of encodings with two seeds in common, or no scores of trained models.
+
+    Args:
+        table: finished runs.
+        seeds: number of seeds of the comparison.
+    """
+    spreads = find_spreads(table) if is_quality(table) else []
+    if not spreads or max(spreads) == 0:
+        return ""
+    typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
+    if typical is None or largest is None:
+        return f"{table.about.task}: none, {seeds} of these seeds are in the finished runs"
+    metric = table.metric(table.headline.metric)
+    unit = "points" if metric.unit == "%" else metric.unit
+    most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
+    amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
+    return f"{table.about.task}: {amount}{most}, {seeds} seeds"
+
+
+def find_spreads(table: Table) -> list[float]:
+    """Return the standard deviation over seeds of the difference of each pair of encodings."""
+    values = headline_scores(table, table.ranked()).values  # (E, S)
+    found = []
+    for one, other in combinations(values, 2):
+        differences = one - other
+        differences = differences[np.isfinite(differences)]
+        if len(differences) > 1:
+            found.append(float(differences.std(ddof=1)))
+    return [spread for spread in found if math.isfinite(spread)]

@@ -23,6 +23,12 @@ class CompareOptions:
 
     encoding: tuple[str, ...] = argument("a label as in tables", "ENCODING", default=())
     all: bool = option(False, "rank all encodings instead of two")
+    ask: tuple[str, ...] | None = option(
+        None,
+        "several questions at once, corrected among themselves only: pairs such as 'tape rope', "
+        "or a file questions.toml (docs/results.md)",
+        metavar="PAIR",
+    )
     task: tuple[str, ...] | None = option(
         None, "on these tasks only; default: all in common", metavar="TASK"
     )
@@ -41,9 +47,13 @@ def main(values: Values) -> int:
     if options.all and (options.encoding or options.picture):
         extra = options.encoding[0] if options.encoding else "--picture"
         raise InputError(f"--all ranks all encodings, without a picture: leave out {extra}")
-    if not options.all and len(options.encoding) != PAIR:
+    if options.ask and (options.all or options.encoding or options.picture):
+        extra = "--all" if options.all else "--picture" if options.picture else options.encoding[0]
+        raise InputError(f"--ask has its own encodings and no picture: leave out {extra}")
+    if not options.all and not options.ask and len(options.encoding) != PAIR:
         raise InputError(
-            f"compare takes two encodings, not {len(options.encoding)}: name two, or write --all"
+            f"compare takes two encodings, not {len(options.encoding)}: name two, or write --all "
+            "or --ask"
         )
     if not options.results.is_dir():
         raise InputError(f"there is no folder {options.results}: give --results")
@@ -56,9 +66,29 @@ def main(values: Values) -> int:
         tables = choose_tables(make_tables(records), options.task)
         if options.all:
             info(describe_ranks(tables))
+        elif options.ask:
+            _answer(tables, options.ask, options.task)
         else:
             _compare_pair(tables, options)
     return 0
+
+
+def _answer(tables: "Sequence[Table]", ask: Sequence[str], tasks: Sequence[str] | None) -> None:
+    """Print a sentence for each comparison that was asked.
+
+    Raises:
+        InputError: a question cannot be read or answered.
+    """
+    from pe_bench.reporting.questions import answer, parse_pairs, read_questions
+    from pe_bench.reporting.terminal import wrap
+
+    if len(ask) == 1 and ask[0].endswith(".toml"):
+        if tasks:
+            raise InputError("the questions of a file have their own tasks: leave out --task")
+        questions = read_questions(Path(ask[0]))
+    else:
+        questions = parse_pairs(ask, tasks)
+    info("\n".join(wrap(line) for line in answer(tables, questions)))
 
 
 def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
@@ -86,9 +116,10 @@ COMMAND = Command(
     name="compare",
     main=main,
     help="is one encoding better than another one? which differ significantly?",
-    usage="pe-bench compare (ENCODING ENCODING | --all) [options]",
+    usage="pe-bench compare (ENCODING ENCODING | --all | --ask PAIR ...) [options]",
     description="""\
 Compare two encodings on every task that both were run on, seed by seed and item by item: a sentence
-for each task, one for all of them, and a picture. With --all, the ranks of all encodings.""",
+for each task, one for all of them, and a picture. With --all, the ranks of all encodings.
+With --ask, several questions that are corrected among themselves only.""",
     groups=[OptionGroup(CompareOptions)],
 )

@@ -8,13 +8,13 @@ A file may contain several grids, each in a table `[[grid]]`. Keys outside of th
 all grids; a value in the table of a grid replaces the common value.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import Option
+from pe_bench.system.toml_file import read_toml
 
 SUFFIX = ".toml"
 SEVERAL = "grid"  # the array of tables, one table per grid
@@ -31,18 +31,7 @@ def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> l
     Raises:
         InputError: the file cannot be read, a key is not an option, or a value has the wrong type.
     """
-    if path.exists() and not path.is_file():  # reading a pipe might never end
-        raise InputError(f"{path} cannot be read (it is no regular file)")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    except RecursionError:
-        raise InputError(
-            f"{path} is not a file of options: its values are nested too deeply"
-        ) from None
+    content = read_toml(path)
     grids = content.pop(SEVERAL, [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")

@@ -22,6 +22,7 @@ from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
+from pe_bench.reporting.questions import HEADING, answer_questions
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.task_summary import Block, describe_block, find_blocks
 from pe_bench.results.export import write_export
@@ -95,6 +96,7 @@ def _write(
     pictures = _draw(drawings, jobs)
     comparisons = [paired.compare_table(table, compared_with) for table in tables]
     blocks = find_blocks(tables)
+    answers = answer_questions(target, tables)
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"
@@ -104,9 +106,8 @@ def _write(
     pairs = [paired.flatten(table, found) for table, found in zip(tables, comparisons, strict=True)]
     differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
     write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
-    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records, blocks))
-
-    page = write_page(target, tables, comparisons, records, blocks)
+    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records, blocks, answers))
+    page = write_page(target, tables, comparisons, records, blocks, answers)
     drawn = [path for one in pictures for path in one.all_files()]
     return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn]
 
@@ -117,10 +118,13 @@ def compose(
     pictures: Sequence[Pictures],
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
+    answers: Sequence[str] = (),
 ) -> str:
     """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
     last = {table.task_name: table for table in tables}
     sections = ["# Leaderboard", *map(describe_block, blocks)]
+    if answers:
+        sections.append("\n".join([f"## {HEADING}", "", *(f"- {escape(a)}" for a in answers)]))
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]

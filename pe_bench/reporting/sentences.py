@@ -97,17 +97,39 @@ def describe_all(found: Verdicts) -> str:
     mean = found.mean
     if mean is None:
         return f"{line}."
+    amount, counts = _mean_amount(mean), _mean_test(mean, 1)
+    return f"{line}; {SCALE}, it is {amount} on average over {_basis(found)}, {counts}."
+
+
+def describe_mean(mean: Difference, comparisons: int) -> str:
+    """Return the comparison of the mean normalised scores of two encodings, in one sentence.
+
+    Args:
+        mean: the difference.
+        comparisons: number of comparisons that were asked together.
+    """
+    amount, counts = _mean_amount(mean), _mean_test(mean, comparisons)
+    return f"{SCALE}, {mean.first} is {amount} than {mean.second}, {counts}."
+
+
+def _mean_amount(mean: Difference) -> str:
+    """Return a mean difference with its interval, on the scale from 0 to 100."""
     value, low, high = (100 * number for number in (mean.value, mean.low, mean.high))
     amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
     if abs(value) < SMALLEST:
         amount = "neither better nor worse"
-    line += f"; {SCALE}, it is {amount} on average over {_basis(found)}"
     if low == low:
-        line += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
+        amount += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
+    return amount
+
+
+def _mean_test(mean: Difference, comparisons: int) -> str:
+    """Return whether a mean difference is significant, in words."""
     if math.isnan(mean.p_alone):
-        return f"{line}, with too few seeds for a test."
+        return "with too few seeds for a test"
     counts = "which is significant" if mean.significant else "which is not significant"
-    return f"{line}, {counts} ({p_text(mean.p_alone)}, one comparison)."
+    corrected = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    return f"{counts} ({p_text(mean.p_value)}{corrected})"
 
 
 def _basis(found: Verdicts) -> str:

@@ -76,7 +76,7 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     Raises:
         InputError: they cannot be compared.
     """
-    _check_encodings(tables, first, second)
+    check_encodings(tables, first, second)
     pair = [first, second]
     shared: list[Table] = []
     tasks: list[TaskScores] = []
@@ -88,7 +88,7 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
                 left_out.append(f"{table.heading}: no score of {missing[0]}.")
             continue
         task = task_scores(table, pair)
-        if math.isfinite(_both(task.scores)[0]):
+        if math.isfinite(both_means(task.scores)[0]):
             shared.append(table)
             tasks.append(task)
             continue
@@ -106,13 +106,26 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     found = compare_asked([(task.scores, first, second) for task in tasks])
     verdicts = []
     for table, task, difference in zip(shared, tasks, found, strict=True):
-        verdicts.append(Verdict(table, difference, *_both(task.scores), len(tasks)))
-    names = {table.about.task for table in shared}
-    mean = average_over(tasks) if 1 < len(names) == len(shared) else None
+        verdicts.append(Verdict(table, difference, *both_means(task.scores), len(tasks)))
+    mean = mean_of_tasks(shared, pair)
     over_all = None
-    if mean is not None and len(mean.seeds) and math.isfinite(_both(mean)[0]):
+    if mean is not None:
         (over_all,) = compare(mean, [(first, second)])  # one question, not corrected with its parts
     return Verdicts(first, second, verdicts, over_all, tuple(left_out))
+
+
+def mean_of_tasks(tables: Sequence[Table], encodings: Sequence[str]) -> Scores | None:
+    """Return the mean normalised scores of encodings over several tables.
+
+    Returns:
+        The means; None if there is a single table, a task has several tables, or the encodings have
+        no seed in common in all of them.
+    """
+    names = {table.about.task for table in tables}
+    if not 1 < len(names) == len(tables):
+        return None
+    mean = average_over([task_scores(table, encodings) for table in tables])
+    return mean if len(mean.seeds) and math.isfinite(both_means(mean)[0]) else None
 
 
 def scaled(verdict: Verdict) -> tuple[float, float, float]:
@@ -127,7 +140,7 @@ def scaled(verdict: Verdict) -> tuple[float, float, float]:
     return value, min(one, other), max(one, other)
 
 
-def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
+def check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
     """Raise InputError for an encoding that is named twice or has no results."""
     if first == second:
         raise InputError(f"{first} is given twice: name two encodings")
@@ -141,7 +154,7 @@ def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
             )
 
 
-def _both(scores: Scores) -> tuple[float, float]:
+def both_means(scores: Scores) -> tuple[float, float]:
     """Return the means of two encodings over their common seeds; nan without any."""
     pairs = [(a, b) for a, b in scores.values.T if math.isfinite(a) and math.isfinite(b)]
     if not pairs:

@@ -24,6 +24,7 @@ def gather(
     comparisons: Sequence[Comparison],
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
+    answers: Sequence[str] = (),
 ) -> Content:
     """Return the content of the page.
 
@@ -32,6 +33,7 @@ def gather(
         comparisons: one for each table.
         records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
+        answers: sentences that answer the questions of the folder.
     """
     pairs = enumerate(zip(tables, comparisons, strict=True))
     sections = [_table_section(f"table-{n}", table, found) for n, (table, found) in pairs]
@@ -55,7 +57,7 @@ def gather(
         )
     unfinished = [record for record in records if record.status != "done"]
     encodings = list_encodings(sections, blocks, done)
-    return Content(list_overviews(sections, blocks), tasks, encodings, unfinished)
+    return Content(list_overviews(sections, blocks), tasks, encodings, unfinished, tuple(answers))
 
 
 def _table_section(id: str, table: Table, comparison: Comparison) -> TableSection:

@@ -138,6 +138,7 @@ class Content:
     tasks: list[TaskSection]
     encodings: list[EncodingSection]
     unfinished: list[RunRecord]
+    answers: tuple[str, ...] = ()
 
     @property
     def counts(self) -> str:

@@ -35,6 +35,7 @@ def write_page(
     comparisons: Sequence[Comparison],
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
+    answers: Sequence[str] = (),
 ) -> Path:
     """Write index.html into a folder and return its path.
 
@@ -44,12 +45,13 @@ def write_page(
         comparisons: one for each table.
         records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
+        answers: sentences that answer the questions of the folder.
 
     Raises:
         SavingError: the page could not be saved.
     """
     path = folder / NAME
-    write_atomic(path, render(gather(tables, comparisons, records, blocks), tables))
+    write_atomic(path, render(gather(tables, comparisons, records, blocks, answers), tables))
     return path
 
 

@@ -7,6 +7,7 @@ from test_compare import put, put_baselines
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
+from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.questions import (
     NAME,
     Question,
@@ -49,9 +50,8 @@ def test_a_file_beside_results_is_answered_in_the_report(results: Path) -> None:
     )
     (sentence,) = answer_questions(results, read_tables(results))
     write_report(results)
-    assert (
-        f"## Questions asked in advance\n\n- {sentence}" in (results / "leaderboard.md").read_text()
-    )
+    text = (results / "leaderboard.md").read_text(encoding="utf-8")
+    assert f"## Questions asked in advance\n\n- {escape(sentence)}" in text
     assert sentence in (results / "index.html").read_text(encoding="utf-8").replace("&lt;", "<")
 
 

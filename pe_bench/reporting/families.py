@@ -24,7 +24,7 @@ FAMILIES, MAIN_SET = _read()
 
 
 def family_of_task(task: str) -> str:
-    """Return the family of a task. A task that families.csv lacks is a family of its own.
+    """Return the family of a task. A task that families.csv lacks is its own family.
 
     Args:
         task: name of the task, without options.

@@ -85,21 +85,27 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
         interval = ABSENT
         if difference.low == difference.low:
             interval = f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}"
-        p_values = [difference.p_alone, difference.p_flips]
         tested = difference.p_alone == difference.p_alone
-        corrected = f"{difference.p_value:.3f}" if tested else ABSENT
         rows.append(
             [
                 difference.first,
                 f"{difference.value:+.{digits}f}",
                 interval,
-                *(f"{p:.3f}" if p == p else ABSENT for p in p_values),
-                corrected,
+                show_p(difference.p_alone),
+                show_p(difference.p_flips),
+                show_p(difference.p_value) if tested else ABSENT,
                 _verdict(table, difference),
                 str(difference.seeds),
             ]
         )
     return rows
+
+
+def show_p(p_value: float) -> str:
+    """Return a p-value with three decimals; a dash if there is none."""
+    if p_value != p_value:
+        return ABSENT
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def flatten(table: Table, found: Comparison) -> pd.DataFrame:
@@ -120,9 +126,9 @@ def flatten(table: Table, found: Comparison) -> pd.DataFrame:
                     "difference": difference.value,
                     "ci_low": difference.low,
                     "ci_high": difference.high,
-                    "p_alone": difference.p_alone,
-                    "p_flips": difference.p_flips,
-                    "p_holm": difference.p_value,
+                    "p_alone": round(difference.p_alone, 6),
+                    "p_flips": round(difference.p_flips, 6),
+                    "p_holm": round(difference.p_value, 6),
                     "significant": difference.significant,
                     "seeds": difference.seeds,
                 }

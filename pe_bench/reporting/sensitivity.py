@@ -1,4 +1,4 @@
-"""What a table can tell apart: its signal, and the smallest difference that its seeds show."""
+"""How sensitive a table is: its signal, and the smallest difference that its seeds show."""
 
 import math
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
 
 
 def describe_sensitivity(table: Table) -> list[str]:
-    """Return what a table can tell apart, a line each; empty without several encodings and seeds.
+    """Return how sensitive a table is, a line each; empty without several encodings and seeds.
 
     A table that is saturated or at its floor is marked: it cannot show a difference.
     """

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import count_families, describe_limits, is_usual
 from pe_bench.reporting.verdicts import Verdict, Verdicts
@@ -142,7 +143,8 @@ def _basis(found: Verdicts) -> str:
 
 def p_text(p_value: float) -> str:
     """Return a p-value in words, such as "p = 0.012"."""
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    shown = show_p(p_value)
+    return f"p {shown[0]} {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
 
 
 def title(found: Verdicts) -> str:

@@ -8,7 +8,6 @@
 import hashlib
 import io
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from matplotlib.figure import Figure
 from pe_bench.reporting.families import MAIN_SET, family_of_task, in_main_set
 from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.markdown import Markdown, markdown_table
-from pe_bench.reporting.paired import DEFAULT_REFERENCE, compare_table
+from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import STYLE, set_title
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
@@ -41,7 +40,6 @@ MESSAGE = (
     "Adding two numbers: trained inside the dashed line, tested beyond. One decoder, one training, "
     "another positional encoding each"
 )
-OVER_FAMILIES = "95 % interval over families"
 NUMBERS = "numbers"  # key of the picture's metadata
 BETWEEN = r"(?<=<!-- main table -->\n).*?(?=\n<!-- end of main table -->)"
 
@@ -90,27 +88,21 @@ def compose(tables: Sequence[Table]) -> str:
     (block,) = find_blocks(in_main_set(tables))
     ranked = block.standings
     over_reference = differences_over_families(block.tasks, DEFAULT_REFERENCE)
-    counts = _beside_reference(block)
     header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
     header += [one.encoding for one in ranked]
     rows = [
         [
-            Markdown("**mean score over families ↑**"),
+            Markdown("**mean score ↑**"),
             *("0.00", "1.00"),
             *(Markdown(f"**{one.score.value:.2f}**") for one in ranked),
         ],
-        [OVER_FAMILIES, "", "", *(show_interval(one.score, 2) for one in ranked)],
+        ["95 % interval", "", "", *(show_interval(one.score, 2) for one in ranked)],
         [
-            f"minus {DEFAULT_REFERENCE} ({OVER_FAMILIES})",
+            f"minus {DEFAULT_REFERENCE}",
             *("", ""),
             *(_difference(over_reference.get(one.encoding)) for one in ranked),
         ],
-        ["group (over seeds)", "", "", *(block.letters[one.encoding] for one in ranked)],
-        [
-            f"tasks better, worse than {DEFAULT_REFERENCE} (over seeds)",
-            *("", ""),
-            *(counts[one.encoding] for one in ranked),
-        ],
+        ["group", "", "", *(block.letters[one.encoding] for one in ranked)],
     ]
     for table in sorted(block.tables, key=_family_first):
         floor = _show(table, table.best_baseline())
@@ -130,15 +122,14 @@ def describe(block: Block) -> str:
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
         f"parameters{tuned}. Mean score: 0 is the best baseline without a model and everything "
-        f"below it, 1 is the ceiling; each of the {families} families counts once. An interval "
-        "over families says what to expect of other tasks. A group and a significant difference "
-        "(better, worse) hold on these tasks, for other seeds. In brackets: seeds that learned "
-        "the training task, if not all did."
+        f"below it, 1 is the ceiling; each of the {families} families counts once. "
+        "Intervals (95 %) are over families: they say what to expect of other tasks. In brackets: "
+        "seeds that learned the training task, if not all did."
     )
     honest = (
         "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        f"on these tasks. The intervals show how little {families} families settle. Models this "
-        "small show what differs, not what to use at scale."
+        f"on these tasks. The intervals show how little {families} families settle. "
+        "Models this small show what differs, not what to use at scale."
     )
     return f"{how}\n\n{honest}"
 
@@ -150,19 +141,6 @@ def _difference(mean: Mean | None) -> str:
 
 def _family_first(table: Table) -> tuple[int, str]:
     return list(MAIN_SET).index(family_of_task(table.task_name)), table.about.task
-
-
-def _beside_reference(block: Block) -> dict[str, str]:
-    """Return in how many tasks each encoding is better and worse than the reference encoding."""
-    better: Counter[str] = Counter()
-    worse: Counter[str] = Counter()
-    for table in block.tables:
-        for difference in compare_table(table).to_reference:
-            if difference.significant:
-                is_better = (difference.value > 0) == table.higher_is_better
-                (better if is_better else worse)[difference.first] += 1
-    counts = {name: f"{better[name]}, {worse[name]}" for name in block.encodings}
-    return counts | {DEFAULT_REFERENCE: ""}
 
 
 def _heading(table: Table) -> str:

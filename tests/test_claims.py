@@ -23,6 +23,7 @@ from claims import (
 
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.sensitivity import describe_power
+from pe_bench.reporting.tuning import describe_tuning
 
 EXCEPTIONS = [collapse(exception["text"]) for exception in CONTENT["exception"]]
 
@@ -125,3 +126,20 @@ def test_known_problems_have_the_same_numbers_everywhere() -> None:
         said = {number.rstrip(".") for number in re.findall(r"\d[\w.-]*", found[1])}
         measured = re.findall(r"\d[\w.-]*", row["problem"])
         assert {number.rstrip(".") for number in measured} <= said, row["task"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "rate", "choice"),
+    [
+        ("probes", "1e-2", "tape 1e-2 (index)"),
+        ("chained-facts", "1.5e-3", "hybrid:global=rope,every=2,window=16 1.5e-3"),
+    ],
+)
+def test_known_problems_name_the_rate_that_was_chosen(
+    task: str, rate: str, choice: str, results: Results
+) -> None:
+    (line,) = describe_tuning(results.table(Claim(task, "")))
+    assert choice in line and "(seed 1000, not reported)" in line  # one seed
+    (problem,) = known_problems.find(results.table(Claim(task, "")).about.settings_digest)
+    assert f"instead of {rate}" in problem

@@ -30,6 +30,7 @@ class Claim:
     page: str = FINDINGS
     results: str = "quick"
     preset: str = "quick"
+    settings: str = ""
     place: str = ""
     values: Sequence[Sequence[Any]] = ()
     learned: Sequence[Sequence[Any]] = ()
@@ -38,11 +39,6 @@ class Claim:
     same: Sequence[Any] = ()
     encodings: str = ""
     given: Sequence[str] = ()
-
-    @property
-    def table(self) -> tuple[str, str, str]:
-        """The table that it is about."""
-        return self.results, self.task, self.preset
 
 
 def read_claims() -> Iterator[Claim]:
@@ -55,21 +51,32 @@ def read_claims() -> Iterator[Claim]:
 
 @dataclass
 class Results:
-    """The committed tables and their comparisons, each made once."""
+    """The committed tables of each folder and their comparisons, each made once."""
 
-    tables: dict[tuple[str, str, str], Table] = field(default_factory=dict)
-    compared: dict[tuple[str, str, str], Comparison] = field(default_factory=dict)
+    tables: dict[str, list[Table]] = field(default_factory=dict)
+    compared: dict[str, Comparison] = field(default_factory=dict)
 
     def table(self, claim: Claim) -> Table:
-        if claim.table not in self.tables:
-            for table in read_tables(ROOT / "results" / claim.results):
-                self.tables[claim.results, table.about.task, table.about.preset] = table
-        return self.tables[claim.table]
+        """Return the table of a claim."""
+        if claim.results not in self.tables:
+            self.tables[claim.results] = read_tables(ROOT / "results" / claim.results)
+        found = []
+        for table in self.tables[claim.results]:
+            about = table.about
+            if (about.task, about.preset) == (claim.task, claim.preset):
+                found.append(table)
+        if claim.settings:
+            found = [table for table in found if table.about.settings_digest == claim.settings]
+        assert len(found) == 1, f"{len(found)} tables of {claim.task}, name one by its settings"
+        return found[0]
 
     def comparison(self, claim: Claim) -> Comparison:
-        if claim.table not in self.compared:
-            self.compared[claim.table] = compare_table(self.table(claim))
-        return self.compared[claim.table]
+        """Return the comparison of the encodings in the table of a claim."""
+        table = self.table(claim)
+        digest = table.about.settings_digest
+        if digest not in self.compared:
+            self.compared[digest] = compare_table(table)
+        return self.compared[digest]
 
 
 @cache
@@ -126,8 +133,9 @@ def find_problems(claim: Claim, results: Results) -> list[str]:
                 found.append(f"'{written}' for {name}: the table has {count}")
     for verdict in VERDICTS:
         for pair in getattr(claim, verdict):
-            if (is_now := find_verdict(pair, table, results.comparison(claim))) != verdict:
-                found.append(f"{pair} is '{is_now}' in the table, not '{verdict}'")
+            actual = find_verdict(pair, table, results.comparison(claim))
+            if actual != verdict:
+                found.append(f"{pair} is '{actual}' in the table, not '{verdict}'")
     if claim.encodings and COUNTS.index(claim.encodings) != len(table.encodings):
         found.append(f"there are {len(table.encodings)} encodings, not {claim.encodings}")
     corrected = re.search(r"corrected for (\w+) comparisons", claim.text)

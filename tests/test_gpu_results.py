@@ -27,10 +27,12 @@ def test_slowest_encodings(page: str) -> None:
 
 def test_a_step() -> None:
     text = (ROOT / "docs/running.md").read_text().replace("\n", " ")
-    found = re.search(r"takes (\d+) ms with `rope` .*?, ([\d.]+) times as long with `tape`", text)
+    step = r"takes (\d+) ms with `rope` .*?, ([\d.]+) times as long with `tape`"
+    found = re.search(rf"{step}, and ([\d.]+) times with `nope`", text)
     assert found
     assert int(found[1]) == round(measured("training", "rope, bf16"))
     assert float(found[2]) == measured("training", "tape")
+    assert float(found[3]) == measured("training", "nope")
 
 
 def test_compiled_steps() -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from made_runs import put
@@ -13,10 +14,13 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
-from pe_bench.reporting.tables import read_tables
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.task_summary import find_limits, task_scores
 from pe_bench.results.measurement import Measurement
+from pe_bench.stats.ranking import rank_correlations
 
 ROOT = Path(__file__).parents[1]
+TOO_LITTLE_SIGNAL = ("flipflop", "chained-facts", "ruler", "state-tracking")
 
 
 def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
@@ -68,13 +72,61 @@ def test_a_table_says_what_it_can_tell_apart(tmp_path: Path, base: float, mark: 
     assert set(lines) <= set(write_notes(table).splitlines())
 
 
-@pytest.mark.slow
-def test_the_page_has_the_signal_of_the_committed_results() -> None:
-    path = ROOT / "docs" / "main_set.py"
-    spec = importlib.util.spec_from_file_location("main_set_page", path)
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    """The script that writes the table of the page."""
+    spec = importlib.util.spec_from_file_location("main_set_page", ROOT / "docs" / "main_set.py")
     assert spec and spec.loader
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
-    tables = [table for name in page.RESULTS for table in read_tables(ROOT / "results" / name)]
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def committed(page: ModuleType) -> list[Table]:
+    """The tables of which the page has the signal."""
+    return [table for name in page.RESULTS for table in read_tables(ROOT / "results" / name)]
+
+
+@pytest.mark.slow
+def test_the_page_has_the_signal_of_the_committed_results(
+    page: ModuleType, committed: list[Table]
+) -> None:
     found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found == [page.compose(tables)], "run python docs/main_set.py"
+    assert found == [page.compose(committed)], "run python docs/main_set.py"
+
+
+@pytest.mark.slow
+def test_the_reasons_for_the_main_set_follow_from_the_signal(
+    page: ModuleType, committed: list[Table]
+) -> None:
+    text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
+    main = {table.task_name for table in in_main_set(committed)}
+    signals = {}
+    for table in committed:
+        encodings = [name for name in table.ranked() if ":" not in name]
+        signals[table.task_name] = signal = measure_signal(table, encodings)
+        if table.task_name in main:
+            floor, ceiling = find_limits(table)
+            better = 1 if table.higher_is_better else -1
+            assert better * signal.best > better * floor
+            assert not table.higher_is_better or signal.worst <= ceiling - 10
+            assert signal.ratio >= 2 and signal.learned >= 0.5
+
+    assert all(signals[task].ratio < 2 for task in TOO_LITTLE_SIGNAL)
+    assert signals["indexing"].learned < 0.5
+    assert signals["selective-copy"].ratio < signals["copying"].ratio
+    assert signals["multiplication"].ratio > signals["addition"].ratio
+    assert signals["scrolls"].seconds == pytest.approx(2 * signals["passkey"].seconds, rel=0.1)
+
+    a_run = sum(signals[task].seconds for task in main)
+    another = signals["multiplication"].seconds
+    hours = [seconds * 10 * 14 / 3600 for seconds in (a_run, a_run + another)]
+    assert hours[0] <= 28 < hours[1]
+    assert f"for about {round(a_run, -2):.0f} s a run, which is {hours[0]:.1f} core-hours" in text
+    assert f"a second task of {another:.0f} s does not fit" in text
+
+    both = [table for table in committed if table.task_name in ("addition", "multiplication")]
+    encodings = sorted({*both[0].ranked()} & {*both[1].ranked()})
+    correlation = rank_correlations([task_scores(table, encodings) for table in both])[0, 1]
+    assert f"(rank correlation {correlation:.1f})" in text

@@ -1,0 +1,145 @@
+"""What the documentation says about results is what the committed results show."""
+
+import csv
+import re
+from dataclasses import replace
+
+import pytest
+from claims import (
+    CLAIMS,
+    CONTENT,
+    COUNTS,
+    FINDINGS,
+    Claim,
+    Results,
+    change,
+    collapse,
+    find_problems,
+    find_spans,
+    names,
+    read_page,
+    without_names,
+)
+
+from pe_bench.reporting import known_problems
+from pe_bench.reporting.sensitivity import describe_power
+from pe_bench.reporting.tuning import describe_tuning
+
+EXCEPTIONS = [collapse(exception["text"]) for exception in CONTENT["exception"]]
+
+WITH_UNIT = r"\d(?= (?:%|bits|points|MiB|times)(?!\w))"
+IN_A_CELL = r"(?<=\| )[\d.]+(?= (?:% )?\|| of)"
+VERDICT = r"\b(?:better|worse|best|significant(?:ly)?|differ)\b"
+LEARNED = r"\blearn(?:s|ed)?\b"
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return Results()
+
+
+def test_the_texts_are_on_their_pages() -> None:
+    for claim in CLAIMS:
+        assert claim.text in read_page(claim.page), claim.page
+    for text in EXCEPTIONS:
+        assert text in read_page(FINDINGS)
+
+
+def test_a_text_says_nothing_but_what_is_compared() -> None:
+    together: dict[tuple[str, str], list[Claim]] = {}
+    for claim in CLAIMS:
+        together.setdefault((claim.page, claim.text), []).append(claim)
+    for (_, text), claims in together.items():
+        spans = [span for claim in claims for span in find_spans(claim)]
+        for number in re.finditer(r"\d+", without_names(text)):
+            compared = any(start <= number.start() < end for start, end in spans)
+            assert compared, f"nothing compares {number[0]}: {text}"
+        pairs = [*claims[0].better, *claims[0].worse, *claims[0].same]
+        assert bool(pairs) == bool(re.search(VERDICT, text)), text
+        assert bool(claims[0].learned) == bool(re.search(LEARNED + r"|\d of \d", text)), text
+        corrected = any(isinstance(pair, str) for pair in pairs)
+        assert corrected == ("corrected for" in text and "`rope`" in text), text
+        assert any(isinstance(pair, list) for pair in pairs) == ("among all pairs" in text), text
+        better = re.search(r"[Tt]hese (\w+) are better", text)
+        assert not better or COUNTS.index(better[1]) == len(claims[0].better), text
+
+
+def test_the_findings_state_nothing_else() -> None:
+    page = read_page(FINDINGS)
+    covered = []
+    for text in [claim.text for claim in CLAIMS if claim.page == FINDINGS] + EXCEPTIONS:
+        covered.append((page.index(text), page.index(text) + len(text)))
+    missing = []
+    for pattern in (WITH_UNIT, IN_A_CELL, VERDICT, LEARNED):
+        for found in re.finditer(pattern, without_names(page)):
+            if not any(start <= found.start() < end for start, end in covered):
+                missing.append(page[max(0, found.start() - 60) : found.end() + 20])
+    assert missing == [], "docs/claims.toml has neither a claim nor an exception for these"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.task}-{claim.text[:30]}")
+def test_a_claim_holds(claim: Claim, results: Results) -> None:
+    assert find_problems(claim, results) == []
+
+
+@pytest.mark.slow
+def test_a_claim_can_fail(results: Results) -> None:
+    """Every number and every verdict of the file is changed, and each one is noticed."""
+    for claim in CLAIMS:
+        values = [[change(written), *about] for written, *about in claim.values]
+        learned = [["7 of 9", about] for _, about in claim.learned]
+        wrong = replace(claim, values=values, learned=learned)
+        wrong = replace(wrong, better=claim.same, worse=claim.better, same=claim.worse)
+        labels = [name for _, of in learned for name in names(of, results.table(claim).encodings)]
+        verdicts = [*claim.better, *claim.worse, *claim.same]
+        changed = len(values) + len(labels) + len(verdicts)
+        assert len(find_problems(wrong, results)) == changed, claim.text
+
+
+@pytest.mark.slow
+def test_the_models_have_the_size_that_the_findings_say(results: Results) -> None:
+    sizes: list[int] = []
+    for claim in CLAIMS:
+        if claim.page == FINDINGS and claim.results in ("quick", "scrolls", "extension"):
+            records = results.table(claim).records
+            sizes += [record.parameters for record in records if record.parameters]
+    least, most = (round(size, -4) for size in (min(sizes), max(sizes)))
+    assert f"They have {least:,} to {most:,} parameters" in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_example_of_a_plan_has_the_power_of_the_committed_table(results: Results) -> None:
+    page = read_page("docs/adding-an-encoding.md", code=True)
+    table = results.table(Claim("mqar", ""))
+    assert describe_power(table, table.seeds("rope")) in page
+
+
+def test_known_problems_have_the_same_numbers_everywhere() -> None:
+    page = read_page("docs/tasks.md")
+    with known_problems.FILE.open(encoding="utf-8", newline="") as file:
+        problems = [*csv.DictReader(file)]
+    assert problems
+    for row in problems:
+        found = re.search(rf"- \*\*`{row['task']}`\*\*(.*?)(?= - \*\*|$)", page)
+        assert found, row["task"]
+        said = {number.rstrip(".") for number in re.findall(r"\d[\w.-]*", found[1])}
+        measured = re.findall(r"\d[\w.-]*", row["problem"])
+        assert {number.rstrip(".") for number in measured} <= said, row["task"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "rate", "choice"),
+    [
+        ("probes", "1e-2", "tape 1e-2 (index)"),
+        ("chained-facts", "1.5e-3", "hybrid:global=rope,every=2,window=16 1.5e-3"),
+    ],
+)
+def test_known_problems_name_the_rate_that_was_chosen(
+    task: str, rate: str, choice: str, results: Results
+) -> None:
+    (line,) = describe_tuning(results.table(Claim(task, "")))
+    assert choice in line and "(seed 1000, not reported)" in line  # one seed
+    (problem,) = known_problems.find(results.table(Claim(task, "")).about.settings_digest)
+    assert f"instead of {rate}" in problem

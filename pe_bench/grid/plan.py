@@ -11,7 +11,12 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.fitting import describe_depths, describe_oversights, reason_to_skip
+from pe_bench.runs.fitting import (
+    describe_depths,
+    describe_oversights,
+    describe_rotations,
+    reason_to_skip,
+)
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
@@ -82,6 +87,7 @@ def make_plan(spec: GridSpec) -> Plan:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
             oversights |= dict.fromkeys(describe_oversights(task, fit))
+            oversights |= dict.fromkeys(describe_rotations(task, fit))
         for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
                 named = "all" not in spec.encodings or encoding.spec in spec.encodings

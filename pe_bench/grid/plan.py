@@ -23,7 +23,7 @@ from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
-from pe_bench.system.files import check_writable
+from pe_bench.system.files import check_writable, resolved
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
     """Check that results and cache can be written, and do not lie in a folder with data."""
     for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
         for data in options.data.values():
-            if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+            if data.is_dir() and resolved(folder).is_relative_to(resolved(data)):
                 sentence = f"{folder} is inside {data}, whose files are data: give another folder"
                 problems.add("", InputError(f"{sentence} with {remedy}"))
         if folder == options.cache and folder.is_dir():

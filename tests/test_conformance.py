@@ -265,6 +265,22 @@ class Exploding(Encoding):
 """,
         {"bfloat16", "finite"},
     ),
+    "overflows in long rows": (
+        """
+class Long(Encoding):
+    def embed(self, x, positions):
+        return x * (torch.inf if x.shape[1] > 200 else 1)
+""",
+        {"finite"},
+    ),
+    "overflows far from its rows": (
+        """
+class Far(Encoding):
+    def embed(self, x, positions):
+        return x * torch.where(positions.query > 300, torch.inf, 1.0)[:, :, None]
+""",
+        {"bfloat16", "finite"},
+    ),
 }
 
 
@@ -295,6 +311,18 @@ def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: finding.reason for name, finding in found.items() if finding.bad}
 
 
+# What a check alone finds in a broken encoding of the slow tests.
+ALONE = [
+    ("cache", "counts from zero in every call", "decoding with a cache"),
+    ("chunks", "knows a whole prompt and single tokens only", "feeding the prompt in pieces"),
+    ("ragged", "counts from zero in every call", ""),
+    ("bfloat16", "keeps its frequencies in the model's type", ""),
+    ("finite", "overflows in long rows", "not finite at length 256"),
+    ("finite", "overflows far from its rows", "not finite at random increasing position ids"),
+    ("max_position", "has too long a table declared", ""),
+    ("rotation", "looks at the angles", ""),
+]
+
 pytestmark = pytest.mark.usefixtures("four_layers")
 
 
@@ -321,6 +349,14 @@ def test_broken_encodings(what: str, write: Any) -> None:
     code, checks = BROKEN[what]
     found = findings(write(code))
     assert set(found) == checks, found
+
+
+@pytest.mark.parametrize(("check", "what", "reason"), ALONE)
+def test_a_check_alone(check: str, what: str, reason: str, write: Any) -> None:
+    code, checks = BROKEN[what]
+    assert check in checks
+    found = findings(write(code), ("repeatable", check))
+    assert set(found) == {check} and found[check].startswith(reason), found
 
 
 @pytest.mark.parametrize("what", some_slow(HONEST, everyday=("log temperature",)))

@@ -134,6 +134,7 @@ def test_one_record_hurts_no_other(theirs: Path) -> None:
     seal(theirs / EXPORTED, content)
     records = read_records(theirs)
     (broken,) = (record for record in records if record.status == "damaged")
+    assert (broken.task, broken.encoding, broken.seed) == ("mqar", "rope", 1)
     others = [record for record in records if record is not broken]
     assert "its costs.a is not a JSON object" in str(broken.reason)
     assert others and all(record.status == "done" for record in others)

@@ -1,0 +1,43 @@
+"""The files of a training phase: what is kept, and what is set aside."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_state import TrainingState
+
+RESULT = TrainingResult(steps=3, tokens=48, seconds=1.5, loss=0.5)
+LONG_AGO = 1e9
+
+
+def test_a_finished_training_leaves_the_model_alone(tmp_path: Path) -> None:
+    store, model = CheckpointStore(tmp_path, "key"), nn.Linear(3, 2)
+    state = TrainingState(2, model.state_dict(), {}, 1.0, 0, {"losses": [0.5]})
+    store.save_resume(model, state)
+    found = store.load_resume(nn.Linear(3, 2))
+    assert found is not None and (found.step, found.log) == (2, {"losses": [0.5]})
+    store.save_final(model, RESULT)
+    assert [path.name for path in tmp_path.iterdir()] == [store.final.name]
+    again = nn.Linear(3, 2)
+    assert store.load_final(again) == RESULT
+    assert torch.equal(again.weight, model.weight)
+
+
+def test_a_model_of_another_shape_or_key_is_not_loaded(tmp_path: Path) -> None:
+    CheckpointStore(tmp_path, "key").save_final(nn.Linear(3, 2), RESULT)
+    assert CheckpointStore(tmp_path, "another key").load_final(nn.Linear(3, 2)) is None
+    CheckpointStore(tmp_path, "key").save_final(nn.Linear(3, 2), RESULT)
+    assert CheckpointStore(tmp_path, "key").load_final(nn.Linear(4, 2)) is None
+
+
+def test_a_model_that_is_loaded_counts_as_used(tmp_path: Path) -> None:
+    store, model = CheckpointStore(tmp_path, "key"), nn.Linear(3, 2)
+    store.save_final(model, RESULT)
+    os.utime(store.final, (LONG_AGO, LONG_AGO))
+    store.load_final(model)
+    used = store.final.stat()
+    assert used.st_atime > LONG_AGO and used.st_mtime == LONG_AGO

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.checkpoints import read_checkpoint
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
 
@@ -41,3 +42,17 @@ def test_a_model_that_is_loaded_counts_as_used(tmp_path: Path) -> None:
     store.load_final(model)
     used = store.final.stat()
     assert used.st_atime > LONG_AGO and used.st_mtime == LONG_AGO
+
+
+def test_frozen_weights_are_not_kept_under_any_name(tmp_path: Path) -> None:
+    model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("head", "tied", "new")})
+    model["tied"].weight = model["head"].weight
+    model["head"].requires_grad_(False)
+    model["tied"].requires_grad_(False)
+    store = CheckpointStore(tmp_path, "key", trainable_only=True)
+    store.save_final(model, RESULT)
+    assert set(read_checkpoint(store.final, of="key")["weights"]) == {"new.weight", "new.bias"}
+    with torch.no_grad():
+        model["head"].weight.fill_(7)
+    assert store.load_final(model) == RESULT
+    assert torch.equal(model["tied"].weight, torch.full((3, 3), 7.0))

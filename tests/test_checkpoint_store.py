@@ -44,15 +44,22 @@ def test_a_model_that_is_loaded_counts_as_used(tmp_path: Path) -> None:
     assert used.st_atime > LONG_AGO and used.st_mtime == LONG_AGO
 
 
+class Tied(nn.Module):
+    """Two frozen layers that share their weight, and one that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 3).requires_grad_(False)
+        self.tied = nn.Linear(3, 3).requires_grad_(False)
+        self.tied.weight = self.head.weight
+        self.new = nn.Linear(3, 3)
+
+
 def test_frozen_weights_are_not_kept_under_any_name(tmp_path: Path) -> None:
-    model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("head", "tied", "new")})
-    model["tied"].weight = model["head"].weight
-    model["head"].requires_grad_(False)
-    model["tied"].requires_grad_(False)
+    model = Tied()
     store = CheckpointStore(tmp_path, "key", trainable_only=True)
     store.save_final(model, RESULT)
     assert set(read_checkpoint(store.final, of="key")["weights"]) == {"new.weight", "new.bias"}
-    with torch.no_grad():
-        model["head"].weight.fill_(7)
+    model.head.weight.fill_(7)
     assert store.load_final(model) == RESULT
-    assert torch.equal(model["tied"].weight, torch.full((3, 3), 7.0))
+    assert torch.equal(model.tied.weight, torch.full((3, 3), 7.0))

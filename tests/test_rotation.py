@@ -141,6 +141,34 @@ def test_a_model_of_this_suite_hands_its_rotation_on(spec: str, expected: str) -
     assert with_rotation(spec, of_own)[0] == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "encoding"),
+    [
+        ({"rope_scaling": None, "rope_parameters": None}, "rope:base=300000"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope:base=300000,scaling=pi,factor=2",
+        ),
+        (
+            {"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0, 1, 1]},
+            "hybrid:local=rope:base=300000,pattern=lllg",
+        ),
+        (
+            {
+                "model_type": "qwen2",
+                "use_sliding_window": True,
+                "sliding_window": 16,
+                "max_window_layers": 2,
+            },
+            "hybrid:local=rope:base=300000,global=rope:base=300000,window=16,pattern=ggllll",
+        ),
+    ],
+)
+def test_the_encoding_of_a_config(fields: dict[str, Any], encoding: str) -> None:
+    config = parse_config({**SHAPE, "rope_theta": BASE, **fields})
+    assert Checkpoint(Path(), config).encoding == encoding
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_another_rotation_than_that_of_a_model_trained_here_is_named(
     name: str, bases: list[float]

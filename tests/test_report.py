@@ -291,6 +291,13 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     assert len(list((tmp_path / "plots").glob("*.png"))) == 2
 
 
+def test_pictures_of_other_settings_have_other_names(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE])
+    put(tmp_path, "rope", [SCORE], settings_digest="07e4")
+    names = {table.name for table in read_tables(tmp_path)}
+    assert names == {f"lm-quick-strict-builtin-{digest}" for digest in ("5e77", "07e4")}
+
+
 def test_an_unfinished_run_is_one_line() -> None:
     begun = partial(RunRecord, task="lm", encoding="rope", settings_digest="5e77")
     records = [

@@ -15,12 +15,13 @@ from torch import Tensor
 from pe_bench.checks import encodings as module
 from pe_bench.checks.depth import Depths, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
-from pe_bench.checks.findings import NotApplicable
+from pe_bench.checks.findings import NotApplicable, run_check
 from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import blocked, sdpa, short, token_positions
 from pe_bench.decoder.cache import Cache
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
@@ -405,6 +406,19 @@ def test_a_random_encoding_is_not_called_anything_else(write: Any) -> None:
     assert next(iter(found)) == "repeatable"
     assert found["repeatable"].reason.startswith("the same input twice gives different outputs")
     assert {finding.status for name, finding in found.items() if name != "repeatable"} == {"-"}
+
+
+def test_a_crash_names_the_innermost_hook() -> None:
+    class Inner(Encoding):
+        def embed(self, x: Tensor, positions: Any) -> Tensor:
+            raise ValueError("no")
+
+    class Outer(Encoding):
+        def embed(self, x: Tensor, positions: Any) -> Tensor:
+            return Inner(CONFIG).embed(x, positions)
+
+    finding = run_check(lambda _: str(Outer(CONFIG).embed(torch.ones(1), None)), Subject(Outer))
+    assert finding.reason.startswith("Inner.embed: ValueError: no")
 
 
 def test_a_crash_names_hook_file_and_line(write: Any) -> None:

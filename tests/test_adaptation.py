@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.adaptation import adapt, take_over
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import Adapted
+from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run_record import _find_adaptation
 from pe_bench.system.files import cache_folder
 from pe_bench.train import adaptation_methods
@@ -163,6 +166,24 @@ def test_a_record_marks_the_model_as_it_was(spec: str, steps: int, unchanged: bo
     found = _find_adaptation(adapted(spec, "rope", steps))
     assert found and (found["unchanged"], found["from"]) == (unchanged, "rope")
     assert (found["encoding"], found["config"]["steps"]) == (spec, steps)
+
+
+@pytest.mark.parametrize("steps", [0, 7])
+def test_whatever_decides_the_weights_is_in_the_version(steps: int, tmp_path: Path) -> None:
+    adapt_with = {"steps": steps, "batch_size": 3} if steps else {}
+    options = RunOptions(origin="rope", adapt=adapt_with, cache=tmp_path)
+    factory = RunFactory(options, tmp_path)
+    task = factory.task("flipflop")
+    assert not steps or (task.adapting and task.adapting.train.batch_size == 3)
+    encoding, origin = factory.encoding("alibi"), factory.encoding("rope")
+    other = replace(task, train=replace(task.train, lr=1e-5))
+    made = [
+        adapt(encoding, origin, task),
+        adapt(replace(encoding, version="9"), origin, task),
+        adapt(encoding, replace(origin, version="9"), task),
+        adapt(encoding, origin, other),
+    ]
+    assert len({one.version for one in made}) == (4 if steps else 3)
 
 
 def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:

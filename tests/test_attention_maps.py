@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import some_slow
+from made_runs import SCORE, put
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -167,6 +168,21 @@ def test_a_run_shows_an_item_of_its_task(
     assert "tape · flipflop:samples=5 · seed 0" in drawn[0].get_suptitle()
     assert main(["attention", run, "--text", "abc"]) == 2
     assert "has no tokenizer.json" in capsys.readouterr().err
+
+
+def test_of_a_run_with_several_models_one_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = put(tmp_path / "results", "rope", [SCORE])
+    for subset in ("a", "b"):
+        pe_bench.save_checkpoint(make_model("rope"), folder / "model" / subset, "rope")
+    for words, says in {
+        "--subset b": "model/b has no tokenizer.json",
+        "--subset c": "there are models of these subsets: a, b; write --subset NAME",
+        "": "there are models of these subsets: a, b; write --subset NAME",
+    }.items():
+        assert main(["attention", "rope/lm/0", "--text", "abc", *words.split()]) == 2
+        assert says in capsys.readouterr().err
 
 
 REFUSED = {

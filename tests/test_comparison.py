@@ -272,3 +272,14 @@ def test_ranks_and_groups() -> None:
     assert rank_intervals("ABC", pairs, higher_is_better=False)["C"] == (1, 2)
     assert letters("ABC", pairs) == {"A": "a", "B": "ab", "C": "b"}
     assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
+
+
+def test_a_run_is_the_mean_of_its_cells_each_weighted_by_its_items() -> None:
+    weights = np.array([1.0, 4.0, 2.0])
+    runs = []
+    for score in (10.0, 20.0, 30.0):
+        near = Items("near", "f1", score * weights, weights=weights)
+        runs.append([near, Items("far", "f1", np.full(3, score + 6))])
+    found = resample_items(runs, 5)
+    assert found is not None
+    np.testing.assert_allclose(found[0], [[13.0, 23.0, 33.0]] * 5)

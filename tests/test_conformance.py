@@ -15,12 +15,13 @@ from torch import Tensor
 from pe_bench.checks import encodings as module
 from pe_bench.checks.depth import Depths, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
-from pe_bench.checks.findings import NotApplicable
+from pe_bench.checks.findings import NotApplicable, run_check
 from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import blocked, sdpa, short, token_positions
 from pe_bench.decoder.cache import Cache
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
@@ -265,6 +266,22 @@ class Exploding(Encoding):
 """,
         {"bfloat16", "finite"},
     ),
+    "overflows in long rows": (
+        """
+class Long(Encoding):
+    def embed(self, x, positions):
+        return x * (torch.inf if x.shape[1] > 200 else 1)
+""",
+        {"finite"},
+    ),
+    "overflows far from its rows": (
+        """
+class Far(Encoding):
+    def embed(self, x, positions):
+        return x * torch.where(positions.query > 300, torch.inf, 1.0)[:, :, None]
+""",
+        {"bfloat16", "finite"},
+    ),
 }
 
 
@@ -295,6 +312,18 @@ def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: finding.reason for name, finding in found.items() if finding.bad}
 
 
+# What a check alone finds in a broken encoding of the slow tests.
+ALONE = [
+    ("cache", "counts from zero in every call", "decoding with a cache"),
+    ("chunks", "knows a whole prompt and single tokens only", "feeding the prompt in pieces"),
+    ("ragged", "counts from zero in every call", ""),
+    ("bfloat16", "keeps its frequencies in the model's type", ""),
+    ("finite", "overflows in long rows", "not finite at length 256"),
+    ("finite", "overflows far from its rows", "not finite at random increasing position ids"),
+    ("max_position", "has too long a table declared", ""),
+    ("rotation", "looks at the angles", ""),
+]
+
 pytestmark = pytest.mark.usefixtures("four_layers")
 
 
@@ -321,6 +350,14 @@ def test_broken_encodings(what: str, write: Any) -> None:
     code, checks = BROKEN[what]
     found = findings(write(code))
     assert set(found) == checks, found
+
+
+@pytest.mark.parametrize(("check", "what", "reason"), ALONE)
+def test_a_check_alone(check: str, what: str, reason: str, write: Any) -> None:
+    code, checks = BROKEN[what]
+    assert check in checks
+    found = findings(write(code), ("repeatable", check))
+    assert set(found) == {check} and found[check].startswith(reason), found
 
 
 @pytest.mark.parametrize("what", some_slow(HONEST, everyday=("log temperature",)))
@@ -369,6 +406,19 @@ def test_a_random_encoding_is_not_called_anything_else(write: Any) -> None:
     assert next(iter(found)) == "repeatable"
     assert found["repeatable"].reason.startswith("the same input twice gives different outputs")
     assert {finding.status for name, finding in found.items() if name != "repeatable"} == {"-"}
+
+
+def test_a_crash_names_the_innermost_hook() -> None:
+    class Inner(Encoding):
+        def embed(self, x: Tensor, positions: Any) -> Tensor:
+            raise ValueError("no")
+
+    class Outer(Encoding):
+        def embed(self, x: Tensor, positions: Any) -> Tensor:
+            return Inner(CONFIG).embed(x, positions)
+
+    finding = run_check(lambda _: str(Outer(CONFIG).embed(torch.ones(1), None)), Subject(Outer))
+    assert finding.reason.startswith("Inner.embed: ValueError: no")
 
 
 def test_a_crash_names_hook_file_and_line(write: Any) -> None:

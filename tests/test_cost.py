@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.grid.cost import Costs, find_phases
+from pe_bench.grid.cost_rows import GenerationCost
 from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
@@ -365,3 +367,16 @@ def test_a_plan_says_what_its_training_takes(
     assert "training: about" in capsys.readouterr().out
     assert main(words.split()) == 0  # preset quick: minutes, whatever they are
     assert "training: about" not in capsys.readouterr().out
+
+
+def test_the_cost_of_generating_a_row_is_that_of_its_last_token() -> None:
+    model: Any = SimpleNamespace(
+        cache=lambda tokens: 100 * min(tokens, 10),
+        prefill=lambda tokens: 7 * tokens,
+        decode=lambda tokens: 3 * tokens,
+        weights=5000,
+    )
+    assert GenerationCost.of(model, 9) == GenerationCost(
+        tokens=9, cache=900, per_token=100, prefill=63, decoding=27, reads=5900
+    )
+    assert GenerationCost.of(model, 20).per_token == 0  # a window

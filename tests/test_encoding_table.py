@@ -5,8 +5,9 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from helpers import some_slow
 
-from pe_bench.commands.encoding_table import FACTS, encoding_table
+from pe_bench.commands.encoding_table import FACTS, _acts_on, encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.registry import plugins
 
@@ -54,8 +55,7 @@ def test_the_brief_table_fits_a_terminal() -> None:
     assert max(map(len, [head, *lines])) <= 80
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, ["nope", "kerple"]))
 def test_a_card_has_a_source(name: str) -> None:
     card = card_of(name)
     assert card["what it does"] and card["paper"] and 2016 < int(card["year"]) < 2027
@@ -65,10 +65,15 @@ def test_a_card_has_a_source(name: str) -> None:
         assert card[fact.replace("_", "-")].split()[0] == declared
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ACTING)
+@pytest.mark.parametrize("name", some_slow(ACTING, ["nope", "kerple"]))
 def test_where_an_encoding_acts(name: str) -> None:
     assert card_of(name)["acts on"] == ACTING[name]
+
+
+def test_of_several_options_the_first_is_named() -> None:
+    encodings = {"": "nope", "form=a": "alibi", "form=b": "t5", "angle=1": "rope"}
+    variants = {option: plugins.load("encoding", name) for option, name in encodings.items()}
+    assert _acts_on(variants) == "nothing, q and k by option (angle=1), bias by option (form=a)"
 
 
 @pytest.mark.slow

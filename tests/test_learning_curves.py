@@ -196,6 +196,14 @@ def test_a_training_that_goes_on_is_logged_from_its_first_step(tmp_path: Path) -
     assert second["loss"].tolist() == pytest.approx(list(curve.loss))
 
 
+def test_a_log_is_on_disk_after_every_step(tmp_path: Path) -> None:
+    with open_logger("csv", tmp_path, "rope") as logger:
+        assert logger is not None
+        logger.log_metrics({"loss": 0.5}, step=1)
+        (log,) = read_logs(tmp_path)
+        assert log["loss"].tolist() == [0.5]
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_logger_without_its_package_is_refused(
     name: LoggerName, toy: Toy, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,14 @@ def export(root: Path, *options: str) -> str:
     return (root / "t.tex").read_text(encoding="utf-8")
 
 
+def test_the_size_of_a_table_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for encoding in ("rope", "nope"):
+        put(tmp_path, encoding, [SCORE])
+        put(tmp_path, encoding, [SCORE], task="other", settings_digest="07e4")
+    export(tmp_path)
+    assert "1 table, 2 encodings, 2 tasks" in capsys.readouterr().out
+
+
 def lines_of(source: str) -> dict[str, list[str]]:
     """Return the cells of each row of a table, by its first cell."""
     rows = re.findall(r"^(?!%|\\)(.*) \\\\$", source, re.MULTILINE)

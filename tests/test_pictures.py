@@ -409,3 +409,15 @@ def test_a_picture_has_no_edge_that_was_not_drawn(tmp_path: Path, inches: float)
     path = tmp_path / "picture.png"
     panels.save(figure, [path])
     assert image.imread(path).min() == 1
+
+
+@pytest.mark.usefixtures("real_pictures")
+def test_empty_margins_are_cut_off_unless_a_size_is_asked_for(tmp_path: Path) -> None:
+    figure = Figure(figsize=(4, 3))
+    figure.text(0.5, 0.5, "x")
+    shapes = {}
+    for crop in (True, False):
+        panels.save(figure, [tmp_path / f"{crop}.png"], crop=crop, dpi=100)
+        shapes[crop] = image.imread(tmp_path / f"{crop}.png").shape[:2]
+    assert shapes[False] == (300, 400)
+    assert max(shapes[True]) < 100

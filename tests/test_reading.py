@@ -127,6 +127,20 @@ def test_the_table_after_a_run_says_what_it_leaves_out(
     assert run.status == "done"
 
 
+def test_scores_of_items_that_are_no_table_are_named(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(results.glob(f"{RUN}/items.parquet"))
+    record = read_record(path.parent)
+    path.write_text("no table")
+    files = [path.with_name("rows.csv"), path]
+    write_sealed(
+        path.with_name("run.json"), record.to_json(), of=place_of(path.parent), files=files
+    )
+    assert main(["compare", "rope", "nope"]) == 2
+    assert f"cannot read {path}" in capsys.readouterr().err
+
+
 def test_an_export_that_is_damaged_is_named(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -31,12 +32,14 @@ from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.notes import unfinished_runs
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
+from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     PACKED_ROWS,
     baselines_path,
@@ -283,6 +286,27 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     assert sorted(line[HEADING] for line in cells(text)) == ["1.000", "3.000"]
     assert [line["test at 32 ↓"] for line in cells(text)] == ["2.500 (2.010 to 2.990)"] * 2
     assert len(list((tmp_path / "plots").glob("*.png"))) == 2
+
+
+def test_pictures_of_other_settings_have_other_names(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE])
+    put(tmp_path, "rope", [SCORE], settings_digest="07e4")
+    names = {table.name for table in read_tables(tmp_path)}
+    assert names == {f"lm-quick-strict-builtin-{digest}" for digest in ("5e77", "07e4")}
+
+
+def test_an_unfinished_run_is_one_line() -> None:
+    begun = partial(RunRecord, task="lm", encoding="rope", settings_digest="5e77")
+    records = [
+        begun(status="failed", seed=0, reason="ZeroDivisionError: by zero\nanother\n"),
+        begun(status="skipped", seed=1),
+        begun(status="done", seed=2),
+    ]
+    assert unfinished_runs(records).splitlines()[2:] == [
+        "- rope on lm, seed 0: failed, ZeroDivisionError: by zero",
+        "- rope on lm, seed 1: skipped, no reason recorded",
+    ]
+    assert unfinished_runs(records[2:]) == ""
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Guessing and the like in the report: rows that are not ranked, grey lines, marks."""
 
+import csv
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +21,21 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Column, Curve, Headline
+from pe_bench.runs.baselines import write_baselines
+
+
+def test_rows_of_baselines_name_task_and_settings(tmp_path: Path) -> None:
+    context = SimpleNamespace(preset="small", protocol="paper")
+    task = SimpleNamespace(context=context, data_label="text-1", baselines=lambda: {"guess": PARTS})
+    resolved: Any = SimpleNamespace(task=task, label="lm:size=3", digest=lambda: "5e77")
+    write_baselines(resolved, tmp_path)
+    path = baselines_path(tmp_path, "lm:size=3", "5e77")
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    names = {"task": "lm:size=3", "encoding": "guess", "preset": "small", "protocol": "paper"}
+    names |= {"data": "text-1", "run": path.stem, "seed": "0"}
+    assert [row["subset"] for row in rows] == [row.subset for row in PARTS]
+    assert all(row | names == row for row in rows)
 
 
 def put_baselines(root: Path, rows: dict[str, list[Measurement]]) -> None:

@@ -2,6 +2,8 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from made_runs import CURVE, SCORE, put
@@ -10,6 +12,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
+from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
 from pe_bench.results.record import Status
 from pe_bench.results.store import place_of, read_record, read_records
@@ -18,6 +21,7 @@ from pe_bench.runs.options import Places
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.rerun import Number, Repetition
+from pe_bench.runs.sources import find_sources
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 
@@ -41,6 +45,24 @@ def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
     write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
+
+
+def test_sources_are_those_of_the_text_too() -> None:
+    def about(label: str, **context: object) -> Any:
+        return SimpleNamespace(label=label, task=Used(SimpleNamespace(**context)), start=None)
+
+    class Used(SimpleNamespace):
+        def __init__(self, context: object) -> None:
+            super().__init__(context=context)
+
+    task = about("scrolls", tokenizer="bytes", data=Path("/questions"))
+    task.start = about("perplexity:corpus=pg19", tokenizer="bpe:300", data=Path("/books"))
+    found = find_sources(task, plugins.load("encoding", "rope"))
+    assert found == {
+        "tokenizer": "bpe:300",
+        "task": __file__,
+        "data": {"": "/questions", "perplexity": "/books"},
+    }
 
 
 @pytest.mark.slow

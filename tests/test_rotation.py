@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from pe_bench.cli import main
 from pe_bench.decoder.model import Decoder
 from pe_bench.pretrained.checkpoint import Checkpoint
 from pe_bench.pretrained.llama_config import LlamaConfig, parse_config
-from pe_bench.pretrained.rotation import with_rotation
+from pe_bench.pretrained.rotation import describe_rotation, with_rotation
 from pe_bench.registry import plugins
 
 NAMES = plugins.names("encoding")
@@ -138,3 +139,77 @@ def test_a_model_of_this_suite_hands_its_rotation_on(spec: str, expected: str) -
     own = {"encoding": "tape:base=300000,scaling=pi,factor=2"}
     of_own = parse_config({**SHAPE, "model_type": "pe_bench", "pe_bench": own})
     assert with_rotation(spec, of_own)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "encoding"),
+    [
+        ({"rope_scaling": None, "rope_parameters": None}, "rope:base=300000"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope:base=300000,scaling=pi,factor=2",
+        ),
+        (
+            {"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0, 1, 1]},
+            "hybrid:local=rope:base=300000,pattern=lllg",
+        ),
+        (
+            {
+                "model_type": "qwen2",
+                "use_sliding_window": True,
+                "sliding_window": 16,
+                "max_window_layers": 2,
+            },
+            "hybrid:local=rope:base=300000,global=rope:base=300000,window=16,pattern=ggllll",
+        ),
+    ],
+)
+def test_the_encoding_of_a_config(fields: dict[str, Any], encoding: str) -> None:
+    config = parse_config({**SHAPE, "rope_theta": BASE, **fields})
+    assert Checkpoint(Path(), config).encoding == encoding
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_rotation_than_that_of_a_model_trained_here_is_named(
+    name: str, bases: list[float]
+) -> None:
+    model = config().model
+    origin = plugins.load("encoding", f"rope:base={BASE:g}")
+    encoding = plugins.load("encoding", name)
+    notes = describe_rotation(encoding, origin, model)
+    bases.clear()
+    encoding.make(model, 0)
+    assert set(bases) <= {BASE} or notes
+    for written in re.findall(r"write (\S+) to", "".join(notes)):
+        again = describe_rotation(plugins.load("encoding", written), origin, model)
+        assert "write" not in "".join(again)
+
+
+@pytest.mark.parametrize(
+    ("origin", "name", "said"),
+    [
+        ("softpick:base=rope:base=500", "rope", "write rope:base=500 to"),
+        ("softpick:base=rope:base=500", "softpick:base=rope:base=500", ""),
+        ("hybrid:local=rope:base=500,global=nope", "rope", "write rope:base=500 to"),
+        ("hybrid:local=rope:base=500,global=rope", "rope", "may differ from those of hybrid"),
+        ("hybrid:local=rope:base=500,global=rope", "rope:base=500", ""),
+        ("gemma", "rope", "may differ from those of gemma"),
+        ("gemma", "alibi", ""),
+        ("alibi", "rope", ""),
+    ],
+)
+def test_rotation_of_origins(origin: str, name: str, said: str) -> None:
+    encoding = plugins.load("encoding", name)
+    notes = " ".join(describe_rotation(encoding, plugins.load("encoding", origin), config().model))
+    assert said in notes and bool(said) == bool(notes)
+
+
+def test_run_names_another_rotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encodings = ["rope", "rope:scaling=pi,factor=2", "pope:base=100", "alibi", "rope:base=500"]
+    words = f"--from rope:base=500 --task flipflop --dry-run --device cpu --results {tmp_path}"
+    assert main(["run", *words.split(), "--encoding", *encodings]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "frequencies" in line]
+    assert [line.partition(": write ")[2].partition(" to take")[0] for line in said] == [
+        "rope:base=500",
+        "rope:base=500,scaling=pi,factor=2",
+    ]

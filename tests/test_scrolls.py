@@ -6,6 +6,7 @@ import shutil
 import statistics
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from pe_bench.tasks.scrolls.baselines import find_candidates, words_of_answers
 from pe_bench.tasks.scrolls.builtin_rows import FACTS, OPTIONS_EVERY
 from pe_bench.tasks.scrolls.documents import Record, write_split
 from pe_bench.tasks.scrolls.multiple_choice import likeliest, options_of
+from pe_bench.tasks.scrolls.output_limits import check_limits
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat, first_tokens, first_words
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.task import Scrolls
@@ -498,3 +500,9 @@ def test_an_output_leaves_room_for_the_input(
 ) -> None:
     with pytest.raises(InputError, match=f"leaves too little of --train.length {length}"):
         stage(spec, data={"": given}, train={"length": length})
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(0, False), (1, True), (35, True), (36, False)])
+def test_the_input_has_at_least_64_tokens(limit: int, fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(InputError, match="leaves too little"):
+        check_limits({"quality": 1, "qasper": limit}, 100)

@@ -352,3 +352,14 @@ def test_tunable_options(name: str, length: int) -> None:
         other = plugins.load("encoding", with_option(name, tunable.option, show(value)))
         if length >= 128:  # for shorter rows, values that do not fit are left out
             other.make(model, 0)
+
+
+def test_each_phase_has_its_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"lr": {"near": 1e-3, "far": 2e-3, "all": 3e-3}, "values": {"near": "1", "far": "2"}}
+    monkeypatch.setattr(Search, "read", lambda self: kept)
+    nothing: Any = None
+    search = Search(nothing, nothing, Path())
+    assert search.chosen("near") == Candidate(1e-3, "1")
+    assert search.chosen("far") == Candidate(2e-3, "2")
+    assert search.chosen(None) == Candidate(3e-3, None)
+    assert search.chosen("absent") is None

@@ -10,6 +10,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, check_numbers, option
 from pe_bench.system.console import info
+from pe_bench.system.files import resolved
 
 WIDTH = 5.5  # inches: the text of a page in one column
 FIGURES = "figures"
@@ -66,7 +67,7 @@ def main(values: Values) -> int:
         raise InputError("folders are given and --results too: leave out --results")
     folders = options.folders or (options.results,)
     for number, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:number]]:
+        if resolved(folder) in map(resolved, folders[:number]):
             raise InputError(f"{folder} is given twice: leave one of them out")
     figures = values.make(FigureOptions)
     chosen = [one.name for one in OptionGroup(FigureOptions).options if one.name in values.given]

@@ -11,14 +11,19 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.fitting import describe_depths, describe_oversights, reason_to_skip
+from pe_bench.runs.fitting import (
+    describe_depths,
+    describe_oversights,
+    describe_rotations,
+    reason_to_skip,
+)
 from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
-from pe_bench.system.files import check_writable
+from pe_bench.system.files import check_writable, resolved
 
 
 @dataclass
@@ -82,6 +87,7 @@ def make_plan(spec: GridSpec) -> Plan:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
             oversights |= dict.fromkeys(describe_oversights(task, fit))
+            oversights |= dict.fromkeys(describe_rotations(task, fit))
         for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
                 named = "all" not in spec.encodings or encoding.spec in spec.encodings
@@ -104,7 +110,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
     """Check that results and cache can be written, and do not lie in a folder with data."""
     for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
         for data in options.data.values():
-            if data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+            if data.is_dir() and resolved(folder).is_relative_to(resolved(data)):
                 sentence = f"{folder} is inside {data}, whose files are data: give another folder"
                 problems.add("", InputError(f"{sentence} with {remedy}"))
         if folder == options.cache and folder.is_dir():

@@ -22,8 +22,15 @@ SCALING = "scaling"
 """Option that has sub-options. A spec that sets it replaces these as well."""
 
 
-def with_rotation(spec: str, config: LlamaConfig) -> tuple[str, list[str]]:
+def with_rotation(
+    spec: str, config: LlamaConfig, origin: Plugin | None = None
+) -> tuple[str, list[str]]:
     """Complete a spec with the base and the scaling of a trained model.
+
+    Args:
+        spec: spec of an encoding.
+        config: config of the trained model.
+        origin: encoding of the trained model; None: the encoding in `config`, if it is shipped.
 
     Returns:
         The spec, and a sentence for each encoding in it that rotates queries and keys with other
@@ -34,25 +41,49 @@ def with_rotation(spec: str, config: LlamaConfig) -> tuple[str, list[str]]:
     """
     where, given = split_spec(spec)
     plugin = plugins.load("encoding", spec)
+    if origin is None and is_shipped(config.encoding):
+        origin = plugins.load("encoding", config.encoding)
     notes: list[str] = []
     parts = {}
     for option in plugins.options_of(plugin.cls):
         if option.annotation is EncodingSpec:
             inside = EncodingSpec(given.get(option.name, option.default))
-            parts[option.name], of_part = with_rotation(inside, config.of_part(option.name))
+            parts[option.name], of_part = with_rotation(inside, config.of_part(option.name), origin)
             notes += of_part
     full = _join(spec, given | parts)
     own = plugin.cls.options_of_llama(config.rotation, config.length)
     if own or (not parts and _rotates(plugin, config.model)):
-        taken, notes = _choose_options(spec, plugin, own, config)
+        taken, notes = _choose_options(spec, plugin, own, config, origin)
         full = _join(spec, given | parts | taken)
     if where in plugins.names("encoding"):
         full = type(spec)(plugins.load("encoding", full).label)
     return (full.replace(",", ":") if isinstance(spec, EncodingSpec) else full), notes
 
 
+def describe_rotation(encoding: Plugin, origin: Plugin, model: ModelConfig) -> list[str]:
+    """Return sentences if an encoding does not rotate as the trained model that it is put into.
+
+    For a model that is trained here: the encoding keeps its options, unlike in a checkpoint.
+
+    Args:
+        encoding: encoding that is put into the trained model.
+        origin: encoding of the trained model.
+        model: shape of the trained model.
+    """
+    config = LlamaConfig(model, rotation={}, length=model.train_length, encoding=origin.spec)
+    full, notes = with_rotation(encoding.spec, config, origin)
+    if plugins.load("encoding", full).options != encoding.options:
+        of_origin = f"not those of {origin.label}: write {full} to take them over"
+        notes.append(f"{encoding.label} rotates with its own frequencies, {of_origin}")
+    return notes
+
+
 def _choose_options(
-    spec: str, plugin: Plugin, own: dict[str, Any], config: LlamaConfig
+    spec: str,
+    plugin: Plugin,
+    own: dict[str, Any],
+    config: LlamaConfig,
+    origin: Plugin | None,
 ) -> tuple[dict[str, str], list[str]]:
     """Return options for as much of the rotation as an encoding supports, and notes on the rest.
 
@@ -61,9 +92,13 @@ def _choose_options(
         plugin: the encoding.
         own: return value of the encoding's `options_of_llama`.
         config: config of the trained model.
+        origin: encoding of the trained model; None: of Llama, or of a file.
     """
     _, given = split_spec(spec)
-    rotation = _rotation_of(config)
+    rotation = _rotation_of(config, origin)
+    if BASE not in given and not own and not rotation and _may_differ(plugin, config, origin):
+        of_model = f"which may differ from those of {config.encoding}"
+        return {}, [f"{plugin.label} rotates with its own frequencies, {of_model}"]
     known = {option.name: option for option in plugins.options_of(plugin.cls)}
     scales = SCALING in getattr(plugin.cls, "option_tables", {})
     taken = {}
@@ -84,26 +119,42 @@ def _choose_options(
     return taken, [f"{plugin.label} rotates with its own frequencies, not the model's {of_model}"]
 
 
-def _rotation_of(config: LlamaConfig) -> dict[str, Any]:
-    """Return the rotation of a trained model as options of Llama's encoding."""
+def _rotation_of(config: LlamaConfig, origin: Plugin | None) -> dict[str, Any]:
+    """Return the rotation of a trained model as options of Llama's encoding; empty if unknown."""
     if not config.encoding:
         cls = plugins.load("encoding", OF_LLAMA).cls
         rotation: dict[str, Any] = cls.options_of_llama(config.rotation, config.length)
         return rotation
-    if not is_shipped(config.encoding):
-        return {}
-    origin = plugins.load("encoding", config.encoding)
-    found = {}
-    for option in plugins.options_of(origin.cls):
+    return {} if origin is None else _options_of_rotation(origin)
+
+
+def _options_of_rotation(encoding: Plugin) -> dict[str, Any]:
+    """Return base and scaling of an encoding, or of its parts if all that have a base agree."""
+    found: dict[str, Any] = {}
+    of_parts: list[dict[str, Any]] = []
+    for option in plugins.options_of(encoding.cls):
+        value = encoding.options.get(option.name, option.default)
         if option.name == BASE and option.annotation is float:
-            found[BASE] = origin.options.get(BASE, option.default)
-    if SCALING in origin.options:
-        kind = origin.options[SCALING]
-        names = [field.name for field in fields(origin.cls.option_tables[SCALING][kind])]
+            found[BASE] = value
+        if option.annotation is EncodingSpec:
+            part = plugins.load("encoding", value)
+            of_parts += filter(None, [_options_of_rotation(part)])
+    if SCALING in encoding.options:
+        kind = encoding.options[SCALING]
+        names = [field.name for field in fields(encoding.cls.option_tables[SCALING][kind])]
         found |= {
-            name: origin.options[name] for name in (SCALING, *names) if name in origin.options
+            name: encoding.options[name] for name in (SCALING, *names) if name in encoding.options
         }
-    return found
+    if found or not of_parts:
+        return found
+    return of_parts[0] if all(part == of_parts[0] for part in of_parts) else {}
+
+
+def _may_differ(plugin: Plugin, config: LlamaConfig, origin: Plugin | None) -> bool:
+    """Return whether an encoding may rotate otherwise than a model whose rotation is unknown."""
+    if origin is None:
+        return bool(config.encoding) and plugin.spec != config.encoding
+    return plugin.cls is not origin.cls and _rotates(origin, config.model)
 
 
 def _rotates(plugin: Plugin, model: ModelConfig) -> bool:

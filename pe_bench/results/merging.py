@@ -28,7 +28,15 @@ from pe_bench.results.store import (
     results_of,
     write_rows,
 )
-from pe_bench.system.files import LARGEST, check_links, list_files, saving, slug, write_atomic
+from pe_bench.system.files import (
+    LARGEST,
+    check_links,
+    list_files,
+    resolved,
+    saving,
+    slug,
+    write_atomic,
+)
 from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
@@ -110,15 +118,15 @@ def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path,
     Raises:
         InputError: a folder is given twice, or equals the target.
     """
-    seen = [target.resolve()]
+    seen = [resolved(target)]
     for source in sources:
         if source.is_file():
             raise InputError(
                 f"{source} is a table: to send runs, write pe-bench export DIR, and give that"
             )
-        if source.resolve() in seen:
+        if resolved(source) in seen:
             raise InputError(f"{source} is given twice, or is --results: leave it out")
-        seen.append(source.resolve())
+        seen.append(resolved(source))
     for source in sources:
         yield source, merge_folder(source, target)
 
@@ -238,7 +246,7 @@ def _files(record: RunRecord) -> list[Path]:
         files = list_files(record.folder)
     except OSError as error:
         raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None
-    if not record.folder.resolve().is_relative_to(results_of(record).resolve()):
+    if not resolved(record.folder).is_relative_to(resolved(results_of(record))):
         raise InputError(f"{record.folder} is a link to another folder: give that one")
     found = []
     for path in files:

@@ -1,6 +1,7 @@
 """Checks of an encoding's support for a task, with an instance whose weights take no memory."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 
@@ -8,7 +9,9 @@ from pe_bench.checks.depth import Depths
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
+from pe_bench.pretrained.rotation import describe_rotation
 from pe_bench.registry.plugins import Plugin, is_shipped
+from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.memory import check_encoding_fits
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.train.adaptation_methods import check_method
@@ -53,6 +56,20 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
             continue
         if note:
             notes.append(f"{encoding.label} on {task.label}: {note}")
+    return notes
+
+
+def describe_rotations(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
+    """Return a sentence for each encoding that rotates otherwise than the model it is put into.
+
+    Encodings in a checkpoint are not here: they take over its rotation.
+    """
+    notes = []
+    for encoding in encodings:
+        if not isinstance(encoding, Adapted) or isinstance(encoding.origin, Pretrained):
+            continue
+        with suppress(*CRASHES):  # the run records the crash
+            notes += describe_rotation(encoding.encoding, encoding.origin, task.model)
     return notes
 
 

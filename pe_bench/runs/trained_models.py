@@ -9,7 +9,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.saving import write_folder
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import list_files, saving, slug
+from pe_bench.system.files import list_files, resolved, saving, slug
 from pe_bench.task import Vocabulary
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -95,7 +95,7 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
     try:
         files = list_files(source)
         assert record.folder is not None
-        if not source.resolve().is_relative_to(record.folder.resolve()):
+        if not resolved(source).is_relative_to(resolved(record.folder)):
             raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
     except OSError as error:
         raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None

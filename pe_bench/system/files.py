@@ -152,6 +152,14 @@ def open_regular(path: Path, limit: int) -> io.BufferedReader:
         raise
 
 
+def resolved(path: Path) -> Path:
+    """Return an absolute path without links. Of links in a loop, one remains.
+
+    Before Python 3.13, `Path.resolve` raises a `RuntimeError` for a loop.
+    """
+    return Path(os.path.realpath(path))
+
+
 def check_links(folder: Path, names: Iterable[str]) -> None:
     """Check that no file in a folder is a symbolic link that leads out of the folder.
 
@@ -166,7 +174,7 @@ def check_links(folder: Path, names: Iterable[str]) -> None:
         path = f"{folder}/{name}"
         if not os.path.islink(path):  # noqa: PTH114 - called for every file of every run
             continue
-        if not Path(path).resolve().is_relative_to(folder.resolve()):
+        if not resolved(Path(path)).is_relative_to(resolved(folder)):
             raise OSError(errno.EINVAL, f"a link that leads out of {folder}", path)
 
 
@@ -176,10 +184,10 @@ def list_files(folder: Path) -> list[Path]:
     Raises:
         OSError: a file is a link that leads out of the folder, or not a regular file.
     """
-    root = folder.resolve()
+    root = resolved(folder)
     found = []
     for path in sorted(folder.rglob("*")):
-        if not path.resolve().is_relative_to(root):
+        if not resolved(path).is_relative_to(root):
             raise OSError(errno.EINVAL, f"a link that leads out of {folder}", str(path))
         if path.is_file():
             found.append(path)

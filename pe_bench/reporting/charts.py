@@ -137,10 +137,11 @@ def make_map(table: Table, view: Heatmap) -> MapChart:
     numbers = _cells(table, view)
     xs = [float(x) for x in sorted(numbers["x"].unique())]
     ys = [float(y) for y in sorted(numbers["length"].unique())]
-    series = {}
-    for encoding, part in numbers.groupby("encoding"):
-        grid = part.pivot_table(index="length", columns="x", values="mean")
-        series[str(encoding)] = grid.reindex(ys, columns=xs).to_numpy(float).tolist()
+    cells = numbers.groupby(["encoding", "length", "x"])["mean"].mean()
+    names = sorted(numbers["encoding"].unique())
+    every = pd.MultiIndex.from_product([names, ys, xs])
+    grids = cells.reindex(every).to_numpy(float).reshape(len(names), len(ys), len(xs))
+    series = dict(zip(names, grids.tolist(), strict=True))
     limits = (0.0, 100.0)
     if not is_percent(table, view):
         limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))

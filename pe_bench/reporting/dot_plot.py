@@ -103,7 +103,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
         axis.grid(alpha=0.3)
         if chart.percent:
             axis.set_xlim(*PERCENT_RANGE)
-    axes[0].set_ylim(len(order) - 0.4, -0.6)
+        axis.set_ylim(len(order) - 0.4, -0.6)
     figure.supxlabel(chart.y, fontsize=10)
     key = [f"The best first; bars: {describe_bars(table)}"]
     if names:

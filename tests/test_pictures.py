@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import panels, pictures
-from pe_bench.reporting.charts import trained_lengths
+from pe_bench.reporting.curve_charts import trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps

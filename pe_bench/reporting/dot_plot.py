@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import ScoreChart
-from pe_bench.reporting.charts import make_scores
+from pe_bench.reporting.curve_charts import make_scores
 from pe_bench.reporting.multiples import MOST_CURVES
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import (

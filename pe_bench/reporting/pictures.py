@@ -12,7 +12,7 @@ import matplotlib
 import PIL
 from matplotlib.figure import Figure
 
-from pe_bench.reporting.charts import find_quality
+from pe_bench.reporting.cost_charts import find_quality
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import draw_gallery, draw_heatmap, save_heatmaps

@@ -126,6 +126,10 @@ class Table:
         title = metric.full_title if full else metric.title
         return f"{title}, {metric.unit}" if metric.unit else title
 
+    def is_percent(self, name: str) -> bool:
+        """Return whether a metric is a percentage."""
+        return self.metric(name).unit == "%"
+
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty without a direction."""
         return ARROWS[self.metric(name).higher_is_better]

@@ -29,7 +29,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.reporting.charts import find_quality
+from pe_bench.reporting.cost_charts import find_quality
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table

@@ -15,7 +15,8 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
-from pe_bench.reporting.charts import list_charts, make_curves
+from pe_bench.reporting.charts import list_charts
+from pe_bench.reporting.curve_charts import make_curves
 from pe_bench.reporting.page import commands, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance

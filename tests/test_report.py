@@ -454,7 +454,7 @@ def test_a_report_that_cannot_be_saved_is_a_sentence(
         monkeypatch.setattr(Path, "touch", failing)
         assert main(command) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"pe-bench: cannot save {tmp_path}/plots/") and reason in line
+        assert line.startswith(f"pe-bench: cannot save {tmp_path}/") and reason in line
 
 
 @pytest.mark.parametrize("name", ["leaderboard.md", "plots", "runs"])

@@ -12,7 +12,7 @@ from made_runs import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, re
 from matplotlib.axes import Axes
 from test_pictures import legend_of
 
-from pe_bench.reporting.charts import make_curves
+from pe_bench.reporting.curve_charts import make_curves
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables

@@ -1,5 +1,6 @@
 """Pictures of curves over lengths, a panel for each `CurveChart`, all encodings in it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -8,7 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import make_curves, trained_lengths
+from pe_bench.reporting.chart_model import CurveChart
+from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.multiples import MOST_CURVES, draw_multiples
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import (
@@ -48,25 +50,20 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     handles: dict[str, Any] = {}
     baselines: dict[str, Line2D] = {}
     for axis, chart in zip(axes, charts, strict=True):
+        looks = {}
         shown = [name for name in table.encodings if name in chart.series]
         for order, encoding in enumerate(shown):
-            points = chart.series[encoding]
             look = draw_options(table, encoding, chosen[encoding]) | BARS
             # Later curves are thinner, so that coinciding curves below stay visible.
             look["linewidth"] = 2.6 - 1.6 * order / len(table.encodings)
             if chart.log_y and encoding == reference:
                 look |= {"linewidth": 4.0, "zorder": 3}
-            x = [point.x for point in points]
-            y = [point.mean for point in points]
-            handles[encoding] = axis.errorbar(x, y, error_bars(points), **look)
+            looks[encoding] = look
+        handles |= draw_curve_panel(axis, chart, looks)
         panels.set_lengths(axis, chart.ticks, log=chart.log_x)
         axis.set_xlim(*chart.x_limits)
         axis.set_xlabel(chart.x)
-        if chart.log_y:
-            _set_log_y(axis)
-        axis.set_ylim(*chart.y_limits)
         axis.set_ylabel(chart.y)
-        axis.grid(axis="y", alpha=0.3)
         panels.set_panel_title(axis, chart.title, marked=True)
         for mark in chart.trained:
             panels.mark_trained(axis, mark)
@@ -78,6 +75,32 @@ def draw_curves(table: Table, reference: str = "") -> Figure:
     return figure
 
 
+def draw_curve_panel(
+    axis: Axes, chart: CurveChart, looks: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Draw the curves of a panel and its y axis, and return the curves by encoding.
+
+    Args:
+        axis: the panel.
+        chart: the chart.
+        looks: options of `Axes.errorbar` for each encoding to draw.
+    """
+    handles = {}
+    for encoding, look in looks.items():
+        points = chart.series[encoding]
+        x = [point.x for point in points]
+        y = [point.mean for point in points]
+        handles[encoding] = axis.errorbar(x, y, error_bars(points), **look)
+    if chart.log_y:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_ylim(*chart.y_limits)
+    axis.grid(axis="y", alpha=0.3)
+    return handles
+
+
 def _say(table: Table) -> str:
     """Return a title that says what a picture of curves shows."""
     if table.about.measures_time:
@@ -85,10 +108,3 @@ def _say(table: Table) -> str:
     if trained_lengths(table):
         return f"{table.task_name}: scores beyond the training lengths"
     return f"{table.task_name}: scores by length"
-
-
-def _set_log_y(axis: Axes) -> None:
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axis.yaxis.set_minor_formatter(NullFormatter())

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import ScoreChart
-from pe_bench.reporting.charts import make_scores
+from pe_bench.reporting.curve_charts import make_scores
 from pe_bench.reporting.multiples import MOST_CURVES
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import (
@@ -103,7 +103,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
         axis.grid(alpha=0.3)
         if chart.percent:
             axis.set_xlim(*PERCENT_RANGE)
-    axes[0].set_ylim(len(order) - 0.4, -0.6)
+        axis.set_ylim(len(order) - 0.4, -0.6)
     figure.supxlabel(chart.y, fontsize=10)
     key = [f"The best first; bars: {describe_bars(table)}"]
     if names:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import GalleryChart, MapChart
-from pe_bench.reporting.charts import make_gallery, make_map
+from pe_bench.reporting.map_charts import make_gallery, make_map
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.tables import Table
 from pe_bench.results.views import Gallery, Heatmap
@@ -46,18 +48,10 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         share_x=True,
         share_y=True,
     )
-    low, high = chart.limits
     for axis, encoding in zip(axes, shown, strict=True):
-        grid = np.asarray(chart.series[encoding])
-        image = axis.pcolormesh(grid, cmap="cividis", vmin=low, vmax=high)
+        image = draw_map_panel(axis, chart, encoding)
         panels.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
-        axis.set_xticks(*zip(*chart.x_ticks, strict=True))
-        axis.set_yticks(*zip(*chart.y_ticks, strict=True))
         axis.tick_params(labelsize=8)
-        for colour, width, line in (("white", 3.0, "-"), ("black", 1.4, "--")):
-            xs = [x for x, _ in chart.border]
-            ys = [y for _, y in chart.border]
-            axis.plot(xs, ys, color=colour, linewidth=width, linestyle=line)
     figure.supxlabel(chart.x, fontsize=10)
     figure.supylabel(chart.y, fontsize=10)
     rows = math.ceil(len(shown) / PANELS_PER_ROW)
@@ -116,23 +110,12 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
         share_x=True,
     )
     for axis, encoding in zip(axes, shown, strict=True):
-        for index, (length, points) in enumerate(chart.series[encoding]):
-            axis.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                label=f"{length:,.0f} tokens",
-                color=SHADES[index % len(SHADES)],
-                linewidth=WIDTHS[index % len(WIDTHS)],
-            )
-        axis.set_ylim(*chart.y_limits[encoding])
-        _set_distances(axis, chart)
-        if chart.trained is not None:
-            axis.axvline(chart.trained, color="0.5", linestyle="--", linewidth=1)
+        handles = draw_gallery_panel(axis, chart, encoding)
+        axis.tick_params(labelsize=8)
         panels.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
     figure.supxlabel(chart.x, fontsize=10)
     figure.supylabel(chart.y, fontsize=10)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False)
     title = _describe(table, chart.seeds, shown)
     panels.set_title(figure, title, chart.title, beside=LEGEND_WIDTH)
     return figure
@@ -143,14 +126,52 @@ def _present(series: Iterable[str], encodings: Sequence[str] | None) -> list[str
     return present if encodings is None else [name for name in encodings if name in present]
 
 
-def _set_distances(axis: Axes, chart: GalleryChart) -> None:
-    """Set an x axis of distances: 0, then octaves."""
+def draw_map_panel(axis: Axes, chart: MapChart, encoding: str, line: float = 1.0) -> QuadMesh:
+    """Draw the map of an encoding and return it.
+
+    Args:
+        axis: the panel.
+        chart: the chart.
+        encoding: label of the encoding.
+        line: factor of the widths of lines.
+    """
+    low, high = chart.limits
+    grid = np.asarray(chart.series[encoding])
+    image = axis.pcolormesh(grid, cmap="cividis", vmin=low, vmax=high, rasterized=True)
+    axis.set_xticks(*zip(*chart.x_ticks, strict=True))
+    axis.set_yticks(*zip(*chart.y_ticks, strict=True))
+    xs = [x for x, _ in chart.border]
+    ys = [y for _, y in chart.border]
+    axis.plot(xs, ys, color="white", linewidth=3.0 * line)
+    axis.plot(xs, ys, color="black", linewidth=1.4 * line, linestyle="--")
+    return image
+
+
+def draw_gallery_panel(
+    axis: Axes, chart: GalleryChart, encoding: str, line: float = 1.0
+) -> dict[str, Line2D]:
+    """Draw the curves of an encoding and return them by their names in the legend.
+
+    Args:
+        axis, chart, encoding, line: as in `draw_map_panel`.
+    """
+    handles = {}
+    for index, (length, points) in enumerate(chart.series[encoding]):
+        (handles[f"{length:,.0f} tokens"],) = axis.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=SHADES[index % len(SHADES)],
+            linewidth=WIDTHS[index % len(WIDTHS)] * line,
+        )
+    axis.set_ylim(*chart.y_limits[encoding])
     axis.set_xscale("symlog", base=2, linthresh=1)
     axis.set_xticks(chart.ticks, [f"{tick:.0f}" for tick in chart.ticks])
     axis.set_xlim(-0.2, 1.05 * chart.x_limits[1])
     axis.minorticks_off()
-    axis.tick_params(labelsize=8)
     axis.grid(axis="y", alpha=0.3)
+    if chart.trained is not None:
+        axis.axvline(chart.trained, color="0.5", linestyle="--", linewidth=line)
+    return handles
 
 
 def _say(table: Table, view: Heatmap) -> str:

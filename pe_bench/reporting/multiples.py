@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import keep_apart
 from pe_bench.reporting.chart_model import CurveChart
-from pe_bench.reporting.charts import make_curves
+from pe_bench.reporting.curve_charts import make_curves
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import describe_bars, draw_options, short_labels
 from pe_bench.reporting.styles import styles_of

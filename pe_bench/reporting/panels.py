@@ -66,19 +66,23 @@ def make_panels(
         per_row: most panels in a row.
         size: width and height of a panel, inches.
         margin: extra width and height for legends and titles, inches.
-        share_x, share_y: whether all panels share the axis.
+        share_x, share_y: whether all panels have the same limits and ticks, which then have labels
+            at the edge alone. The panels set them one by one: matplotlib's shared axes take a time
+            that grows with the square of their number.
     """
     rows = math.ceil(count / per_row)
     columns = math.ceil(count / rows)
     width = size[0] * columns + margin[0]
     height = size[1] * rows + margin[1]
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=share_x, sharey=share_y)
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axis in grid.flat[count:]:
         axis.set_visible(False)
-    for column in grid.T:  # the lowest visible panel of a column shows the tick labels
-        visible = [axis for axis in column if axis.get_visible()]
-        visible[-1].tick_params(labelbottom=True)
+    for place, axis in enumerate(grid.flat[:count]):
+        if share_x and place + columns < count:  # there is a panel below
+            axis.tick_params(labelbottom=False)
+        if share_y and place % columns:
+            axis.tick_params(labelleft=False)
     return figure, list(grid.flat[:count])
 
 
@@ -241,7 +245,9 @@ def _lay_out(figure: Figure, *, crop: bool = True, dpi: int = DPI) -> Bbox:
     Without `crop`, return the bounding box of the figure.
     """
     figure.set_dpi(dpi)
-    figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would draw once more for each file
     if not crop:
         return figure.bbox_inches

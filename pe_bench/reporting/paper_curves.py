@@ -6,11 +6,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import ScoreChart
-from pe_bench.reporting.charts import make_costs, make_curves, make_scores
+from pe_bench.reporting.cost_charts import make_costs
+from pe_bench.reporting.curve_charts import make_curves, make_scores
+from pe_bench.reporting.curves import draw_curve_panel
 from pe_bench.reporting.paper_panels import (
     PER_INCH,
     SMALL,
@@ -21,6 +23,7 @@ from pe_bench.reporting.paper_panels import (
     legend_lines,
     make_panels,
     panel_width,
+    point_style,
     set_labels,
     set_lengths,
     set_title,
@@ -30,6 +33,7 @@ from pe_bench.reporting.paper_panels import (
 from pe_bench.reporting.plot_style import error_bars
 from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tradeoff import draw_cost_panel
 
 LEAST = 1.6  # smallest width of a panel, inches
 HEIGHT = 1.35  # height of a panel without its title, inches
@@ -63,24 +67,15 @@ def draw_paper_curves(table: Table, width: float, names: Names, order: Sequence[
     baselines: dict[str, Line2D] = {}
     trained: dict[str, Line2D] = {}
     for axis, chart in zip(axes, charts, strict=True):
-        for encoding in order:
-            points = chart.series.get(encoding)
-            if points:
-                look = curve_style(table, encoding, chosen[encoding])
-                x = [point.x for point in points]
-                y = [point.mean for point in points]
-                handles[encoding] = axis.errorbar(x, y, error_bars(points), **look)
+        shown = [name for name in order if name in chart.series]
+        looks = {name: curve_style(table, name, chosen[name]) for name in shown}
+        handles |= draw_curve_panel(axis, chart, looks)
         if chart.log_y:
-            axis.set_yscale("log")
             axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-            axis.yaxis.set_minor_formatter(NullFormatter())
         else:
             axis.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         set_lengths(axis, chart.ticks, panel, log=chart.log_x)
         axis.set_xlim(*chart.x_limits)
-        axis.set_ylim(*chart.y_limits)
-        axis.grid(axis="y")
         set_title(axis, chart.title, panel)
         draw_marks(axis, chart.trained, trained)
         for one in chart.baselines:
@@ -151,26 +146,17 @@ def draw_paper_costs(
     handles: dict[str, Any] = {}
     baselines: dict[str, Line2D] = {}
     for axis, chart in zip(axes, charts, strict=True):
-        for encoding in order:
-            if encoding in chart.series:
-                look = curve_style(table, encoding, chosen[encoding]) | {"linestyle": "none"}
-                if encoding in chart.hollow:
-                    look["markerfacecolor"] = "white"
-                x, y = chart.series[encoding]
-                handles[encoding] = axis.errorbar([x], [y], **look)
+        shown = [name for name in order if name in chart.series]
+        looks = {name: point_style(table, name, chosen[name]) for name in shown}
+        handles |= draw_cost_panel(axis, chart, looks)
         if chart.baseline is not None:
-            baselines[FLOOR] = axis.axhline(chart.baseline, **panels.REFERENCE)
+            baselines[FLOOR] = Line2D([], [], **panels.REFERENCE)
         axis.xaxis.set_major_locator(MaxNLocator(3))
         axis.yaxis.set_major_locator(MaxNLocator(4))
-        axis.set_xlim(*chart.x_limits)
-        axis.set_ylim(*chart.y_limits)
-        axis.grid()
         set_title(axis, chart.title.partition(" · ")[0], panel)
     xs, ys = [chart.x for chart in charts], [chart.y for chart in charts]
     set_labels(figure, axes, xs, ys, HEIGHT)
-    shown = [name for name in order if name in handles]
-    labels = [*(names[name] for name in shown), *baselines]
-    add_legend(figure, [*(handles[name] for name in shown), *baselines.values()], labels)
+    _add_legend(figure, handles, names, order, baselines, {})
     return finish(figure)
 
 

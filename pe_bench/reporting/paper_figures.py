@@ -7,7 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pe_bench.errors import InputError
-from pe_bench.reporting.charts import find_quality, make_scores
+from pe_bench.reporting.cost_charts import find_quality
+from pe_bench.reporting.curve_charts import make_scores
 from pe_bench.reporting.display import display_names
 from pe_bench.reporting.panels import FORMATS, save
 from pe_bench.reporting.paper_captions import describe_figure

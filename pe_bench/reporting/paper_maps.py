@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from pe_bench.reporting import panels
-from pe_bench.reporting.charts import make_gallery, make_map
+from pe_bench.reporting.heatmap import draw_gallery_panel, draw_map_panel
+from pe_bench.reporting.map_charts import make_gallery, make_map
 from pe_bench.reporting.paper_panels import (
     MEDIUM,
     PER_INCH,
@@ -28,8 +28,7 @@ LEAST = 0.85  # smallest width of a panel of a heatmap, inches
 LEAST_CURVE = 1.3  # smallest width of a panel of a gallery, inches
 HEIGHT = 1.05  # height of a panel without its title, inches
 BAR = 0.6  # width of the colour bar with its labels, inches
-SHADES = ("#56B4E9", "#D55E00", "#000000")  # of the lengths in a gallery
-WIDTHS = (2.4, 1.4, 0.7)  # so that coinciding curves stay visible
+LINE = 0.65  # width of lines, in widths of a report
 
 
 @styled
@@ -53,17 +52,9 @@ def draw_paper_map(
     )
     figure.set_figwidth(width)
     panel = panel_width(axes[0], width - BAR)
-    low, high = chart.limits
     for axis, encoding in zip(axes, shown, strict=True):
-        grid = np.asarray(chart.series[encoding])
-        image = axis.pcolormesh(grid, cmap="cividis", vmin=low, vmax=high, rasterized=True)
+        image = draw_map_panel(axis, chart, encoding, LINE)
         set_title(axis, names[encoding], panel)
-        axis.set_xticks(*zip(*chart.x_ticks, strict=True))
-        axis.set_yticks(*zip(*chart.y_ticks, strict=True))
-        xs = [x for x, _ in chart.border]
-        ys = [y for _, y in chart.border]
-        axis.plot(xs, ys, color="white", linewidth=2.0)
-        axis.plot(xs, ys, color="black", linewidth=0.9, linestyle="--")
     set_labels(figure, axes, [chart.x] * len(axes), [chart.y] * len(axes), HEIGHT)
     label = panels.wrap([keep_arrow(chart.z)], HEIGHT, PER_INCH[MEDIUM])
     figure.colorbar(image, ax=axes, label=label, aspect=25, pad=0.02)
@@ -89,24 +80,9 @@ def draw_paper_gallery(
         len(shown), width, least=least, height=HEIGHT + above, legend=legend, share_x=True
     )
     panel = panel_width(axes[0], width)
-    handles = {}
     for axis, encoding in zip(axes, shown, strict=True):
-        for index, (length, points) in enumerate(chart.series[encoding]):
-            (handles[f"{length:,.0f} tokens"],) = axis.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                color=SHADES[index % len(SHADES)],
-                linewidth=WIDTHS[index % len(WIDTHS)],
-            )
-        axis.set_ylim(*chart.y_limits[encoding])
-        axis.set_xscale("symlog", base=2, linthresh=1)
-        axis.set_xticks(chart.ticks, [f"{tick:.0f}" for tick in chart.ticks])
-        axis.set_xlim(-0.2, 1.05 * chart.x_limits[1])
-        axis.minorticks_off()
+        handles = draw_gallery_panel(axis, chart, encoding, LINE)
         axis.locator_params(axis="y", nbins=4)
-        axis.grid(axis="y")
-        if chart.trained is not None:
-            axis.axvline(chart.trained, color="0.5", linestyle="--", linewidth=0.8)
         set_title(axis, names[encoding], panel)
     set_labels(figure, axes, [chart.x] * len(axes), [chart.y] * len(axes), HEIGHT)
     add_legend(figure, [*handles.values()], [*handles])

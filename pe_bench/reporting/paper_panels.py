@@ -29,6 +29,7 @@ TITLE_LINE = 0.14  # height of a line of a panel's title, inches
 TITLE_LINES = 2  # lines that the title of a panel has, if the figure is wide enough
 BESIDE_TITLE = 0.4  # width of a panel where its title cannot be, inches
 AXIS = 0.5  # width of tick labels and label of a y axis, inches
+MARKER = {"markersize": 3.5, "markeredgewidth": 0.8}
 DASHES: Sequence[Any] = ("--", "-.", ":")  # styles of the lines of several training lengths
 
 STYLE: Any = panels.STYLE | {
@@ -123,13 +124,13 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) ->
 
 def curve_style(table: Table, encoding: str, style: Style) -> dict[str, Any]:
     """Return the plot options of a curve: those of a report, with thinner lines."""
-    return draw_options(table, encoding, style) | {
-        "markersize": 3.5,
-        "markeredgewidth": 0.8,
-        "linewidth": 1.1,
-        "elinewidth": 0.7,
-        "capsize": 1.5,
-    }
+    thin = {"linewidth": 1.1, "elinewidth": 0.7, "capsize": 1.5}
+    return draw_options(table, encoding, style) | MARKER | thin
+
+
+def point_style(table: Table, encoding: str, style: Style) -> dict[str, Any]:
+    """Return the plot options of a point."""
+    return draw_options(table, encoding, style) | MARKER | {"linestyle": "none"}
 
 
 def draw_marks(axis: Axes, marks: Sequence[Mark], found: dict[str, Line2D]) -> None:

@@ -12,7 +12,7 @@ import matplotlib
 import PIL
 from matplotlib.figure import Figure
 
-from pe_bench.reporting.charts import find_quality
+from pe_bench.reporting.cost_charts import find_quality
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import draw_gallery, draw_heatmap, save_heatmaps
@@ -35,7 +35,7 @@ class Pictures:
     Attributes:
         overviews: pictures of all encodings.
         singles: pictures of one encoding each, by overview and label.
-        vector: the overviews as SVG and PDF.
+        vector: the overviews as SVG and PDF, in an export.
     """
 
     overviews: list[Path]
@@ -88,14 +88,15 @@ def save_pictures(
         table, tables, reference: as in `draw`.
         folder: folder to write to.
         redraw: "changes" keeps files that would look the same: each file contains a digest of its
-            numbers and of the drawing code. "everything" writes files without this digest. Their
-            bytes depend only on their contents, so they can be committed.
+            numbers and of the drawing code. "everything" writes files without this digest, and
+            also vector files. Their bytes depend only on their contents, so they can be committed.
 
     Returns:
         The files that now exist.
     """
     plan = _plan(table, tables, reference)
     stamp = _stamp(table, tables, reference) if redraw == "changes" else ""
+    formats = FORMATS if redraw == "everything" else FORMATS[:1]  # PDF takes most of the time
 
     def is_due(files: Sequence[Path]) -> bool:
         if redraw == "changes":
@@ -107,11 +108,13 @@ def save_pictures(
     singles: dict[Path, dict[str, Path]] = {}
     for name, make in plan.items():
         path = _place(table, folder, name)
-        files = [path.with_name(f"{path.stem}.{kind}") for kind in FORMATS]
+        files = [path.with_name(f"{path.stem}.{kind}") for kind in formats]
         if is_due(files):
             save(make(), files, stamp)
+            for kind in FORMATS[len(formats) :]:  # earlier versions made them, now out of date
+                path.with_name(f"{path.stem}.{kind}").unlink(missing_ok=True)
         overviews += [path] if path.exists() else []
-        vector += [other for other in files[1:] if other.exists()]
+        vector += files[1:]
     for view in _maps(table):
         overview = _place(table, folder, view.subset)
         folder_of_singles = overview.with_suffix("")

@@ -4,9 +4,10 @@ Runs are compared only under equal settings: there is one table for each combina
 preset, protocol, data and everything else that decides a number. Missing numbers stay missing.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -93,21 +94,22 @@ def _write(
         redraw = due if ran is None or is_among(table, ran) else "nothing"
         beside = tables if table.about.measures_time else ()  # sends less data to the processes
         drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
-    pictures = _draw(drawings, jobs)
-    comparisons = [paired.compare_table(table, compared_with) for table in tables]
-    blocks = find_blocks(tables)
     answers = answer_questions(target, tables)
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"
-    frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
-    scores = pd.concat(frames)
-    write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
-    pairs = [paired.flatten(table, found) for table, found in zip(tables, comparisons, strict=True)]
-    differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
-    write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
+    with _begin(drawings, jobs) as begun:
+        comparisons = [paired.compare_table(table, compared_with) for table in tables]
+        blocks = find_blocks(tables)
+        frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
+        scores = pd.concat(frames)
+        write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
+        pairs = [paired.flatten(*one) for one in zip(tables, comparisons, strict=True)]
+        differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
+        write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
+        page = write_page(target, tables, comparisons, records, blocks, answers)
+        pictures = _wait(begun)
     write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records, blocks, answers))
-    page = write_page(target, tables, comparisons, records, blocks, answers)
     drawn = [path for one in pictures for path in one.all_files()]
     return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn]
 
@@ -136,15 +138,17 @@ def compose(
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _draw(drawings: Sequence[Drawing], jobs: int) -> list[Pictures]:
-    """Draw tables, in parallel processes if there are enough tables."""
+@contextmanager
+def _begin(drawings: Sequence[Drawing], jobs: int) -> Iterator[Sequence[Drawing]]:
+    """Begin to draw in other processes if there are enough tables; yield what to wait for."""
     if jobs == 1 or len(drawings) < MANY_TABLES:
-        return _wait(drawings)
+        yield drawings
+        return
     jobs = min(jobs, len(drawings))  # the pool starts all its processes, even unused ones
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), follow_parent)
     try:
         begun = [pool.submit(drawing) for drawing in drawings]
-        return _wait([one.result for one in begun])
+        yield [one.result for one in begun]
     except BrokenProcessPool:
         raise SavingError(
             f"one of {jobs} processes that draw was killed, as the kernel does where memory "

@@ -69,7 +69,8 @@ def styles(
     known = {**declared, **_known()}
     for label in sorted(labels, key=lambda label: (split_label(label)[1] != "", label)):
         candidates = _candidates(label, known)
-        free = [style for style in candidates if style not in chosen.values()]
+        taken = {*chosen.values()}
+        free = [style for style in candidates if style not in taken]
         chosen[label] = free[0] if free else candidates[0]
     return chosen
 
@@ -92,7 +93,8 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     pairs = [Style(colour, marker) for marker in MARKERS for colour in colours]
     start = digest % len(pairs)
     rotated = [*pairs[start:], *pairs[:start]]
-    return [style for style in rotated if style not in known.values()]
+    declared = {*known.values()}
+    return [style for style in rotated if style not in declared]
 
 
 def outline(marker: str) -> list[tuple[float, float]]:

@@ -1,8 +1,9 @@
 """Runs under equal settings, gathered into tables and ranked."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +44,10 @@ class Table:
     rows: pd.DataFrame
     tidy: pd.DataFrame
     differences: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields: a process that draws does not need what has been computed of them."""
+        return {one.name: self.__dict__[one.name] for one in fields(self)}
 
     @property
     def about(self) -> RunRecord:
@@ -121,6 +126,10 @@ class Table:
         title = metric.full_title if full else metric.title
         return f"{title}, {metric.unit}" if metric.unit else title
 
+    def is_percent(self, name: str) -> bool:
+        """Return whether a metric is a percentage."""
+        return self.metric(name).unit == "%"
+
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty without a direction."""
         return ARROWS[self.metric(name).higher_is_better]
@@ -182,6 +191,10 @@ class Table:
 
     def headline_means(self) -> dict[str, float]:
         """Return the headline of each ranked encoding, if finite."""
+        return dict(self._headline_means)
+
+    @cached_property
+    def _headline_means(self) -> dict[str, float]:
         scores = self.headline_scores()
         ranked = scores[scores["status"] == "ranked"]
         pairs = zip(ranked["encoding"], ranked["mean"].astype(float), strict=True)
@@ -237,7 +250,11 @@ class Table:
 
     def seeds(self, encoding: str) -> int:
         """Return how many seeds an encoding was run with."""
-        return sum(record.encoding == encoding for record in self.records)
+        return self._seeds[encoding]
+
+    @cached_property
+    def _seeds(self) -> Counter[str]:
+        return Counter(record.encoding for record in self.records)
 
     def learned(self, encoding: str) -> int:
         """Return how many seeds of an encoding passed the gate of the task."""

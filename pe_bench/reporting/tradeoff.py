@@ -1,6 +1,6 @@
 """Pictures of cost against quality, a panel for each `CostChart`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import SIDES
 from pe_bench.reporting.chart_model import CostChart
-from pe_bench.reporting.charts import make_costs
+from pe_bench.reporting.cost_charts import make_costs
 from pe_bench.reporting.panels import styled
 from pe_bench.reporting.plot_style import draw_options
 from pe_bench.reporting.styles import styles_of
@@ -38,16 +38,10 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     handles: dict[str, Any] = {}
     floors: dict[str, Any] = {}
     for axis, chart in zip(axes, charts, strict=True):
-        for name, point in chart.series.items():
-            look = draw_options(table, name, chosen[name]) | POINT
-            handles[name] = Line2D([], [], **look)
-            hollow = {"markerfacecolor": "white"} if name in chart.hollow else {}
-            axis.plot(*point, **look | hollow)
+        looks = {name: draw_options(table, name, chosen[name]) | POINT for name in chart.series}
+        handles |= draw_cost_panel(axis, chart, looks)
         if chart.baseline is not None:
-            floors["best baseline"] = axis.axhline(chart.baseline, **panels.REFERENCE)
-        axis.set_xlim(*chart.x_limits)
-        axis.set_ylim(*chart.y_limits)
-        axis.grid(alpha=0.3)
+            floors["best baseline"] = Line2D([], [], **panels.REFERENCE)
         axis.set_xlabel(chart.x)
         axis.set_ylabel(chart.y)
         panels.set_panel_title(axis, chart.title, width=4.6)
@@ -65,6 +59,29 @@ def draw_tradeoff(table: Table, others: Sequence[Table]) -> Figure:
     given = dict.fromkeys(other.describe_given([other.headline.metric]) for other in others)
     panels.set_title(figure, title, table.heading, *given, beside=LEGEND_WIDTH)
     return figure
+
+
+def draw_cost_panel(
+    axis: Axes, chart: CostChart, looks: Mapping[str, dict[str, Any]]
+) -> dict[str, Line2D]:
+    """Draw the points of a panel, and return markers for the legend by encoding.
+
+    Args:
+        axis: the panel.
+        chart: the chart.
+        looks: options of `Axes.plot` for each encoding to draw.
+    """
+    handles = {}
+    for name, look in looks.items():
+        handles[name] = Line2D([], [], **look)
+        hollow = {"markerfacecolor": "white"} if name in chart.hollow else {}
+        axis.plot(*chart.series[name], **look | hollow)
+    if chart.baseline is not None:
+        axis.axhline(chart.baseline, **panels.REFERENCE)
+    axis.set_xlim(*chart.x_limits)
+    axis.set_ylim(*chart.y_limits)
+    axis.grid(alpha=0.3)
+    return handles
 
 
 def _write_names(axis: Axes, chart: CostChart) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -272,18 +273,17 @@ def read_labelled_items(
     table = read_table(path, schema, ["length", "weights", "clusters"])
     try:
         columns = [_arrays(table.column(name)) for name in ("values", "weights", "clusters")]
-        rest = table.drop_columns(["values", "weights", "clusters"]).to_pylist()
-        cells = zip(rest, *columns, strict=True)
-        found = [_make_cell(labels, *arrays) for labels, *arrays in cells]
-        for place in {place for items, _ in found for place in items.groups}:
-            if not all(map(is_line, (place.subset, place.metric, place.second_axis))):
-                raise WrongError("has a row whose groups are no places")
-        return found
+        places = _places(table.column("groups"))
+        rest = table.drop_columns(["values", "weights", "clusters", "groups"]).to_pylist()
+        cells = zip(rest, places, *columns, strict=True)
+        return [_make_cell(*cell) for cell in cells]
     except (WrongError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
 
 
-def _make_cell(labels: dict[str, Any], *arrays: Any) -> tuple[Items, dict[str, Any]]:
+def _make_cell(
+    labels: dict[str, Any], groups: tuple[Place, ...], *arrays: Any
+) -> tuple[Items, dict[str, Any]]:
     """Return the items of a row, and its additional columns.
 
     Raises:
@@ -291,7 +291,6 @@ def _make_cell(labels: dict[str, Any], *arrays: Any) -> tuple[Items, dict[str, A
     """
     values, weights, clusters = arrays
     scores, combine, length = (labels.pop(name) for name in ("scores", "combine", "length"))
-    groups = labels.pop("groups")
     if scores < 1 or not len(values) or len(values) % scores:
         raise WrongError("has a row whose number of values is not a multiple of its scores")
     count = len(values) // scores
@@ -299,8 +298,6 @@ def _make_cell(labels: dict[str, Any], *arrays: Any) -> tuple[Items, dict[str, A
         raise WrongError("has a row with another number of weights or clusters than items")
     if combine not in COMBINE or (length or 0) < 0:
         raise WrongError("has a row with another length or way to combine scores")
-    if None in groups:
-        raise WrongError("has a row whose groups are no places")
     items = Items(
         labels.pop("subset"),
         labels.pop("metric"),
@@ -309,7 +306,7 @@ def _make_cell(labels: dict[str, Any], *arrays: Any) -> tuple[Items, dict[str, A
         length,
         labels.pop("second_axis"),
         clusters,
-        tuple(Place(**place) for place in groups),
+        groups,
         combine,
     )
     return items, labels
@@ -324,6 +321,27 @@ def _arrays(column: Any) -> list[npt.NDArray[Any] | None]:
         absent = chunk.is_null().to_numpy(zero_copy_only=False)
         pairs = zip(ends[:-1], ends[1:], absent, strict=True)
         found += [None if null else flat[start:end] for start, end, null in pairs]
+    return found
+
+
+def _places(column: Any) -> list[tuple[Place, ...]]:
+    """Convert a column of lists of places.
+
+    Raises:
+        WrongError: a place is null, or a label cannot be one.
+    """
+    found: list[tuple[Place, ...]] = []
+    for chunk in column.chunks:
+        structs = chunk.values
+        fields = [structs.field(name).to_pylist() for name in Place._fields]
+        flat = [Place(*values) for values in zip(*fields, strict=True)]
+        for place in set(flat):
+            if not all(map(is_line, (place.subset, place.metric, place.second_axis))):
+                raise WrongError("has a row whose groups are no places")
+        if structs.null_count:
+            raise WrongError("has a row whose groups are no places")
+        ends = chunk.offsets.to_pylist()
+        found += [tuple(flat[start:end]) for start, end in pairwise(ends)]
     return found
 
 

@@ -28,9 +28,8 @@ def list_commands(records: Sequence[RunRecord]) -> list[str]:
     return [_command(options, own) for options, own in groups.items()]
 
 
-def describe_commands(records: Sequence[RunRecord]) -> str:
+def describe_commands(records: Sequence[RunRecord], commands: Sequence[str]) -> str:
     """Explain the commands of `list_commands`, what they lack, and their placeholders."""
-    commands = list_commands(records)
     words = {word.rpartition("=")[2] for command in commands for word in shlex.split(command)}
     text = "Makes these runs in a folder without results, with code and data of the same versions."
     if records[0].options is None:

@@ -139,19 +139,21 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
 def _commands(table: Table, encoding: str) -> list[str]:
     """Return an explanation, and the commands that reproduce the runs of an encoding."""
     records = [record for record in table.records if record.encoding == encoding]
-    return [commands.describe_commands(records), "\n".join(commands.list_commands(records))]
+    found = commands.list_commands(records)
+    return [commands.describe_commands(records, found), "\n".join(found)]
 
 
-def _values(table: Table, columns: Sequence[NumberColumn]) -> dict[str, list[Any]]:
+def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]:
     """Return for each encoding and column the values of all seeds, with intervals over items."""
     rows = table.rows[table.rows["second_axis"] == ""]
     wanted = ["encoding", "subset", "metric", "length", "seed", "value", "ci_low", "ci_high", "n"]
     found: dict[tuple[Any, ...], list[Any]] = {}
-    for name, subset, metric, length, *value in zip(*(rows[w] for w in wanted), strict=True):
+    columns = [rows[name].tolist() for name in wanted]
+    for name, subset, metric, length, *value in zip(*columns, strict=True):
         key = (name, subset, metric, None if length != length else length)
         found.setdefault(key, []).append([_plain(number) for number in value])
     values: dict[str, list[Any]] = {name: [] for name in table.encodings}
-    for column in columns:
+    for column in shown:
         for name, entries in values.items():
             row = column.of.get(name)
             if row is None:

@@ -162,9 +162,12 @@ class AdaptConfig(TrainConfig):
     | encoding | parameters of the encoding |
     | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
     | encoding+lora | both |
-    | longlora | low-rank changes, embeddings, norms; with shifted sparse attention |
+    | longlora | both, embeddings, norms; with shifted sparse attention |
+    | none | only those of `also` |
 
-    LongLoRA: Chen et al. 2024, arXiv 2309.12307.
+    LongLoRA: Chen et al. 2024, arXiv 2309.12307. TAPE (Zhu et al. 2025, arXiv 2501.00712) is
+    published with `encoding`, and its LoRA baseline with `lora`, both with `also`
+    embeddings+norms. `none` with the same `also` is their control.
 
     Raises:
         InputError: a value is out of range.
@@ -173,8 +176,11 @@ class AdaptConfig(TrainConfig):
     prefix: ClassVar[str] = "adapt"
 
     steps: int = option(0, "optimizer steps under the new encoding; 0: it is evaluated at once")
-    method: Literal["full", "encoding", "lora", "encoding+lora", "longlora"] = option(
-        "full", "trained parameters: full, encoding, lora, encoding+lora, longlora"
+    method: Literal["full", "encoding", "lora", "encoding+lora", "longlora", "none"] = option(
+        "full", "trained parameters: full, encoding, lora, encoding+lora, longlora, none"
+    )
+    also: Literal["embeddings", "norms", "embeddings+norms"] | None = option(
+        None, "also trained: token embeddings, norms, embeddings+norms"
     )
     rank: int = option(8, "of the low-rank changes; their scale is twice the rank", least=1)
     targets: str = option(
@@ -189,6 +195,23 @@ class AdaptConfig(TrainConfig):
                 f"adapt.targets has no '{wrong[0]}'{suggest(wrong[0], PROJECTIONS)}; "
                 f"there are {', '.join(PROJECTIONS)}"
             )
+        if self.also and self.method in ("full", "longlora"):
+            raise InputError(
+                f"adapt.also has no effect with adapt.method {self.method}, which trains "
+                "embeddings and norms: use none, encoding, lora or encoding+lora"
+            )
+        if self.method == "none" and not self.also:
+            raise InputError(
+                "adapt.method none would train nothing: say what with adapt.also, such as "
+                "embeddings+norms"
+            )
+
+    @property
+    def also_trained(self) -> tuple[str, ...]:
+        """Which of "embeddings" and "norms" are trained with the method; full trains everything."""
+        # Chen et al. 2024, section 3.3: without these, low rank does not reach long rows.
+        also = "embeddings+norms" if self.method == "longlora" else self.also
+        return tuple(also.split("+")) if also else ()
 
     @property
     def low_rank(self) -> bool:

@@ -26,9 +26,12 @@ class BlockConfig:
 
     Attributes:
         head_dim: channels per head; 0: width / heads.
-        norms: places of the RMSNorm of attention and MLP: at their input, their output, or both.
+        norms: places of the norm of attention and MLP: at their input, their output, or both.
         norm_offset: whether the gain of a norm is 1 + its weight, as in Gemma.
-        activation: activation function of the gate of the MLP.
+        norm: RMSNorm, LayerNorm with weight and bias, or LayerNorm without parameters.
+        gated: whether the MLP has a gate.
+        bias: whether all projections of attention and MLP have a bias.
+        activation: activation function of the gate of the MLP, or of its hidden channels.
         embedding_scale: factor of the token embeddings.
         residual_scale: factor of the outputs of attention and MLP, before the residual addition.
         score_scale: factor of the query-key products; 0: 1 / sqrt(head_dim).
@@ -40,6 +43,9 @@ class BlockConfig:
     head_dim: int = 0
     norms: Literal["input", "output", "both"] = "input"
     norm_offset: bool = False
+    norm: Literal["rms", "layer", "fixed"] = "rms"
+    gated: bool = True
+    bias: bool = False
     activation: Literal["silu", "gelu_tanh"] = "silu"
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
@@ -47,6 +53,10 @@ class BlockConfig:
     score_cap: float = 0.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+
+
+ADDED = ("norm", "gated", "bias")
+"""Fields of `BlockConfig` that are not in settings of earlier runs."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,10 @@ class ModelConfig:
         found = asdict(self)
         if self.block == BlockConfig():
             del found["block"]
+            return found
+        for name in ADDED:
+            if getattr(self.block, name) == getattr(BlockConfig, name):
+                del found["block"][name]
         return found
 
     def changed(self, **values: Any) -> "ModelConfig":

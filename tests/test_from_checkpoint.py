@@ -5,7 +5,9 @@ import json
 import shutil
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -15,7 +17,7 @@ import torch
 
 import pe_bench
 from pe_bench.cli import main
-from pe_bench.config import AdaptConfig, ModelConfig
+from pe_bench.config import AdaptConfig, BlockConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.pretrained.checkpoint import open_checkpoint
@@ -290,6 +292,15 @@ def test_its_model_is_loaded_once_and_kept(
     projections = {"q_proj", "k_proj", "v_proj", "o_proj"}
     norms = {"input_layernorm", "post_attention_layernorm", "norm"}
     assert changed == (projections | norms | {"embed_tokens"} if steps else set())
+
+
+def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:
+    block = BlockConfig(gated=False)
+    task: Any = SimpleNamespace(train=TrainConfig(), model=replace(SHAPE, block=block))
+    adapt = {"steps": 1, "method": "lora", "targets": "gate_proj"}
+    origin: Any = plugins.load("encoding", "rope")
+    with pytest.raises(InputError, match="gate_proj, and the MLP of this model has no gate"):
+        go_on(task, origin, RunOptions(origin="rope", adapt=adapt))
 
 
 def drop_a_shard(folder: Path) -> None:

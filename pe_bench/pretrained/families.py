@@ -36,8 +36,13 @@ class Family:
             with 0, or the layers without a window if there are windows.
         partial: whether `partial_rotary_factor` has an effect: only the first channels rotate.
         two_rotations: whether layers with a window have another rotation than the rest.
+        learned_positions: whether there is a learned vector for each position, and no rotation.
+        fields: fields of config.json with other names than in Llama.
+        prefix: prefix of all tensor names but the head's.
         renamed: parts of tensor names, and their names in the decoder.
         fused: tensors that are the concatenation of several tensors of the decoder.
+        transposed: whether projections are (inputs, outputs).
+        ignored: endings of the names of buffers in old files that are computed instead of loaded.
     """
 
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -47,8 +52,13 @@ class Family:
     without_rotation: Literal["none", "listed", "full"] = "none"
     partial: bool = False
     two_rotations: bool = False
+    learned_positions: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = "model."
     renamed: Mapping[str, str] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    transposed: bool = False
+    ignored: tuple[str, ...] = ("rotary_emb.inv_freq",)
 
     @property
     def windows(self) -> bool:
@@ -83,6 +93,37 @@ FAMILIES: Mapping[str, Family] = {
         without_rotation="listed",
     ),
     "phi3": Family(defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "gpt2": Family(
+        block={"norm": "layer", "gated": False, "bias": True},
+        defaults={"n_inner": None, "tie_word_embeddings": True},
+        activation="activation_function",
+        learned_positions=True,
+        fields={
+            "n_embd": "hidden_size",
+            "n_layer": "num_hidden_layers",
+            "n_head": "num_attention_heads",
+            "n_inner": "intermediate_size",
+            "n_positions": "max_position_embeddings",
+            "layer_norm_epsilon": "rms_norm_eps",
+        },
+        prefix="transformer.",
+        renamed={
+            "wte.": "embed_tokens.",
+            "wpe.weight": "encodings.0.table",
+            "ln_f.": "norm.",
+            "h.": "layers.",
+            "ln_1.": "input_layernorm.",
+            "ln_2.": "post_attention_layernorm.",
+            "attn.c_attn.": "self_attn.qkv_proj.",
+            "attn.c_proj.": "self_attn.o_proj.",
+            "mlp.c_fc.": "mlp.up_proj.",
+            "mlp.c_proj.": "mlp.down_proj.",
+        },
+        fused=FUSED,
+        transposed=True,
+        ignored=(".attn.bias", ".attn.masked_bias"),
+    ),
+    "olmo": Family(block={"norm": "fixed"}, defaults={"rms_norm_eps": 1e-5}),
     "olmo2": Family(
         model={"qk_norm": "width"},
         block={"norms": "output"},
@@ -150,7 +191,18 @@ SCALES = {
 }
 """Field of config.json -> field of `BlockConfig`, for families that have it."""
 
-ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+
+
+def complete_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config.json with the defaults of its family, under the names of Llama."""
+    found = {**family.defaults, **content}
+    for theirs, field_of_llama in family.fields.items():
+        if theirs in found:
+            found[field_of_llama] = found[theirs]
+    if "n_inner" in family.fields and found["n_inner"] is None and found.get("n_embd"):
+        found["intermediate_size"] = 4 * found["n_embd"]
+    return found
 
 
 def block_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
         raise InputError(
             f"adapt.rank must be at most {task.model.width}, the model's width, not {config.rank}"
         )
+    if config.low_rank and "gate_proj" in config.targets and not task.model.block.gated:
+        raise InputError("adapt.targets has gate_proj, and the MLP of this model has no gate")
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None

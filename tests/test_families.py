@@ -14,6 +14,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.llama_config import parse_config
+from pe_bench.pretrained.saving import save_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +143,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "hybrid:global=rope:base=1000000:scaling=pi:factor=8,window=12,pattern=lllllg",
     ),
 }
+# Fused tensors, and a rotation of some channels that other types of RoPE do not have.
+NEEDS_CODE = ("phi 3", "phi 3, longrope", "gpt 2", "gpt 2, wider", "qwen 3, proportional")
 CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
 
 
@@ -194,6 +197,21 @@ def test_cached_decoding_is_that_of_transformers(name: str, folder: Folder) -> N
         expected = other(piece, past_key_values=past, use_cache=True).logits
         found = model(piece, cache)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_a_model_is_saved_as_one_of_its_family(name: str, folder: Folder, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(folder(name))
+    save_checkpoint(checkpoint.load(), tmp_path, checkpoint.encoding)
+    kind = json.loads((tmp_path / "config.json").read_text())["model_type"]
+    if name in NEEDS_CODE:
+        assert kind == "pe_bench"
+        return
+    assert kind == reference(name).config.model_type
+    found = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)(tokens()).logits
+    expected = reference(name)(tokens()).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

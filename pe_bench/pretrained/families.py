@@ -27,6 +27,7 @@ class Family:
     """Differences of the models of one `model_type` from a Llama.
 
     Attributes:
+        architecture: class of transformers.
         model: fields of `ModelConfig` that all models share.
         block: fields of `BlockConfig` that all models share.
         defaults: fields of config.json with their default values. A family with `sliding_window`
@@ -45,6 +46,7 @@ class Family:
         ignored: endings of the names of buffers in old files that are computed instead of loaded.
     """
 
+    architecture: str
     model: Mapping[str, Any] = field(default_factory=dict)
     block: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +67,11 @@ class Family:
         """Whether layers may attend only to a window of the last keys."""
         return "sliding_window" in self.defaults
 
+    @property
+    def can_be_written(self) -> bool:
+        """Whether a decoder can be written as a model of the family, tensor by tensor."""
+        return not self.fused
+
 
 QWEN_WINDOWS = {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
 GEMMA_NORMS = {"norms": "both", "norm_offset": True}
@@ -77,12 +84,15 @@ GEMMA = {
 }
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(defaults={"sliding_window": 4096}),
-    "ministral": Family(defaults={"sliding_window": 4096}),
-    "qwen2": Family(model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
-    "qwen3": Family(model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}),
+    "llama": Family("LlamaForCausalLM"),
+    "mistral": Family("MistralForCausalLM", defaults={"sliding_window": 4096}),
+    "ministral": Family("MinistralForCausalLM", defaults={"sliding_window": 4096}),
+    "qwen2": Family("Qwen2ForCausalLM", model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
+    "qwen3": Family(
+        "Qwen3ForCausalLM", model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}
+    ),
     "smollm3": Family(
+        "SmolLM3ForCausalLM",
         defaults={
             "sliding_window": None,
             "use_sliding_window": False,
@@ -92,8 +102,9 @@ FAMILIES: Mapping[str, Family] = {
         },
         without_rotation="listed",
     ),
-    "phi3": Family(defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "phi3": Family("Phi3ForCausalLM", defaults={"sliding_window": None}, partial=True, fused=FUSED),
     "gpt2": Family(
+        "GPT2LMHeadModel",
         block={"norm": "layer", "gated": False, "bias": True},
         defaults={"n_inner": None, "tie_word_embeddings": True},
         activation="activation_function",
@@ -123,13 +134,15 @@ FAMILIES: Mapping[str, Family] = {
         transposed=True,
         ignored=(".attn.bias", ".attn.masked_bias"),
     ),
-    "olmo": Family(block={"norm": "fixed"}, defaults={"rms_norm_eps": 1e-5}),
+    "olmo": Family("OlmoForCausalLM", block={"norm": "fixed"}, defaults={"rms_norm_eps": 1e-5}),
     "olmo2": Family(
+        "Olmo2ForCausalLM",
         model={"qk_norm": "width"},
         block={"norms": "output"},
         renamed=OUTPUT_NORMS,
     ),
     "olmo3": Family(
+        "Olmo3ForCausalLM",
         model={"qk_norm": "width"},
         block={"norms": "output"},
         defaults={
@@ -141,6 +154,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=OUTPUT_NORMS,
     ),
     "exaone4": Family(
+        "Exaone4ForCausalLM",
         model={"qk_norm": "rms"},
         block={"norms": "output"},
         defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
@@ -148,6 +162,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=OUTPUT_NORMS,
     ),
     "granite": Family(
+        "GraniteForCausalLM",
         defaults={
             "embedding_multiplier": 1.0,
             "residual_multiplier": 1.0,
@@ -156,6 +171,7 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "gemma2": Family(
+        "Gemma2ForCausalLM",
         block=GEMMA_NORMS,
         defaults={
             **GEMMA,
@@ -167,6 +183,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=INPUT_AND_OUTPUT_NORMS,
     ),
     "gemma3_text": Family(
+        "Gemma3ForCausalLM",
         model={"qk_norm": "rms"},
         block=GEMMA_NORMS,
         defaults={

@@ -39,7 +39,7 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     own = checkpoint.contains(plugin.label)
     share(decoder, parameters, config.names, with_encoding=own)
     decoder.encodings.to(llama.device)
-    content = make_config(config.model, None, plugin.label)
+    content = make_config(config.model, plugin.label)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
         content[name] = getattr(llama.config, name, None)
     model = PeBenchForCausalLM(PeBenchConfig(**content), decoder)

@@ -36,8 +36,8 @@ def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
     """
     if family.learned_positions:
         return f"{LEARNED}:rows={content['max_position_embeddings']}"
-    windows = _find_windows(family, content)
-    rotates = _find_rotating(family, content, windows)
+    windows = find_windows(family, content)
+    rotates = find_rotating(family, content, windows)
     layers = list(zip(windows, rotates, strict=True))
     kinds = sorted(set(layers), reverse=True)  # windows first, then rotating
     if kinds == [(False, True)]:
@@ -73,7 +73,7 @@ def with_layers(spec: str, layers: str) -> str:
     return f"{where}:{','.join(pairs)}"
 
 
-def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
+def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     """Return for each layer whether it has a window."""
     layers: int = content["num_hidden_layers"]
     types = content.get("layer_types")
@@ -98,7 +98,7 @@ def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     return [i >= first and (step == 0 or (i + 1) % step != 0) for i in range(layers)]
 
 
-def _find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool]) -> list[bool]:
+def find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool]) -> list[bool]:
     """Return for each layer whether it rotates queries and keys."""
     if family.without_rotation == "full" and content["sliding_window"] is not None:
         return windows

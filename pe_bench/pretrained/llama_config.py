@@ -41,13 +41,6 @@ ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
 """Types of rotation that do not depend on the length before scaling."""
 
-PLAIN = {
-    (False, "none"): ("llama", "LlamaForCausalLM"),
-    (True, "none"): ("qwen2", "Qwen2ForCausalLM"),
-    (False, "rms"): ("qwen3", "Qwen3ForCausalLM"),
-}
-"""Classes of transformers for models with `qkv_bias` and `qk_norm`."""
-
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
@@ -179,15 +172,12 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
     )
 
 
-def make_config(
-    model: ModelConfig, fields: Mapping[str, Any] | None, encoding: str
-) -> dict[str, Any]:
-    """Return the content of a config.json.
+def make_config(model: ModelConfig, encoding: str) -> dict[str, Any]:
+    """Return the content of the config.json of a model that needs this package.
 
     Args:
         model: shape of the decoder.
-        fields: return value of `Encoding.llama_fields`.
-        encoding: spec of the encoding, which is written if `fields` is None.
+        encoding: spec of the encoding.
     """
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
     content |= {
@@ -199,19 +189,10 @@ def make_config(
         "max_position_embeddings": model.train_length,
     }
     facts = {name: value for name, value in asdict(model).items() if name in FACTS}
-    if fields is None:
-        facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
-        if model.block != BlockConfig():
-            facts["block"] = asdict(model.block)
-        return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
-    kind, architecture = PLAIN[model.qkv_bias, model.qk_norm]
-    return {**content, **fields, "model_type": kind, "architectures": [architecture], OWN: facts}
-
-
-def is_plain(model: ModelConfig) -> bool:
-    """Return whether transformers has a class for models of this shape with rotary positions."""
-    of_llama = replace(model.block, head_dim=0) == BlockConfig()
-    return of_llama and (model.qkv_bias, model.qk_norm) in PLAIN
+    facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
+    if model.block != BlockConfig():
+        facts["block"] = asdict(model.block)
+    return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
 
 
 def _rotations(

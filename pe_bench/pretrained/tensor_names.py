@@ -10,6 +10,8 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES, Family
 
+HEAD = "lm_head.weight"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -78,6 +80,16 @@ class TensorNames:
                 names = [own.replace(fused, part) for part in parts]
                 return self._split(name, names, shape, model, transposed)
         return [Part(own, self._order(own, model), transposed)]
+
+    def in_files(self, name: str) -> str:
+        """Return the name in files of a parameter of the decoder, unless it is a part of a tensor.
+
+        Args:
+            name: name in the decoder.
+        """
+        for theirs, ours in reversed(tuple(self.family.renamed.items())):
+            name = name.replace(ours, theirs)
+        return name if name == HEAD else f"{self.family.prefix}{name}"
 
     def _split(
         self,

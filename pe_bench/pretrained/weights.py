@@ -17,11 +17,10 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.pretrained.tensor_names import Part, TensorNames
+from pe_bench.pretrained.tensor_names import HEAD, Part, TensorNames
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 OF_ENCODING = "encodings."
 AGAIN = "download it again"

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import shutil
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from pe_bench.cli import main
 from pe_bench.config import AdaptConfig, BlockConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
+from pe_bench.grid import evaluation_time
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
@@ -33,6 +35,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
+from pe_bench.tasks.ruler.prompts import KINDS
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -292,6 +295,35 @@ def test_its_model_is_loaded_once_and_kept(
     projections = {"q_proj", "k_proj", "v_proj", "o_proj"}
     norms = {"input_layernorm", "post_attention_layernorm", "norm"}
     assert changed == (projections | norms | {"embed_tokens"} if steps else set())
+
+
+@pytest.mark.slow
+def test_ruler_for_a_base_model(checkpoint: Path, tmp_path: Path) -> None:
+    """The command of docs/trained-models.md, without training."""
+    frame = pe_bench.run(
+        "rope",
+        "ruler:kinds=all,vocabulary=tokenizer,samples=1",
+        origin=str(checkpoint),
+        train={"length": 512},
+        results=tmp_path,
+    )
+    points = frame[frame["length"].notna() & (frame["metric"] == "string_match_all")]
+    assert set(points["subset"]) >= set(KINDS) and len(KINDS) == 7
+    assert points["length"].max() == 4 * 512
+    assert set(points["value"].dropna()) <= {0.0, 100.0}
+
+
+def test_a_plan_says_how_long_an_evaluation_takes(
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation_time, "_measure_speed", lambda *_: 1e5)
+    words = f"run --encoding rope nope --task {SMALL} --train.length 32 --dry-run --results"
+    assert main([*words.split(), str(tmp_path), "--from", str(checkpoint)]) == 0
+    said = "".join(capsys.readouterr())
+    assert re.search(r"evaluation: \d+ TFLOP in matrix products, at least \d+ (s|min)", said)
 
 
 def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:

@@ -319,6 +319,8 @@ def test_a_plan_says_how_long_an_evaluation_takes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(evaluation_time, "MEASURED", 0.0)
+    assert evaluation_time._measure_speed(SHAPE, "cpu", "fp32", 1) > 0
     monkeypatch.setattr(evaluation_time, "_measure_speed", lambda *_: 1e5)
     words = f"run --encoding rope nope --task {SMALL} --train.length 32 --dry-run --results"
     assert main([*words.split(), str(tmp_path), "--from", str(checkpoint)]) == 0

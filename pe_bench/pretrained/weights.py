@@ -254,6 +254,10 @@ def check_shapes(
         del expected[HEAD]
     for name, shape in expected.items():
         if name not in shapes:
+            for other in shapes:
+                if other.endswith(f".{name}"):
+                    prefix = other.removesuffix(name)
+                    raise InputError(f"names of weights begin with {prefix}: remove this prefix")
             raise InputError(f"the Llama weights have no {name}: give all of a model's weights")
         if shapes[name] != shape:
             raise InputError(

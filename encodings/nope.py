@@ -1,5 +1,7 @@
 """No encoding: order enters through the causal mask (Kazemnejad et al. 2023, arXiv 2305.19466)."""
 
+from typing import Any
+
 from pe_bench.api import Encoding, ModelConfig
 
 
@@ -17,3 +19,6 @@ class NoPE(Encoding):
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)  # without ids there are no options for them
+
+    def llama_fields(self) -> dict[str, Any] | None:
+        return {} if type(self) is NoPE else None

@@ -26,9 +26,12 @@ class BlockConfig:
 
     Attributes:
         head_dim: channels per head; 0: width / heads.
-        norms: places of the RMSNorm of attention and MLP: at their input, their output, or both.
+        norms: places of the norm of attention and MLP: at their input, their output, or both.
         norm_offset: whether the gain of a norm is 1 + its weight, as in Gemma.
-        activation: activation function of the gate of the MLP.
+        norm: RMSNorm, LayerNorm with weight and bias, or LayerNorm without parameters.
+        gated: whether the MLP has a gate.
+        bias: whether all projections of attention and MLP have a bias.
+        activation: activation function of the gate of the MLP, or of its hidden channels.
         embedding_scale: factor of the token embeddings.
         residual_scale: factor of the outputs of attention and MLP, before the residual addition.
         score_scale: factor of the query-key products; 0: 1 / sqrt(head_dim).
@@ -40,6 +43,9 @@ class BlockConfig:
     head_dim: int = 0
     norms: Literal["input", "output", "both"] = "input"
     norm_offset: bool = False
+    norm: Literal["rms", "layer", "fixed"] = "rms"
+    gated: bool = True
+    bias: bool = False
     activation: Literal["silu", "gelu_tanh"] = "silu"
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
@@ -47,6 +53,10 @@ class BlockConfig:
     score_cap: float = 0.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+
+
+ADDED = ("norm", "gated", "bias")
+"""Fields of `BlockConfig` that are not in settings of earlier runs."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,10 @@ class ModelConfig:
         found = asdict(self)
         if self.block == BlockConfig():
             del found["block"]
+            return found
+        for name in ADDED:
+            if getattr(self.block, name) == getattr(BlockConfig, name):
+                del found["block"][name]
         return found
 
     def changed(self, **values: Any) -> "ModelConfig":
@@ -162,9 +176,12 @@ class AdaptConfig(TrainConfig):
     | encoding | parameters of the encoding |
     | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
     | encoding+lora | both |
-    | longlora | low-rank changes, embeddings, norms; with shifted sparse attention |
+    | longlora | both, embeddings, norms; with shifted sparse attention |
+    | none | only those of `also` |
 
-    LongLoRA: Chen et al. 2024, arXiv 2309.12307.
+    LongLoRA: Chen et al. 2024, arXiv 2309.12307. TAPE (Zhu et al. 2025, arXiv 2501.00712) is
+    published with `encoding`, and its LoRA baseline with `lora`, both with `also`
+    embeddings+norms. `none` with the same `also` is their control.
 
     Raises:
         InputError: a value is out of range.
@@ -173,8 +190,11 @@ class AdaptConfig(TrainConfig):
     prefix: ClassVar[str] = "adapt"
 
     steps: int = option(0, "optimizer steps under the new encoding; 0: it is evaluated at once")
-    method: Literal["full", "encoding", "lora", "encoding+lora", "longlora"] = option(
-        "full", "trained parameters: full, encoding, lora, encoding+lora, longlora"
+    method: Literal["full", "encoding", "lora", "encoding+lora", "longlora", "none"] = option(
+        "full", "trained parameters: full, encoding, lora, encoding+lora, longlora, none"
+    )
+    also: Literal["embeddings", "norms", "embeddings+norms"] | None = option(
+        None, "also trained: token embeddings, norms, embeddings+norms"
     )
     rank: int = option(8, "of the low-rank changes; their scale is twice the rank", least=1)
     targets: str = option(
@@ -189,6 +209,23 @@ class AdaptConfig(TrainConfig):
                 f"adapt.targets has no '{wrong[0]}'{suggest(wrong[0], PROJECTIONS)}; "
                 f"there are {', '.join(PROJECTIONS)}"
             )
+        if self.also and self.method in ("full", "longlora"):
+            raise InputError(
+                f"adapt.also has no effect with adapt.method {self.method}, which trains "
+                "embeddings and norms: use none, encoding, lora or encoding+lora"
+            )
+        if self.method == "none" and not self.also:
+            raise InputError(
+                "adapt.method none would train nothing: say what with adapt.also, such as "
+                "embeddings+norms"
+            )
+
+    @property
+    def also_trained(self) -> tuple[str, ...]:
+        """Which of "embeddings" and "norms" are trained with the method; full trains everything."""
+        # Chen et al. 2024, section 3.3: without these, low rank does not reach long rows.
+        also = "embeddings+norms" if self.method == "longlora" else self.also
+        return tuple(also.split("+")) if also else ()
 
     @property
     def low_rank(self) -> bool:

@@ -318,8 +318,8 @@ class Encoding(nn.Module):
     def llama_fields(self) -> dict[str, Any] | None:
         """Return the fields of a Hugging Face config with which a Llama computes the same.
 
-        These are `rope_parameters` and `max_position_embeddings`. None if Llama has no such
-        encoding or setting.
+        These are `rope_parameters` and `max_position_embeddings`; without positions the dict is
+        empty. None if Llama has no such encoding or setting.
         """
         return None
 

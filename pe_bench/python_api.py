@@ -34,15 +34,20 @@ def load_encoding(spec: str) -> "MakeEncoding":
 
 
 def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
-    """Return a Llama of transformers with another encoding.
+    """Return a Llama, or another model of transformers, with another encoding.
 
-    The result shares the parameters of the given model (no copies), and has the initial parameters
-    of the encoding. It is trained, saved and used for generation like other models of transformers.
-    The encoding has the same rotation as the Llama, unless the spec gives another one: for example,
-    the initial logits of a new `tape` are equal to the logits of the Llama.
+    The result shares the parameters of the given model, and has the initial parameters of the
+    encoding. Projections of GPT-2 and Phi-3, which are stored together or transposed, are copied.
+    The result is trained, saved and used for generation like other models of transformers, but has
+    no dropout. The encoding has the same rotation as the model, unless the spec gives another one:
+    for example, the initial logits of a new `tape` are equal to the logits of a Llama.
+
+    GPT-2 has learned positions. `learned` keeps them: its table is the weight `wpe`. Any other
+    encoding replaces them, without `wpe`, and changes the logits until the model is trained.
 
     Args:
-        llama: `LlamaForCausalLM`, or a model of another family that `open_checkpoint` supports.
+        llama: `LlamaForCausalLM`, or a model of another family that `open_checkpoint` supports,
+            such as `Qwen3ForCausalLM`, `Olmo2ForCausalLM` or `GPT2LMHeadModel`.
         spec: spec of the encoding, as on the command line.
 
     Raises:

@@ -293,6 +293,13 @@ class Task:
         """The same including longer sequences that encodings with fewer positions may leave out."""
         return self.max_eval_tokens
 
+    def evaluation_rows(self) -> Mapping[int, int] | None:
+        """Return the number of rows of each length in the evaluation of a model; None: unknown.
+
+        A row is sent through the model once if the encoding is prefix consistent.
+        """
+        return None
+
     def skip(self, encoding: Encoding) -> str | None:
         """Return why the task cannot be run with an encoding, in one sentence; None: it can."""
         limit = encoding.max_position

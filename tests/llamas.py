@@ -65,20 +65,34 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Class and config of each kind, by name."""
 
+OTHER_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen 3": ("Qwen3", {"head_dim": 16}),
+    "olmo 2": ("Olmo2", {}),
+    "gpt 2": ("GPT2", {"num_key_value_heads": None, "max_position_embeddings": 80}),
+}
+"""Kinds of other families."""
+
+
+def own_encoding(kind: str) -> str:
+    """Return the name of the encoding of a kind."""
+    return "learned" if kind == "gpt 2" else "rope"
+
 
 def reference(kind: str) -> Any:
     """A tiny model of transformers, no weight of which is special."""
     import transformers
 
-    family, changes = KINDS[kind]
+    family, changes = {**KINDS, **OTHER_KINDS}[kind]
     rotation = {"rope_theta": 10_000.0, **changes.get("rope_parameters", {"rope_type": "default"})}
-    values = {**SHAPE, **changes, "rope_parameters": rotation}
+    special = {"pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
+    values = {**SHAPE, **special, **changes, "rope_parameters": rotation}
     config = getattr(transformers, f"{family}Config")(**values)
     torch.manual_seed(0)
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    name = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
+    model = getattr(transformers, name)(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in name else 0.0, 0.15)
+            parameter.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.15)
     return model.eval()
 
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 import pe_bench
-from pe_bench.config import AdaptConfig, ModelConfig
+from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
@@ -22,7 +23,7 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.runs.adaptation import adapt, take_over
+from pe_bench.runs.adaptation import _bracket, adapt, take_over
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.options import RunOptions
@@ -65,6 +66,9 @@ class Toy(Task):
 SHAPE = ModelConfig(layers=2, heads=4, width=32, mlp_width=24, vocab_size=12, train_length=16)
 BEGIN = ("encoding", "encoding+lora", "longlora")
 METHODS = ("full", "encoding", "lora", "encoding+lora", "longlora")
+ALSO = (None, "embeddings", "norms", "embeddings+norms")
+FEW = [(method, also) for method in ("encoding", "lora", "encoding+lora") for also in ALSO]
+FEW += [("none", also) for also in ALSO[1:]]
 
 
 @pytest.fixture
@@ -92,9 +96,9 @@ def scores(frame: pd.DataFrame) -> dict[str, float]:
     return dict(zip(frame["encoding"], frame["value"], strict=True))
 
 
-def decoder(spec: str, seed: int = 0) -> Decoder:
+def decoder(spec: str, seed: int = 0, **shape: Any) -> Decoder:
     torch.manual_seed(seed)
-    return Decoder(SHAPE, plugins.load("encoding", spec).make)
+    return Decoder(replace(SHAPE, **shape), plugins.load("encoding", spec).make)
 
 
 @pytest.mark.slow
@@ -198,13 +202,14 @@ def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_trains_what_it_says(method: Any) -> None:
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("method", "also"), [("full", None), ("longlora", None), *FEW])
+def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> None:
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
-    model = decoder("tape")
+    model = decoder("tape", tied_embeddings=tied)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    config = AdaptConfig(steps=1, method=method, rank=2)
+    config = AdaptConfig(steps=1, method=method, also=also, rank=2)
     adaptation_methods.prepare(model, config, seed=0)
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -219,17 +224,19 @@ def test_a_method_trains_what_it_says(method: Any) -> None:
     changed = {n for n, weight in model.state_dict().items() if not torch.equal(weight, before[n])}
     encoding = {name for name in before if name.startswith("encodings.")}
     projections = {name for name in before if any(p in name for p in "qkvo" if f"{p}_proj" in name)}
-    rest = {name for name in before if "norm" in name or name == "embed_tokens.weight"}
-    assert (
-        changed
-        == {
-            "full": set(before),
-            "encoding": encoding,
-            "lora": projections,
-            "encoding+lora": encoding | projections,
-            "longlora": encoding | projections | rest,
-        }[method]
-    )
+    norms = {name for name in before if "norm" in name}
+    embeddings = {"embed_tokens.weight", "lm_head.weight"} if tied else {"embed_tokens.weight"}
+    expected_names = {
+        "full": set(before),
+        "encoding": encoding,
+        "lora": projections,
+        "encoding+lora": encoding | projections,
+        "longlora": encoding | projections | embeddings | norms,
+        "none": set(),
+    }[method]
+    for part, names in (("embeddings", embeddings), ("norms", norms)):
+        expected_names |= names if part in (also or "") else set()
+    assert changed == expected_names
 
 
 def test_low_rank_changes_are_scaled_by_two() -> None:
@@ -358,6 +365,19 @@ def test_evaluation_sees_everything() -> None:
             {"origin": "rope", "adapt": {"steps": 2, "targets": "q_proj+k_prj", "method": "lora"}},
             "adapt.targets has no 'k_prj' (did you mean 'k_proj'?)",
         ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "also": "norms"}},
+            "adapt.also has no effect with adapt.method full, which trains embeddings and norms",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "also": "norms", "method": "longlora"}},
+            "adapt.also has no effect with adapt.method longlora",
+        ),
+        (
+            {"origin": "rope", "adapt": {"steps": 2, "method": "none"}},
+            "adapt.method none would train nothing: say what with adapt.also",
+        ),
+        ({"origin": "rope", "adapt": {"also": "norms"}}, "adapt.also has no effect without --"),
         ({"origin": "rope", "train": {"steps": 0}}, "--from has no effect"),
         ({"origin": "learned:rows=4"}, "learned:rows must be at least 8"),
     ],
@@ -370,19 +390,51 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("encoding", "method", "sentence"),
+    ("encoding", "adapt", "sentence"),
     [
-        ("nope", "encoding", "it has no parameters"),
-        ("fire", "longlora", "shifted sparse attention cannot serve it"),
+        ("nope", {"method": "encoding"}, "it has no parameters, so that"),
+        ("nope", {"method": "encoding"}, "would train nothing: use lora"),
+        ("nope", {"method": "encoding", "also": "norms"}, "would train nothing: use none"),
+        ("fire", {"method": "longlora"}, "shifted sparse attention cannot serve it"),
     ],
 )
 def test_what_a_method_cannot_do_is_skipped(
-    run: Any, capsys: pytest.CaptureFixture[str], encoding: str, method: str, sentence: str
+    run: Any, capsys: pytest.CaptureFixture[str], encoding: str, adapt: Any, sentence: str
 ) -> None:
-    if "lora" in method:
+    if "lora" in adapt["method"]:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
-    assert run(encoding, origin="rope", adapt={"steps": 2, "method": method}).empty
+    assert run(encoding, origin="rope", adapt={"steps": 2, **adapt}).empty
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "also", "trained"),
+    [
+        ("full", None, ""),
+        ("none", "embeddings+norms", "embeddings+norms, "),
+        ("encoding", "norms", "encoding+norms, "),
+        ("lora", "embeddings+norms", "lora+embeddings+norms, "),
+    ],
+)
+def test_a_label_says_what_is_trained(method: Any, also: Any, trained: str) -> None:
+    config = AdaptConfig(steps=2, method=method, also=also)
+    task: Any = SimpleNamespace(start=SimpleNamespace(train=TrainConfig()))
+    assert _bracket(config, task) == f" [{trained}2 steps]"
+
+
+@pytest.mark.slow
+def test_what_is_also_trained_parts_runs(run: Any) -> None:
+    found: dict[str, float] = {}
+    plans: list[Any] = [{"method": "encoding"}]
+    plans += [{"method": method, "also": "norms"} for method in ("none", "encoding")]
+    for adapt in plans:
+        found |= scores(run("tape", origin="rope", adapt={"steps": 2, "lr": 0.1, **adapt}))
+    assert [label.partition(" [")[2].partition(",")[0] for label in found] == [
+        "encoding",
+        "norms",
+        "encoding+norms",
+    ]
+    assert len(set(found.values())) == 3
 
 
 def test_a_library_that_is_missing_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

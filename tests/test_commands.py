@@ -103,6 +103,8 @@ OPTIONS = {
     "another start": f"--encoding tape --from rope:base=500 --task flipflop {TINY}",
     "adaptation": f"--encoding tape --from rope --task flipflop --adapt.steps 4 {TINY}",
     "adapters": "--encoding rope --from rope --task mqar --adapt.steps 4 --adapt.method lora",
+    "what is also trained": "--encoding tape --from rope --task mqar --adapt.steps 4 "
+    "--adapt.method none --adapt.also embeddings+norms",
     "no training": "--encoding rope --task properties --model.layers 1",
 }
 

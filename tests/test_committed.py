@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from helpers import some_slow
 
+from pe_bench.config import AdaptConfig
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
-from pe_bench.results.identity import without_defaults
+from pe_bench.results.identity import digest, without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
-from pe_bench.runs.adaptation import go_on
+from pe_bench.runs.adaptation import _deciding, go_on
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning
@@ -78,5 +79,8 @@ def test_committed_runs_are_of_the_encodings_as_they_are(folder: str) -> None:
         going_on = record.adaptation or {"encoding": record.encoding}
         labels = [going_on["encoding"], *([going_on["from"]] if "from" in going_on else [])]
         versions = [plugins.load("encoding", label).version for label in labels]
-        found = record.encoding_version.split("<")[: len(labels)]  # what follows is how it went on
+        config = going_on.get("config", {})
+        if config.get("steps"):
+            versions.append(digest(_deciding(AdaptConfig(**config))))
+        found = record.encoding_version.split("<")
         assert found == versions, f"{folder}: {' or '.join(labels)} has changed"

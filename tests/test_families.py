@@ -14,6 +14,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.llama_config import parse_config
+from pe_bench.pretrained.saving import save_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,7 @@ GRANITE = {
 MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
 GEMMA = {"sliding_window": 12, "head_dim": 16, "query_pre_attn_scalar": 20}
 FOUR_LAYERS = {"num_hidden_layers": 4}
+GPT2 = {"num_key_value_heads": None, "layer_norm_epsilon": 1e-4}
 CAPS = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 2.0}
 
 # Class, config, and the spec of the encoding.
@@ -99,6 +101,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "hybrid:local=rope:scaling=longrope:factor=4:original_length=24:factors=1.0;2.0;3.0"
         ":short_factors=1.0;1.5;2.0:rotary=0.75,window=50,pattern=l",
     ),
+    "gpt 2": ("GPT2", {**GPT2, "max_position_embeddings": 64}, "learned:rows=64"),
+    "gpt 2, wider": (
+        "GPT2",
+        {**GPT2, "n_inner": 40, "tie_word_embeddings": False, "max_position_embeddings": 2048},
+        "learned",
+    ),
+    "olmo": ("Olmo", {}, "rope"),
     "olmo 2": ("Olmo2", {}, "rope"),
     "olmo 3": (
         "Olmo3",
@@ -134,6 +143,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "hybrid:global=rope:base=1000000:scaling=pi:factor=8,window=12,pattern=lllllg",
     ),
 }
+# Fused tensors, and a rotation of some channels that other types of RoPE do not have.
+NEEDS_CODE = ("phi 3", "phi 3, longrope", "gpt 2", "gpt 2, wider", "qwen 3, proportional")
 CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
 
 
@@ -143,12 +154,12 @@ def reference(name: str) -> Any:
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    names = {"Gemma3Text": "Gemma3"}
-    model = getattr(transformers, f"{names.get(family, family)}ForCausalLM")(config)
+    names = {"Gemma3Text": "Gemma3ForCausalLM", "GPT2": "GPT2LMHeadModel"}
+    model = getattr(transformers, names.get(family, f"{family}ForCausalLM"))(config)
     offset = 0.0 if "Gemma" in family else 1.0
     with torch.no_grad():
         for what, parameter in model.named_parameters():
-            parameter.normal_(offset if "norm" in what else 0.0, 0.15)
+            parameter.normal_(offset if "norm" in what or "ln_" in what else 0.0, 0.15)
     return model.eval()
 
 
@@ -189,6 +200,21 @@ def test_cached_decoding_is_that_of_transformers(name: str, folder: Folder) -> N
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_a_model_is_saved_as_one_of_its_family(name: str, folder: Folder, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(folder(name))
+    save_checkpoint(checkpoint.load(), tmp_path, checkpoint.encoding)
+    kind = json.loads((tmp_path / "config.json").read_text())["model_type"]
+    if name in NEEDS_CODE:
+        assert kind == "pe_bench"
+        return
+    assert kind == reference(name).config.model_type
+    found = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)(tokens()).logits
+    expected = reference(name)(tokens()).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
     expected = FAMILIES[name][2]
     checkpoint = open_checkpoint(folder(name))
@@ -199,11 +225,15 @@ def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
 def test_a_warning_names_layers_that_are_replaced(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = open_checkpoint(folder("mistral"))
+    checkpoint, gpt = open_checkpoint(folder("mistral")), open_checkpoint(folder("gpt 2"))
+    capsys.readouterr()  # transformers shows its progress
     assert checkpoint.spec("hybrid") == checkpoint.encoding
+    assert gpt.spec("learned") == gpt.encoding
     assert capsys.readouterr().err == ""
     assert checkpoint.spec("rope") == "rope"
-    assert "rope replaces all layers of the model, which are hybrid:" in capsys.readouterr().err
+    assert "rope replaces the encoding of the model, which is hybrid:" in capsys.readouterr().err
+    assert gpt.spec("rope") == "rope"
+    assert "rope replaces the encoding of the model, which is learned:" in capsys.readouterr().err
 
 
 @torch.no_grad()
@@ -221,6 +251,11 @@ def test_configs_of_transformers_4(name: str, folder: Folder) -> None:
     """`rope_theta`, `rope_scaling`, `rope_local_base_freq`, and no layer types."""
     new = json.loads((folder(name) / "config.json").read_text())
     old = {**new}
+    if name.startswith("gpt"):
+        old |= {"n_ctx": new["n_positions"]}
+        old.pop("tie_word_embeddings" if new["tie_word_embeddings"] else "add_cross_attention")
+        assert parse_config(old) == parse_config(new)
+        return
     full = old.pop("rope_parameters")
     if "full_attention" in full:
         local, full = full["sliding_attention"], full["full_attention"]
@@ -236,7 +271,7 @@ def test_configs_of_transformers_4(name: str, folder: Folder) -> None:
     assert parse_config(old) == parse_config(new)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if "phi" not in name])
+@pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
 def test_encodings_inside_transformers(name: str) -> None:
     model = reference(name)
@@ -245,12 +280,22 @@ def test_encodings_inside_transformers(name: str) -> None:
     found = inside(tokens()).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
     theirs = {id(parameter) for parameter in model.parameters()}
-    assert {id(parameter) for parameter in inside.parameters()} == theirs
+    copied = [n for n, p in inside.named_parameters() if id(p) not in theirs]
+    fused = {"gpt 2": "_proj", "phi 3": "_proj"}.get(name.partition(",")[0])
+    assert (copied == []) == (fused is None)
+    assert all(fused in n for n in copied if fused)
 
 
-def test_fused_weights_cannot_be_shared() -> None:
-    with pytest.raises(InputError, match=r"qkv_proj.weight has rows for several weights"):
-        put_encoding(reference("phi 3"), "rope")
+@torch.no_grad()
+def test_new_positions_replace_those_of_gpt_2() -> None:
+    model = reference("gpt 2")
+    inside = put_encoding(model, "nope")
+    assert not list(inside.model.encodings.parameters())
+    model.transformer.wpe.weight.zero_()
+    expected = model(tokens()).logits
+    torch.testing.assert_close(inside(tokens()).logits, expected, rtol=0, atol=1e-5)
+    with_table = put_encoding(model, "learned")
+    assert with_table.model.encodings[0].table is model.transformer.wpe.weight
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -270,6 +315,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("phi 3, longrope", {"rope_parameters": {"rope_type": "su"}}, "rope_type 'su' is not one of"),
     ("olmo 2", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
     ("granite", {"attention_bias": True}, "attention_bias is True"),
+    ("gpt 2", {"scale_attn_weights": False}, "scale_attn_weights is False"),
+    ("gpt 2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    ("gpt 2", {"add_cross_attention": True}, "add_cross_attention is True"),
+    ("gpt 2", {"activation_function": "gelu"}, "activation_function is gelu"),
+    ("gpt 2", {"n_embd": None}, "hidden_size is missing"),
+    ("olmo", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
     ("exaone 4", {"layer_types": None, "sliding_window_pattern": "LLLG"}, "sliding_window_pattern"),
     ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation is gelu"),
     ("gemma 3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),

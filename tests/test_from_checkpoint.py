@@ -2,10 +2,13 @@
 
 import gc
 import json
+import re
 import shutil
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -15,9 +18,10 @@ import torch
 
 import pe_bench
 from pe_bench.cli import main
-from pe_bench.config import AdaptConfig, ModelConfig
+from pe_bench.config import AdaptConfig, BlockConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
+from pe_bench.grid import evaluation_time
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
@@ -31,6 +35,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
+from pe_bench.tasks.ruler.prompts import KINDS
 from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
@@ -43,7 +48,14 @@ SHAPE = ModelConfig(
     layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3
 )
 SMALL = "perplexity:windows=4"
-METHODS = ("encoding", "lora", "encoding+lora", "longlora")
+METHODS = (
+    ("encoding", None),
+    ("lora", None),
+    ("lora", "embeddings+norms"),
+    ("encoding+lora", None),
+    ("longlora", None),
+    ("none", "embeddings+norms"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -183,16 +195,18 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "also"), METHODS)
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_phase_keeps_what_it_trains_alone(
-    method: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
+    method: Any, also: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
 ) -> None:
     """In files, float32; and the model is the same again, after an interruption too."""
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
     tape = open_checkpoint(checkpoint).spec("tape")
-    config = AdaptConfig(steps=3, method=method, rank=2, lr=0.05, length=16, save_every=0)
+    config = AdaptConfig(
+        steps=3, method=method, also=also, rank=2, lr=0.05, length=16, save_every=0
+    )
     tokens = torch.arange(34)[None]
 
     def go_on(folder: Path, stop: int | None = None) -> Decoder:
@@ -222,7 +236,8 @@ def test_a_phase_keeps_what_it_trains_alone(
         with pytest.raises(RuntimeError, match="stopped"):
             go_on(folder, stop=2)
         begun = read_checkpoint(folder / "resume.safetensors", of="it")["weights"]
-        assert all("lora" in name or "encodings" in name or method == "longlora" for name in begun)
+        more = also or method == "longlora"
+        assert more or all("lora" in name or "encodings" in name for name in begun)
     go_on(folder)
     again = go_on(folder, stop=0)  # reads what is there
     kept = read_checkpoint(folder / "final.safetensors", of="it")["weights"]
@@ -257,6 +272,7 @@ def test_its_model_is_loaded_once_and_kept(
 
     monkeypatch.setattr(origin_module, "load_files", load)
     adapt = ["--adapt.steps", "1", "--adapt.method", "lora", "--adapt.lr", "0.1"] if steps else []
+    adapt += ["--adapt.also", "embeddings+norms"] if steps else []
     command = ["run", "--from", str(checkpoint), "--task", SMALL, "--train.length", "32"]
     command += ["--results", str(tmp_path / "results"), "--no-report", "--keep", *adapt]
     gc.disable()
@@ -274,8 +290,51 @@ def test_its_model_is_loaded_once_and_kept(
     kept = open_checkpoint(tmp_path / "saved")
     assert kept.encoding == "rope:base=300"
     before = open_checkpoint(checkpoint).load().state_dict()
-    same = [torch.equal(weight, before[name]) for name, weight in kept.load().state_dict().items()]
-    assert all(same) == (steps == 0)
+    after = kept.load().state_dict()
+    changed = {name.split(".")[-2] for name in before if not torch.equal(after[name], before[name])}
+    projections = {"q_proj", "k_proj", "v_proj", "o_proj"}
+    norms = {"input_layernorm", "post_attention_layernorm", "norm"}
+    assert changed == (projections | norms | {"embed_tokens"} if steps else set())
+
+
+@pytest.mark.slow
+def test_ruler_for_a_base_model(checkpoint: Path, tmp_path: Path) -> None:
+    """The command of docs/trained-models.md, without training."""
+    frame = pe_bench.run(
+        "rope",
+        "ruler:kinds=all,vocabulary=tokenizer,samples=1",
+        origin=str(checkpoint),
+        train={"length": 512},
+        results=tmp_path,
+    )
+    points = frame[frame["length"].notna() & (frame["metric"] == "string_match_all")]
+    assert set(points["subset"]) >= set(KINDS) and len(KINDS) == 7
+    assert points["length"].max() == 4 * 512
+    assert set(points["value"].dropna()) <= {0.0, 100.0}
+
+
+def test_a_plan_says_how_long_an_evaluation_takes(
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation_time, "MEASURED", 0.0)
+    assert evaluation_time._measure_speed(SHAPE, "cpu", "fp32", 1) > 0
+    monkeypatch.setattr(evaluation_time, "_measure_speed", lambda *_: 1e5)
+    words = f"run --encoding rope nope --task {SMALL} --train.length 32 --dry-run --results"
+    assert main([*words.split(), str(tmp_path), "--from", str(checkpoint)]) == 0
+    said = "".join(capsys.readouterr())
+    assert re.search(r"evaluation: \d+ TFLOP in matrix products, at least \d+ (s|min)", said)
+
+
+def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:
+    block = BlockConfig(gated=False)
+    task: Any = SimpleNamespace(train=TrainConfig(), model=replace(SHAPE, block=block))
+    adapt = {"steps": 1, "method": "lora", "targets": "gate_proj"}
+    origin: Any = plugins.load("encoding", "rope")
+    with pytest.raises(InputError, match="gate_proj, and the MLP of this model has no gate"):
+        go_on(task, origin, RunOptions(origin="rope", adapt=adapt))
 
 
 def drop_a_shard(folder: Path) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.llama_config import OWN, parse_config
-from pe_bench.pretrained.weights import BLOCK, has_own_head, sample_files
+from pe_bench.pretrained.weights import BLOCK, LLAMA, has_own_head, sample_files
 
 SCALED = ("llama 3.1", "linear", "dynamic", "yarn", "longrope")
 
@@ -101,7 +101,7 @@ def test_fields_without_an_effect_are_left_out(kind: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "gpt2"}, "model_type is 'gpt2', and only llama, mistral, ministral, qwen2"),
+    ({"model_type": "opt"}, "model_type is 'opt', and only llama, mistral, ministral, qwen2"),
     ({"model_type": None}, "model_type is 'None'"),
     ({"hidden_size": None}, "hidden_size is missing"),
     ({"max_position_embeddings": None}, "max_position_embeddings is missing"),
@@ -151,10 +151,10 @@ def test_samples_are_of_all_parts_of_a_file(tmp_path: Path) -> None:
 
 def test_a_head_is_the_folders_own_if_it_differs(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    assert not has_own_head(tmp_path)
+    assert not has_own_head(tmp_path, LLAMA)
     words = torch.arange(6.0).view(3, 2)
     for head, own in ((words, False), (words + 1, True)):
         save_file({"model.embed_tokens.weight": words, "lm_head.weight": head.clone()}, path)
-        assert has_own_head(tmp_path) == own
+        assert has_own_head(tmp_path, LLAMA) == own
     save_file({"model.embed_tokens.weight": words}, path)
-    assert not has_own_head(tmp_path)
+    assert not has_own_head(tmp_path, LLAMA)

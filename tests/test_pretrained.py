@@ -189,6 +189,12 @@ def rewrite(path: Path, **changes: Tensor | None) -> None:
     safetensors.torch.save_file(weights, file)
 
 
+def with_prefix(path: Path) -> None:
+    weights = safetensors.torch.load_file(path / "model.safetensors")
+    longer = {f"language_model.{name}": tensor for name, tensor in weights.items()}
+    safetensors.torch.save_file(longer, path / "model.safetensors")
+
+
 def with_nan(path: Path) -> None:
     weights = safetensors.torch.load_file(path / "model.safetensors")
     weights["model.layers.1.mlp.up_proj.weight"][3, 5] = torch.nan
@@ -223,6 +229,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"no place for norm.bias \(1 weights",
     ),
     "shape": (lambda p: rewrite(p, **{"model.norm.weight": torch.ones(8)}), r"norm.weight is \(8"),
+    "prefix": (with_prefix, "weights begin with language_model.model.: remove this prefix"),
     "NaN": (with_nan, "numbers in model.layers.1.mlp.up_proj.weight that are not finite"),
     "bad index": (lambda p: alone(p, "{}"), "is no index of safetensors files"),
     "missing shard": (

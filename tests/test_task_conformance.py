@@ -162,7 +162,17 @@ def test_held_out_batches_are_fresh_draws(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", some_slow(MEASURED, everyday={*TASKS} - {"efficiency", "perplexity", "properties"})
 )
-def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
+def test_an_untrained_model_can_be_measured(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[torch.Size] = []  # through a model
+    hidden = Decoder.hidden
+
+    def watch(self: Decoder, tokens: Tensor, *args: Any, **more: Any) -> Tensor:
+        sent.append(tokens.shape)
+        return hidden(self, tokens, *args, **more)
+
+    monkeypatch.setattr(Decoder, "hidden", watch)
     few = 8 if name == "perplexity" else 2  # of its tokens one in 17 is a key token
     made = stage(name, tmp_path, few)
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
@@ -191,6 +201,12 @@ def test_an_untrained_model_can_be_measured(name: str, tmp_path: Path) -> None:
             continue  # a backend may not run on this machine
         assert (view.subset, view.metric) in there or view.subset in of_these
     assert made.task.summarize([]) == []
+    planned = made.task.evaluation_rows()
+    if planned is not None:
+        assert sum(planned.values()) == sum(rows for rows, _ in sent)
+        most = sum(length * count for length, count in planned.items())
+        # Rows of up to 1.2 times the length share a pass.
+        assert most / 2 < sum(rows * length for rows, length in sent) <= 1.2 * most
 
 
 @pytest.mark.parametrize(

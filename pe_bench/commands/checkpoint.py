@@ -38,8 +38,8 @@ COMMAND = Command(
     help="a trained model as a folder of transformers",
     usage="pe-bench checkpoint RUN DIR [options]",
     description="""\
-Copy the model of a run that was given --keep to a folder that transformers loads: a plain Llama
-where the encoding is RoPE or a scaling that transformers has; elsewhere with code that needs
-trust_remote_code=True, and pe-bench installed.""",
+Copy the model of a run that was given --keep to a folder that transformers loads: a plain Llama,
+SmolLM3, Mistral, Gemma 3 and so on where that model computes the same; elsewhere with code that
+needs trust_remote_code=True, and pe-bench installed.""",
     groups=[OptionGroup(CheckpointOptions)],
 )

@@ -70,10 +70,11 @@ class Attention(nn.Module):
         self.layer = layer
         wide = config.heads * config.head_dim
         narrow = config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.width, wide, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.width, narrow, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(wide, config.width, bias=False)
+        bias = config.qkv_bias or config.block.bias
+        self.q_proj = nn.Linear(config.width, wide, bias=bias)
+        self.k_proj = nn.Linear(config.width, narrow, bias=bias)
+        self.v_proj = nn.Linear(config.width, narrow, bias=bias)
+        self.o_proj = nn.Linear(wide, config.width, bias=config.block.bias)
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
         if config.qk_norm != "none":
@@ -151,18 +152,23 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """SwiGLU, or another gate (Shazeer 2020, arXiv 2002.05202)."""
+    """SwiGLU or another gate (Shazeer 2020, arXiv 2002.05202), or no gate, as in GPT-2."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.width, config.mlp_width, bias=False)
-        self.up_proj = nn.Linear(config.width, config.mlp_width, bias=False)
-        self.down_proj = nn.Linear(config.mlp_width, config.width, bias=False)
+        bias = config.block.bias
+        if config.block.gated:
+            self.gate_proj = nn.Linear(config.width, config.mlp_width, bias=bias)
+        self.up_proj = nn.Linear(config.width, config.mlp_width, bias=bias)
+        self.down_proj = nn.Linear(config.mlp_width, config.width, bias=bias)
+        self.gated = config.block.gated
         self.activate = ACTIVATIONS[config.block.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the MLP: (B, T, C) -> (B, T, C)."""
-        down: Tensor = self.down_proj(self.activate(self.gate_proj(x)) * self.up_proj(x))
+        up = self.up_proj(x)  # (B, T, F)
+        hidden = self.activate(self.gate_proj(x)) * up if self.gated else self.activate(up)
+        down: Tensor = self.down_proj(hidden)
         return down
 
 

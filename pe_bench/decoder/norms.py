@@ -29,8 +29,11 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-def make_norm(config: ModelConfig, width: int) -> nn.RMSNorm:
+def make_norm(config: ModelConfig, width: int) -> nn.RMSNorm | nn.LayerNorm:
     """Return a norm over the last dimension, of `width` channels."""
+    if config.block.norm != "rms":
+        has_parameters = config.block.norm == "layer"
+        return nn.LayerNorm(width, config.norm_eps, elementwise_affine=has_parameters)
     cls = OffsetRMSNorm if config.block.norm_offset else nn.RMSNorm
     return cls(width, eps=config.norm_eps)
 

@@ -14,6 +14,7 @@ from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.evaluation_time import describe_evaluation, only_evaluates
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.outdated import describe_changed_code
@@ -25,6 +26,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.run import Run
 from pe_bench.system.cache_entries import using
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import SameFolder
@@ -134,10 +136,22 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
         lines += describe([*overview.done, *overview.to_do], records)
     for line in lines:
         info(line)
-    if overview.unknown and spec.options.preset != "quick":
-        with contextlib.suppress(*CRASHES):  # the runs report their errors
-            info(describe_training(overview.unknown))
+    _describe_work(spec, executor, overview.unknown)
     return PreparedGrid(spec, executor, runs, overview, plan.outcomes)
+
+
+def _describe_work(spec: GridSpec, executor: Executor, runs: Sequence[Run]) -> None:
+    """Print the operations and the time of runs without an estimate from earlier runs."""
+    evaluated = [run for run in runs if only_evaluates(run)]
+    trained = [run for run in runs if not only_evaluates(run)]
+    lanes = executor.lanes or 1
+    with contextlib.suppress(*CRASHES):  # the runs report their errors
+        threads = threads_of_run(spec.options.preset, spec.device, alone=lanes == 1)
+        line = describe_evaluation(evaluated, threads, lanes)
+        if line:
+            info(line)
+        if trained and spec.options.preset != "quick":
+            info(describe_training(trained))
 
 
 def _take_shard(

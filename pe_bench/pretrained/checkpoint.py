@@ -56,7 +56,15 @@ class Checkpoint:
                 f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
                 "is run is for you to say: give the spec yourself"
             )
-        return spec
+        return plugins.load("encoding", spec).label
+
+    def contains(self, spec: str) -> bool:
+        """Return whether the files contain the parameters of an encoding, given its spec."""
+        own = self.config.encoding
+        if not own:
+            return False
+        label = plugins.load("encoding", spec).label
+        return label == own or (is_shipped(own) and label == self.encoding)
 
     @property
     def fingerprint(self) -> str:
@@ -77,7 +85,7 @@ class Checkpoint:
         layers = self.config.layers
         full, notes = with_rotation(with_layers(spec, layers), self.config)
         if layers.partition(":")[0] not in ("", spec.partition(":")[0]):
-            notes.append(f"{spec} replaces all layers of the model, which are {layers}")
+            notes.append(f"{spec} replaces the encoding of the model, which is {layers}")
         for note in notes:
             warn(note)
         return full
@@ -107,7 +115,7 @@ class Checkpoint:
         """
         wanted = plugins.load("encoding", spec or self.encoding)
         decoder = make_empty(model or self.model, wanted.make)
-        stored = wanted.label == self.config.encoding
+        stored = self.contains(wanted.label)
         decoder.encodings.to(device)
         names = self.config.names
         load_files(
@@ -148,7 +156,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         raise InputError(f"there is no folder {folder}: give that of a Hugging Face checkpoint")
     path = folder / "config.json"
     config = read_config(path)
-    if config.model.tied_embeddings and has_own_head(folder):
+    if config.model.tied_embeddings and has_own_head(folder, config.names):
         config = replace(config, model=replace(config.model, tied_embeddings=False))
     checkpoint = Checkpoint(folder, config)
     try:

@@ -27,6 +27,7 @@ class Family:
     """Differences of the models of one `model_type` from a Llama.
 
     Attributes:
+        architecture: class of transformers.
         model: fields of `ModelConfig` that all models share.
         block: fields of `BlockConfig` that all models share.
         defaults: fields of config.json with their default values. A family with `sliding_window`
@@ -36,10 +37,16 @@ class Family:
             with 0, or the layers without a window if there are windows.
         partial: whether `partial_rotary_factor` has an effect: only the first channels rotate.
         two_rotations: whether layers with a window have another rotation than the rest.
+        learned_positions: whether there is a learned vector for each position, and no rotation.
+        fields: fields of config.json with other names than in Llama.
+        prefix: prefix of all tensor names but the head's.
         renamed: parts of tensor names, and their names in the decoder.
         fused: tensors that are the concatenation of several tensors of the decoder.
+        transposed: whether projections are (inputs, outputs).
+        ignored: endings of the names of buffers in old files that are computed instead of loaded.
     """
 
+    architecture: str
     model: Mapping[str, Any] = field(default_factory=dict)
     block: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -47,13 +54,23 @@ class Family:
     without_rotation: Literal["none", "listed", "full"] = "none"
     partial: bool = False
     two_rotations: bool = False
+    learned_positions: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = "model."
     renamed: Mapping[str, str] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    transposed: bool = False
+    ignored: tuple[str, ...] = ("rotary_emb.inv_freq",)
 
     @property
     def windows(self) -> bool:
         """Whether layers may attend only to a window of the last keys."""
         return "sliding_window" in self.defaults
+
+    @property
+    def can_be_written(self) -> bool:
+        """Whether a decoder can be written as a model of the family, tensor by tensor."""
+        return not self.fused
 
 
 QWEN_WINDOWS = {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
@@ -67,12 +84,15 @@ GEMMA = {
 }
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(defaults={"sliding_window": 4096}),
-    "ministral": Family(defaults={"sliding_window": 4096}),
-    "qwen2": Family(model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
-    "qwen3": Family(model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}),
+    "llama": Family("LlamaForCausalLM"),
+    "mistral": Family("MistralForCausalLM", defaults={"sliding_window": 4096}),
+    "ministral": Family("MinistralForCausalLM", defaults={"sliding_window": 4096}),
+    "qwen2": Family("Qwen2ForCausalLM", model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
+    "qwen3": Family(
+        "Qwen3ForCausalLM", model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}
+    ),
     "smollm3": Family(
+        "SmolLM3ForCausalLM",
         defaults={
             "sliding_window": None,
             "use_sliding_window": False,
@@ -82,13 +102,47 @@ FAMILIES: Mapping[str, Family] = {
         },
         without_rotation="listed",
     ),
-    "phi3": Family(defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "phi3": Family("Phi3ForCausalLM", defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "gpt2": Family(
+        "GPT2LMHeadModel",
+        block={"norm": "layer", "gated": False, "bias": True},
+        defaults={"n_inner": None, "tie_word_embeddings": True},
+        activation="activation_function",
+        learned_positions=True,
+        fields={
+            "n_embd": "hidden_size",
+            "n_layer": "num_hidden_layers",
+            "n_head": "num_attention_heads",
+            "n_inner": "intermediate_size",
+            "n_positions": "max_position_embeddings",
+            "layer_norm_epsilon": "rms_norm_eps",
+        },
+        prefix="transformer.",
+        renamed={
+            "wte.": "embed_tokens.",
+            "wpe.weight": "encodings.0.table",
+            "ln_f.": "norm.",
+            "h.": "layers.",
+            "ln_1.": "input_layernorm.",
+            "ln_2.": "post_attention_layernorm.",
+            "attn.c_attn.": "self_attn.qkv_proj.",
+            "attn.c_proj.": "self_attn.o_proj.",
+            "mlp.c_fc.": "mlp.up_proj.",
+            "mlp.c_proj.": "mlp.down_proj.",
+        },
+        fused=FUSED,
+        transposed=True,
+        ignored=(".attn.bias", ".attn.masked_bias"),
+    ),
+    "olmo": Family("OlmoForCausalLM", block={"norm": "fixed"}, defaults={"rms_norm_eps": 1e-5}),
     "olmo2": Family(
+        "Olmo2ForCausalLM",
         model={"qk_norm": "width"},
         block={"norms": "output"},
         renamed=OUTPUT_NORMS,
     ),
     "olmo3": Family(
+        "Olmo3ForCausalLM",
         model={"qk_norm": "width"},
         block={"norms": "output"},
         defaults={
@@ -100,6 +154,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=OUTPUT_NORMS,
     ),
     "exaone4": Family(
+        "Exaone4ForCausalLM",
         model={"qk_norm": "rms"},
         block={"norms": "output"},
         defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
@@ -107,6 +162,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=OUTPUT_NORMS,
     ),
     "granite": Family(
+        "GraniteForCausalLM",
         defaults={
             "embedding_multiplier": 1.0,
             "residual_multiplier": 1.0,
@@ -115,6 +171,7 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "gemma2": Family(
+        "Gemma2ForCausalLM",
         block=GEMMA_NORMS,
         defaults={
             **GEMMA,
@@ -126,6 +183,7 @@ FAMILIES: Mapping[str, Family] = {
         renamed=INPUT_AND_OUTPUT_NORMS,
     ),
     "gemma3_text": Family(
+        "Gemma3ForCausalLM",
         model={"qk_norm": "rms"},
         block=GEMMA_NORMS,
         defaults={
@@ -150,7 +208,18 @@ SCALES = {
 }
 """Field of config.json -> field of `BlockConfig`, for families that have it."""
 
-ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+
+
+def complete_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config.json with the defaults of its family, under the names of Llama."""
+    found = {**family.defaults, **content}
+    for theirs, field_of_llama in family.fields.items():
+        if theirs in found:
+            found[field_of_llama] = found[theirs]
+    if "n_inner" in family.fields and found["n_inner"] is None and found.get("n_embd"):
+        found["intermediate_size"] = 4 * found["n_embd"]
+    return found
 
 
 def block_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,11 +32,14 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     config = parse_config(llama.config.to_dict())
     if llama.get_output_embeddings().weight is not llama.get_input_embeddings().weight:
         config = replace(config, model=replace(config.model, tied_embeddings=False))
-    plugin = plugins.load("encoding", Checkpoint(Path(), config).spec(spec))
+    checkpoint = Checkpoint(Path(), config)
+    plugin = plugins.load("encoding", checkpoint.spec(spec))
     decoder = make_empty(config.model, plugin.make)
-    share(decoder, dict(llama.named_parameters(remove_duplicate=False)), config.names)
+    parameters = dict(llama.named_parameters(remove_duplicate=False))
+    own = checkpoint.contains(plugin.label)
+    share(decoder, parameters, config.names, with_encoding=own)
     decoder.encodings.to(llama.device)
-    content = make_config(config.model, None, plugin.label)
+    content = make_config(config.model, plugin.label)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
         content[name] = getattr(llama.config, name, None)
     model = PeBenchForCausalLM(PeBenchConfig(**content), decoder)

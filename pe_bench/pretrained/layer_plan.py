@@ -10,6 +10,9 @@ from pe_bench.registry.options import split_spec
 OF_LAYERS = "hybrid"
 """The encoding of models with windows or with different layers."""
 
+LEARNED = "learned"
+"""The encoding of models with a learned vector for each position."""
+
 LOCAL = "local"
 """Option of `hybrid` for the encoding of layers with a window."""
 
@@ -22,6 +25,8 @@ Layer = tuple[bool, bool]  # has a window, rotates queries and keys
 def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
     """Return the spec of the layers of a model, without rotations; empty for the layers of Llama.
 
+    Learned positions are a spec too.
+
     Args:
         family: the family of the model.
         content: its config.json, completed with the defaults of the family.
@@ -29,8 +34,10 @@ def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
     Raises:
         InputError: the layers cannot be expressed; the message names the field.
     """
-    windows = _find_windows(family, content)
-    rotates = _find_rotating(family, content, windows)
+    if family.learned_positions:
+        return f"{LEARNED}:rows={content['max_position_embeddings']}"
+    windows = find_windows(family, content)
+    rotates = find_rotating(family, content, windows)
     layers = list(zip(windows, rotates, strict=True))
     kinds = sorted(set(layers), reverse=True)  # windows first, then rotating
     if kinds == [(False, True)]:
@@ -61,12 +68,12 @@ def with_layers(spec: str, layers: str) -> str:
     if where != of_model:
         return spec
     if "every" in given:  # the spec sets another order of the layers
-        del options["pattern"]
+        options.pop("pattern", None)
     pairs = (f"{name}={value}" for name, value in (options | given).items())
     return f"{where}:{','.join(pairs)}"
 
 
-def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
+def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     """Return for each layer whether it has a window."""
     layers: int = content["num_hidden_layers"]
     types = content.get("layer_types")
@@ -91,7 +98,7 @@ def _find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     return [i >= first and (step == 0 or (i + 1) % step != 0) for i in range(layers)]
 
 
-def _find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool]) -> list[bool]:
+def find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool]) -> list[bool]:
     """Return for each layer whether it rotates queries and keys."""
     if family.without_rotation == "full" and content["sliding_window"] is not None:
         return windows

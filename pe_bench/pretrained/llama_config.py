@@ -11,7 +11,15 @@ from typing import Any
 
 from pe_bench.config import BlockConfig, ModelConfig
 from pe_bench.errors import InputError
-from pe_bench.pretrained.families import ACTIVATIONS, FAMILIES, FULL, SLIDING, Family, block_fields
+from pe_bench.pretrained.families import (
+    ACTIVATIONS,
+    FAMILIES,
+    FULL,
+    SLIDING,
+    Family,
+    block_fields,
+    complete_fields,
+)
 from pe_bench.pretrained.layer_plan import LOCAL, plan_layers
 from pe_bench.pretrained.tensor_names import TensorNames
 
@@ -33,13 +41,6 @@ ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
 """Types of rotation that do not depend on the length before scaling."""
 
-PLAIN = {
-    (False, "none"): ("llama", "LlamaForCausalLM"),
-    (True, "none"): ("qwen2", "Qwen2ForCausalLM"),
-    (False, "rms"): ("qwen3", "Qwen3ForCausalLM"),
-}
-"""Classes of transformers for models with `qkv_bias` and `qk_norm`."""
-
 AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
@@ -57,9 +58,10 @@ class LlamaConfig:
         model: shape of the decoder, with the training length before any scaling.
         rotation: `rope_parameters` in the format of transformers 5, including the base.
         length: `max_position_embeddings`.
-        encoding: spec of the encoding in a checkpoint of pe-bench; empty: the encoding of Llama, or
-            `layers`.
-        layers: spec of an encoding whose layers differ, without rotations; empty: equal layers.
+        encoding: spec of the encoding whose parameters the files contain, of a checkpoint of
+            pe-bench or of learned positions; empty: the encoding of Llama, or `layers`.
+        layers: spec of an encoding whose layers differ, without rotations, or of learned positions;
+            empty: equal layers, which rotate.
         local_rotation: like `rotation`, for layers with a window; None: the same rotation.
         family: family of the model, with the names of its tensors.
     """
@@ -124,7 +126,7 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
             "architecture"
         )
     family = FAMILIES.get(kind, FAMILIES["llama"])
-    content = {**family.defaults, **content}
+    content = complete_fields(family, content)
     for field in (*NEEDED, "max_position_embeddings"):
         if content.get(field) is None:
             raise InputError(f"{field} is missing, which every Llama's config has")
@@ -136,7 +138,14 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
     own = content.get(OWN) or {}
     rotation: dict[str, Any] = {}
     local: dict[str, Any] | None = None
-    if kind != OWN:
+    layers = encoding = ""
+    if kind == OWN:
+        encoding = own.get("encoding", "")
+    else:
+        layers = plan_layers(family, content)
+    if family.learned_positions:
+        encoding = layers
+    elif kind != OWN:
         rotation, local = _rotations(family, content)
     length = content["max_position_embeddings"]
     shape: dict[str, Any] = {name: content[field] for field, name in NEEDED.items()}
@@ -156,22 +165,19 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         model=ModelConfig(**shape),
         rotation=rotation,
         length=length,
-        encoding=own.get("encoding", "") if kind == OWN else "",
-        layers="" if kind == OWN else plan_layers(family, content),
+        encoding=encoding,
+        layers=layers,
         local_rotation=local,
         family=family,
     )
 
 
-def make_config(
-    model: ModelConfig, fields: Mapping[str, Any] | None, encoding: str
-) -> dict[str, Any]:
-    """Return the content of a config.json.
+def make_config(model: ModelConfig, encoding: str) -> dict[str, Any]:
+    """Return the content of the config.json of a model that needs this package.
 
     Args:
         model: shape of the decoder.
-        fields: return value of `Encoding.llama_fields`.
-        encoding: spec of the encoding, which is written if `fields` is None.
+        encoding: spec of the encoding.
     """
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
     content |= {
@@ -183,19 +189,10 @@ def make_config(
         "max_position_embeddings": model.train_length,
     }
     facts = {name: value for name, value in asdict(model).items() if name in FACTS}
-    if fields is None:
-        facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
-        if model.block != BlockConfig():
-            facts["block"] = asdict(model.block)
-        return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
-    kind, architecture = PLAIN[model.qkv_bias, model.qk_norm]
-    return {**content, **fields, "model_type": kind, "architectures": [architecture], OWN: facts}
-
-
-def is_plain(model: ModelConfig) -> bool:
-    """Return whether transformers has a class for models of this shape with rotary positions."""
-    of_llama = replace(model.block, head_dim=0) == BlockConfig()
-    return of_llama and (model.qkv_bias, model.qk_norm) in PLAIN
+    facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
+    if model.block != BlockConfig():
+        facts["block"] = asdict(model.block)
+    return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}
 
 
 def _rotations(
@@ -270,7 +267,7 @@ def _refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) 
     rotations = content.get("rope_parameters") or content.get("rope_scaling") or {}
     factor = rotations.get(PARTIAL, content.get(PARTIAL))
     proportional = rotations.get("rope_type") == "proportional"
-    no_keys = kind not in ("llama", OWN, "phi3", "olmo2", "olmo3")
+    no_keys = kind not in ("llama", OWN, "phi3", "gpt2", "olmo", "olmo2", "olmo3")
     no_keys = no_keys and content.get("num_key_value_heads") is None
     differences: list[tuple[str, Any, str]] = [
         (
@@ -285,6 +282,21 @@ def _refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) 
         ),
         ("mlp_bias", content.get("mlp_bias"), "the decoder's MLP has no biases"),
         ("clip_qkv", content.get("clip_qkv"), "the decoder does not clip queries, keys and values"),
+        (
+            "scale_attn_weights",
+            content.get("scale_attn_weights") is False,
+            "the decoder divides query-key products by the root of head_dim",
+        ),
+        (
+            "scale_attn_by_inverse_layer_idx",
+            content.get("scale_attn_by_inverse_layer_idx"),
+            "the decoder scales query-key products equally in all layers",
+        ),
+        (
+            "add_cross_attention",
+            content.get("add_cross_attention"),
+            "the decoder attends to its own tokens only",
+        ),
         (
             "use_bidirectional_attention",
             content.get("use_bidirectional_attention"),

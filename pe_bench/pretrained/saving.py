@@ -1,7 +1,7 @@
 """Save a decoder as a folder of transformers: config.json, safetensors, tokenizer.json.
 
-If the encoding is a rotation that transformers supports, the model is saved as a plain Llama, or as
-a Qwen2 if q, k and v have biases. Otherwise the folder contains code that imports this package, and
+If a class of transformers computes the same, the model is saved as a plain model of that class,
+such as a Llama. Otherwise the folder contains code that imports this package, and
 `AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` loads it.
 """
 
@@ -12,8 +12,11 @@ from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.pretrained.llama_config import is_plain, make_config
-from pe_bench.pretrained.weights import HEAD, INDEX, WHOLE
+from pe_bench.pretrained.families import FAMILIES
+from pe_bench.pretrained.llama_config import make_config
+from pe_bench.pretrained.plain import plain_config
+from pe_bench.pretrained.tensor_names import HEAD, TensorNames
+from pe_bench.pretrained.weights import INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer
@@ -59,14 +62,15 @@ def write_folder(
     """Implement `save_checkpoint`, given the label of the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
-    fields = model.encoding.llama_fields() if is_plain(model.config) else None
-    config = make_config(model.config, fields, label)
+    plain = plain_config(model)
+    config = plain or make_config(model.config, label)
+    names = TensorNames(FAMILIES[plain["model_type"]]) if plain else None
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_weights(model, folder, plain=fields is not None)
+        _write_weights(model, folder, names)
         for name, content in (tokenizer_files(tokenizer) if tokenizer else {}).items():
             write_atomic(folder / name, content)
-        if fields is None:
+        if plain is None:
             write_atomic(folder / MODELING, CODE)
     if tokenizer is not None:
         config |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
@@ -75,11 +79,12 @@ def write_folder(
     write_json(folder / "config.json", config)
 
 
-def _write_weights(model: Decoder, folder: Path, *, plain: bool) -> None:
-    """Write one safetensors file, or several and their index."""
-    weights = {_their_name(name, plain): tensor for name, tensor in model.state_dict().items()}
-    if model.config.tied_embeddings:
-        del weights[_their_name(HEAD, plain)]
+def _write_weights(model: Decoder, folder: Path, names: TensorNames | None) -> None:
+    """Write one safetensors file, or several and their index; names: None for our own class."""
+    weights: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if not (name == HEAD and model.config.tied_embeddings):
+            weights[names.in_files(name) if names else f"model.{name}"] = tensor
     shards = _shards(weights)
     if len(shards) == 1:
         _write_file(folder / WHOLE, shards[0])
@@ -109,8 +114,3 @@ def _shards(weights: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in shard.items()}
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
-
-
-def _their_name(name: str, plain: bool) -> str:
-    """Return the name of a weight in transformers, where the head of Llama is outside `model`."""
-    return name if plain and name == HEAD else f"model.{name}"

@@ -10,8 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES, Family
 
-NOT_LOADED = "rotary_emb.inv_freq"
-"""A buffer in old files that is computed instead of loaded."""
+HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -21,17 +20,26 @@ class Part:
     Attributes:
         name: name of the parameter.
         rows: the rows, in the order of the decoder; None: the whole tensor.
+        transposed: whether the tensor is transposed before.
     """
 
     name: str
     rows: Tensor | None = None
+    transposed: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the parameter equals the tensor."""
+        return self.rows is None and not self.transposed
 
     def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the part of a tensor."""
+        whole = whole[::-1] if self.transposed else whole
         return whole if self.rows is None else (len(self.rows), *whole[1:])
 
     def take(self, tensor: Tensor) -> Tensor:
         """Return the part of a tensor."""
+        tensor = tensor.t() if self.transposed else tensor
         return tensor if self.rows is None else tensor[self.rows]
 
 
@@ -40,7 +48,7 @@ class TensorNames:
     """Names and rows of the tensors of a family.
 
     Attributes:
-        family: the family. Names of Llama are the decoder's names with the prefix "model.".
+        family: the family. Names of Llama are the names of the decoder with a prefix.
         turning: number of leading channels of a head that rotate, in pairs (m, m + turning / 2);
             None: all.
     """
@@ -61,28 +69,35 @@ class TensorNames:
         Raises:
             InputError: a fused tensor has another number of rows than its parts.
         """
-        if name.endswith(NOT_LOADED):
+        if name.endswith(self.family.ignored):
             return []
-        own = self._rename(name.removeprefix("model."))
+        own = name.removeprefix(self.family.prefix)
+        for theirs, ours in self.family.renamed.items():
+            own = own.replace(theirs, ours)
+        transposed = self.family.transposed and own.endswith("_proj.weight")
         for fused, parts in self.family.fused.items():
             if f".{fused}." in own and model is not None:
                 names = [own.replace(fused, part) for part in parts]
-                return self._split(name, names, shape, model)
-        return [Part(own, self._order(own, model))]
+                return self._split(name, names, shape, model, transposed)
+        return [Part(own, self._order(own, model), transposed)]
 
-    def shares(self, name: str) -> bool:
-        """Return whether a tensor can be used unchanged."""
-        reordered = self.turning is not None and _is_rotated(name)
-        return not reordered and not any(fused in name for fused in self.family.fused)
+    def in_files(self, name: str) -> str:
+        """Return the name in files of a parameter of the decoder, unless it is a part of a tensor.
 
-    def _rename(self, name: str) -> str:
-        for theirs, ours in self.family.renamed.items():
-            if theirs in name:
-                return name.replace(theirs, ours)
-        return name
+        Args:
+            name: name in the decoder.
+        """
+        for theirs, ours in reversed(tuple(self.family.renamed.items())):
+            name = name.replace(ours, theirs)
+        return name if name == HEAD else f"{self.family.prefix}{name}"
 
     def _split(
-        self, name: str, own: list[str], shape: tuple[int, ...], model: ModelConfig
+        self,
+        name: str,
+        own: list[str],
+        shape: tuple[int, ...],
+        model: ModelConfig,
+        transposed: bool,
     ) -> list[Part]:
         parts = []
         start = 0
@@ -90,10 +105,11 @@ class TensorNames:
             size = _rows(part, model)
             order = self._order(part, model)
             rows = torch.arange(size) if order is None else order
-            parts.append(Part(part, start + rows))
+            parts.append(Part(part, start + rows, transposed))
             start += size
-        if start != shape[0]:
-            raise InputError(f"{name} is {shape} and should have {start} rows, by config.json")
+        outputs = shape[-1] if transposed else shape[0]
+        if start != outputs:
+            raise InputError(f"{name} is {shape} and should have {start} outputs, by config.json")
         return parts
 
     def _order(self, name: str, model: ModelConfig | None) -> Tensor | None:

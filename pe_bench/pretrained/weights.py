@@ -17,11 +17,10 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.pretrained.tensor_names import Part, TensorNames
+from pe_bench.pretrained.tensor_names import HEAD, Part, TensorNames
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 OF_ENCODING = "encodings."
 AGAIN = "download it again"
@@ -133,28 +132,37 @@ def check_files(
 
 
 def share(
-    model: Decoder, parameters: Mapping[str, nn.Parameter], names: TensorNames | None = None
+    model: Decoder,
+    parameters: Mapping[str, nn.Parameter],
+    names: TensorNames,
+    *,
+    with_encoding: bool = False,
 ) -> None:
-    """Share the parameters of a model of transformers with a decoder, without copies.
+    """Share the parameters of a model of transformers with a decoder.
+
+    Parameters that are fused, transposed, or in another order are copied.
 
     Args:
         model: a decoder of the same shape.
         parameters: the parameters.
-        names: names of the parameters; None: the names of Llama.
+        names: names of the parameters.
+        with_encoding: whether to share the parameters of the encoding too.
 
     Raises:
-        InputError: parameters are missing, unexpected, of the wrong shape, or fused.
+        InputError: parameters are missing, unexpected, or of the wrong shape.
     """
-    names = names or LLAMA
     own: dict[str, nn.Parameter] = {}
     for name, parameter in parameters.items():
-        if not names.shares(name):
-            raise InputError(
-                f"{name} has rows for several weights, or in another order: save the model with "
-                "save_pretrained and open the folder with pe_bench.open_checkpoint"
-            )
-        own |= {part.name: parameter for part in names.parts(name)}
-    check_shapes(model, {name: tuple(parameter.shape) for name, parameter in own.items()})
+        for part in names.parts(name, tuple(parameter.shape), model.config):
+            if part.name.startswith(OF_ENCODING) and not with_encoding:
+                continue
+            if not part.is_whole:
+                copy = part.take(parameter.detach()).clone(memory_format=torch.contiguous_format)
+                own[part.name] = nn.Parameter(copy, requires_grad=parameter.requires_grad)
+            else:
+                own[part.name] = parameter
+    shapes = {name: tuple(parameter.shape) for name, parameter in own.items()}
+    check_shapes(model, shapes, with_encoding=with_encoding)
     for name, parameter in own.items():
         owner, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(owner), leaf, parameter)
@@ -183,7 +191,7 @@ def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
     return found
 
 
-def has_own_head(folder: Path) -> bool:
+def has_own_head(folder: Path, names: TensorNames) -> bool:
     """Return whether a folder has a head that differs from the embeddings; False without files.
 
     transformers keeps such a head even if config.json says that the embeddings are tied.
@@ -195,7 +203,7 @@ def has_own_head(folder: Path) -> bool:
         return False
     places: dict[str, tuple[Path, str]] = {}
     for name, (path, _) in find_tensors(folder).items():
-        places |= {part.name: (path, name) for part in LLAMA.parts(name)}
+        places |= {part.name: (path, name) for part in names.parts(name)}
     if not {HEAD, EMBEDDINGS} <= places.keys():
         return False
     matrices = []
@@ -246,6 +254,10 @@ def check_shapes(
         del expected[HEAD]
     for name, shape in expected.items():
         if name not in shapes:
+            for other in shapes:
+                if other.endswith(f".{name}"):
+                    prefix = other.removesuffix(name)
+                    raise InputError(f"names of weights begin with {prefix}: remove this prefix")
             raise InputError(f"the Llama weights have no {name}: give all of a model's weights")
         if shapes[name] != shape:
             raise InputError(

@@ -58,6 +58,8 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
         raise InputError(
             f"adapt.rank must be at most {task.model.width}, the model's width, not {config.rank}"
         )
+    if config.low_rank and "gate_proj" in config.targets and not task.model.block.gated:
+        raise InputError("adapt.targets has gate_proj, and the MLP of this model has no gate")
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None
@@ -120,19 +122,23 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
 
 def _deciding(config: AdaptConfig) -> dict[str, Any]:
     """Return the settings of a training phase that determine its numbers."""
-    return {name: value for name, value in asdict(config).items() if name != "recompute"}
+    found = {name: value for name, value in asdict(config).items() if name != "recompute"}
+    if config.also is None:  # digests from before this option stay valid
+        del found["also"]
+    return found
 
 
 def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
-    """Return method, steps and other settings that differ from the task's, in brackets."""
+    """Return trained parameters, steps, and settings that differ from the task's, in brackets."""
     if not config.steps:
         return ""
     assert task.start is not None
     usual = {**asdict(AdaptConfig()), **asdict(task.start.train)}
-    parts: list[str] = [] if config.method == "full" else [config.method]
+    trained = [part for part in (config.method, config.also) if part not in ("none", None)]
+    parts: list[str] = [] if config.method == "full" else ["+".join(trained)]
     parts.append(f"{config.steps} steps")
     for name, value in asdict(config).items():
-        if name in ("method", "steps", *IRRELEVANT) or value == usual[name]:
+        if name in ("method", "also", "steps", *IRRELEVANT) or value == usual[name]:
             continue
         parts.append(f"{name} {show_rate(value) if name == 'lr' else value}")
     return f" [{', '.join(parts)}]"

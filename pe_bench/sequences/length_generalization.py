@@ -182,6 +182,13 @@ class LengthGeneralizationTask(Task):
         """Return the maximum number of tokens of a row of a point."""
         return int(self.items(subset, point).lengths.max())
 
+    def evaluation_rows(self) -> Mapping[int, int]:
+        rows: Counter[int] = Counter()
+        for subset in self.subsets:
+            for point in self.eval_points(subset):
+                rows[self.max_tokens(subset, point)] += self.count(subset, point)
+        return rows
+
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Columns for means, curves for subsets with one axis, maps for subsets with two axes."""

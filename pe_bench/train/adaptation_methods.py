@@ -53,8 +53,10 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
     if not isinstance(config, AdaptConfig) or not config.steps:
         return
     if config.method == "encoding" and not any(True for _ in encoding.parameters()):
+        other = "none" if config.also else "lora"
         raise InputError(
-            "it has no parameters, so that --adapt.method encoding would train nothing: use lora"
+            "it has no parameters, so that --adapt.method encoding would train nothing: use "
+            f"{other}"
         )
     pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
     if config.method == "longlora" and pairs:
@@ -90,7 +92,7 @@ def prepare(model: Decoder, config: TrainConfig, seed: int) -> None:
     if config.low_rank:
         _add_low_rank(model, config, seed)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(_is_trained(name, config.method))
+        parameter.requires_grad_(_is_trained(name, config))
         if parameter.requires_grad:  # bfloat16 is too coarse for the updates
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     if config.method == "longlora":
@@ -106,21 +108,22 @@ def finish(model: Decoder, config: TrainConfig) -> None:
     model.requires_grad_(True)
     if config.low_rank:
         _merge(model)
-    if isinstance(config, AdaptConfig) and config.method == "longlora":
+    if config.also_trained:
         narrow = cast(Block, model.layers[0]).mlp.up_proj.weight.dtype
         for name, parameter in model.named_parameters():
             if not name.startswith("encodings."):
                 parameter.data = parameter.data.to(narrow)
 
 
-def _is_trained(name: str, method: str) -> bool:
-    """Return whether a method trains a parameter."""
+def _is_trained(name: str, config: AdaptConfig) -> bool:
+    """Return whether a method that does not train everything trains a parameter."""
     if "lora_" in name:
         return True
     if name.startswith("encodings."):
-        return method != "lora"
-    # Chen et al. 2024, section 3.3: without these, low rank does not reach long rows.
-    return method == "longlora" and ("norm" in name or name.startswith("embed_tokens"))
+        return config.method not in ("lora", "none")
+    if name.startswith("embed_tokens"):  # of tied embeddings, the head too
+        return "embeddings" in config.also_trained
+    return "norm" in name and "norms" in config.also_trained
 
 
 def _add_low_rank(model: Decoder, config: AdaptConfig, seed: int) -> None:

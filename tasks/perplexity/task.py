@@ -1,6 +1,8 @@
 """Bits per byte and perplexity up to 4 times the training length, on any text (default: Python)."""
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal
@@ -227,6 +229,17 @@ class Perplexity(Task):
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         return self.training.held_out_batch(step)
+
+    def evaluation_rows(self) -> Mapping[int, int]:
+        passes = set()
+        for span in make_spans(self.lengths, self.stride):
+            start, stop = span.seen
+            passes.add((start, stop if start else self.max_eval_tokens))
+        rows: Counter[int] = Counter()
+        for subset in self.subsets:
+            for start, stop in passes:
+                rows[stop - start] += len(self.windows_of(subset))
+        return rows
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         too_short = self._too_short(subset)

@@ -427,8 +427,8 @@ def test_what_is_also_trained_parts_runs(run: Any) -> None:
     found: dict[str, float] = {}
     plans: list[Any] = [{"method": "encoding"}]
     plans += [{"method": method, "also": "norms"} for method in ("none", "encoding")]
-    for adapt in plans:
-        found |= scores(run("tape", origin="rope", adapt={"steps": 2, "lr": 0.1, **adapt}))
+    for plan in plans:
+        found |= scores(run("tape", origin="rope", adapt={"steps": 2, "lr": 0.1, **plan}))
     assert [label.partition(" [")[2].partition(",")[0] for label in found] == [
         "encoding",
         "norms",

@@ -8,7 +8,8 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.reporting.styles import MARKERS, Style, family_of, styles, styles_of
+from pe_bench.registry import plugins
+from pe_bench.reporting.styles import FREE_COLOURS, MARKERS, Style, family_of, styles, styles_of
 from pe_bench.results.store import read_record, read_records
 
 MINE = """
@@ -73,3 +74,11 @@ def test_variants_and_adapted_models_have_shades_of_it(tmp_path: Path) -> None:
     assert len(set(found.values())) == len(labels)
     assert found["rope"] == styles(["rope"])["rope"]  # a shipped one has its own
     assert [family_of(one.encoding, one) for one in records] == ["moon"] * 3 + ["rotary"]
+
+
+def test_encodings_without_a_style_have_a_free_colour() -> None:
+    shipped = styles(plugins.names("encoding"))
+    for label in ("mine.py", "other.py", "third.py:a=1"):
+        found = styles([*shipped, label])[label]
+        assert found.colour in FREE_COLOURS
+        assert found.colour not in {style.colour for style in shipped.values()}

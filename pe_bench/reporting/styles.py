@@ -24,6 +24,7 @@ from pe_bench.results.record import RunRecord
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DECLARED = ("label", "family", "colour", "marker")
 SHADES = (0.0, 0.35, -0.35)  # towards white or black
+FREE_COLOURS = ("#EE3377", "#777777")  # of no shipped encoding, for those that declare none
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     """Return the styles of a label, the preferred one first.
 
     An encoding has the style that its class declares. Its variants have another marker or shade.
-    Encodings without a declared style get the colour of another encoding, selected by a digest of
-    the label.
+    Encodings without a declared style get a colour that no shipped encoding has. A digest of the
+    label selects colour and marker.
     """
     name, more = split_label(label)
     digest = _digest(label)
@@ -89,7 +90,7 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     if name in known:
         colours = [_shade(known[name].colour, amount) for amount in SHADES]
     else:
-        colours = sorted({style.colour for style in known.values()})
+        colours = list(FREE_COLOURS)
     pairs = [Style(colour, marker) for marker in MARKERS for colour in colours]
     start = digest % len(pairs)
     rotated = [*pairs[start:], *pairs[:start]]

@@ -1,0 +1,77 @@
+"""Write the table in docs/tape.md of TAPE against RoPE on every task.
+
+    python docs/tape_table.py
+
+The numbers are those of results/quick and results/scrolls. `tests/test_tape_page.py` fails where
+page and results disagree.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pe_bench.reporting.markdown import Markdown, markdown_table
+from pe_bench.reporting.paired import show_p
+from pe_bench.reporting.sentences import describe_mean
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.verdicts import Verdict, Verdicts, choose_tables, judge
+from pe_bench.system.files import write_atomic
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tape.md"
+PAIR = ("tape", "rope")
+BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
+HEADER = [
+    *("task", Markdown("`tape`"), Markdown("`rope`"), "difference", "95 % interval"),
+    *("p", "p (Holm)", "verdict", "seeds", Markdown("learned (`tape`, `rope`)")),
+]
+
+
+def main() -> None:
+    """Write the table."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = [read(folder) for folder in ("quick", "scrolls")]
+    write_atomic(PAGE, re.sub(BETWEEN, lambda _: compose(found), text, flags=re.DOTALL))
+
+
+def read(folder: str) -> Verdicts:
+    """Return the comparison on the tasks of a folder of results/."""
+    return judge(choose_tables(read_tables(ROOT / "results" / folder)), *PAIR)
+
+
+def compose(found: Sequence[Verdicts]) -> str:
+    """Return the table and the sentence on the mean over the first folder's tasks."""
+    rows = [cells(verdict) for verdicts in found for verdict in verdicts.tasks]
+    mean = found[0].mean
+    assert mean is not None
+    count = len(found[0].tasks)
+    sentence = f"Mean over the {count} tasks of `results/quick`: {describe_mean(mean, 1)}"
+    return f"{markdown_table(HEADER, rows, 'l' + 'r' * 6 + 'l' + 'r' * 2)}\n\n{sentence}"
+
+
+def cells(verdict: Verdict) -> list[str]:
+    """Return a row of the table."""
+    table, difference = verdict.table, verdict.difference
+    digits = 1 if table.metric(table.headline.metric).unit == "%" else 3
+    better = "better" if verdict.first_is_better else "worse"
+    return [
+        f"{table.about.task} ({table.label(table.headline.metric)})",
+        f"{verdict.first:.{digits}f}",
+        f"{verdict.second:.{digits}f}",
+        f"{difference.value:+.{digits}f}",
+        f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}",
+        show_p(difference.p_alone),
+        show_p(difference.p_value),
+        better if difference.significant else "not significant",
+        str(difference.seeds),
+        learned(table),
+    ]
+
+
+def learned(table: Table) -> str:
+    """Return how many seeds of each encoding learned the training task."""
+    return ", ".join(f"{table.learned(name)} of {table.seeds(name)}" for name in PAIR)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ page and results disagree.
 """
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tape.md"
+WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
 HEADER = [
@@ -46,6 +48,7 @@ def compose(found: Sequence[Verdicts]) -> str:
     assert mean is not None
     count = len(found[0].tasks)
     sentence = f"Mean over the {count} tasks of `results/quick`: {describe_mean(mean, 1)}"
+    sentence = textwrap.fill(sentence, WIDTH)
     return f"{markdown_table(HEADER, rows, 'l' + 'r' * 6 + 'l' + 'r' * 2)}\n\n{sentence}"
 
 

@@ -99,7 +99,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     text = " ".join(" ".join(page.texts).split())
     assert "3 encodings, 3 tasks, 3 seeds, 27 runs" in text
-    assert "mean rank ↓" in text and "Means over 3 tasks." in text
+    assert "mean rank ↓" in text and "Means over 3 families of tasks (3 tasks)" in text
     assert "Linear biases: each head forgets at its own rate" in text  # not recorded: the source
     assert "logit_ij -= slope_h (i - j)" in text and "As the source says now" in text
     assert "fire on one, seed 0: failed, ValueError: it <broke>" in text

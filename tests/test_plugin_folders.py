@@ -15,7 +15,7 @@ import pytest
 import pe_bench
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES
-from pe_bench.pretrained.layer_plan import OF_LAYERS, ROTATING, STILL
+from pe_bench.pretrained.layer_plan import LEARNED, OF_LAYERS, ROTATING, STILL
 from pe_bench.pretrained.rotation import OF_LLAMA
 from pe_bench.registry import plugins
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
@@ -282,7 +282,12 @@ def test_the_engine_names_no_plugin(path: Path) -> None:
     exceptions: dict[str, set[str]] = {
         "reporting/paired.py": {DEFAULT_REFERENCE},  # reports compare with it by default
         "pretrained/rotation.py": {OF_LLAMA},  # the encoding of a plain Llama
-        "pretrained/layer_plan.py": {OF_LAYERS, ROTATING, STILL},  # layers of published models
+        "pretrained/layer_plan.py": {
+            LEARNED,
+            OF_LAYERS,
+            ROTATING,
+            STILL,
+        },  # layers of published models
         "pretrained/families.py": set(FAMILIES),  # values of `model_type`
         "pretrained/llama_config.py": set(FAMILIES),
     }

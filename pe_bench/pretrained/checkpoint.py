@@ -113,9 +113,10 @@ class Checkpoint:
         Raises:
             InputError: the encoding does not fit; files are missing or damaged.
         """
-        wanted = plugins.load("encoding", spec or self.encoding)
+        spec = spec or self.encoding
+        wanted = plugins.load("encoding", spec)
         decoder = make_empty(model or self.model, wanted.make)
-        stored = self.contains(wanted.label)
+        stored = self.contains(spec)
         decoder.encodings.to(device)
         names = self.config.names
         load_files(

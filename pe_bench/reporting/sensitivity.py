@@ -57,11 +57,8 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
         table: table with one headline for each run.
         encodings: encodings to include; at least two, each with at least two seeds.
     """
-    rows = table.rows
-    headline = table.headline
-    rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
-    rows = rows[rows["length"].isna()]
-    scores = [rows["value"][rows["encoding"] == encoding].tolist() for encoding in encodings]
+    values = headline_scores(table, encodings).values  # (E, S)
+    scores = [[float(value) for value in row[np.isfinite(row)]] for row in values]
     means = [fmean(seeds) for seeds in scores]
     from_seeds = fmean(variance(seeds) / len(seeds) for seeds in scores)
     runs = [record for record in table.records if record.encoding in encodings]
@@ -80,7 +77,9 @@ def describe_sensitivity(table: Table) -> list[str]:
 
     A table that is saturated or at its floor is marked: it cannot show a difference.
     """
-    encodings = [name for name in table.ranked() if table.seeds(name) > 1]
+    names = table.ranked()
+    counts = np.isfinite(headline_scores(table, names).values).sum(1)  # (E,)
+    encodings = [name for name, count in zip(names, counts, strict=True) if count > 1]
     if len(encodings) < FEWEST_ENCODINGS or not is_quality(table):
         return []
     signal = measure_signal(table, encodings)

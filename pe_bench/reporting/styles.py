@@ -80,22 +80,25 @@ def _candidates(label: str, known: Mapping[str, Style]) -> list[Style]:
     """Return the styles of a label, the preferred one first.
 
     An encoding has the style that its class declares. Its variants have another marker or shade.
-    Encodings without a declared style get a colour that no shipped encoding has. A digest of the
-    label selects colour and marker.
+    Encodings without a declared style get a colour that no shipped encoding has, as long as there
+    is a marker left. A digest of the label selects colour and marker.
     """
     name, more = split_label(label)
     digest = _digest(label)
     if name in known and not more:
         return [known[name]]
     if name in known:
-        colours = [_shade(known[name].colour, amount) for amount in SHADES]
+        choices = [[_shade(known[name].colour, amount) for amount in SHADES]]
     else:
-        colours = list(FREE_COLOURS)
-    pairs = [Style(colour, marker) for marker in MARKERS for colour in colours]
-    start = digest % len(pairs)
-    rotated = [*pairs[start:], *pairs[:start]]
+        choices = [[*FREE_COLOURS], sorted({style.colour for style in known.values()})]
     declared = {*known.values()}
-    return [style for style in rotated if style not in declared]
+    found = []
+    for colours in choices:
+        pairs = [Style(colour, marker) for marker in MARKERS for colour in colours]
+        start = digest % len(pairs)
+        rotated = [*pairs[start:], *pairs[:start]]
+        found += [style for style in rotated if style not in declared]
+    return found
 
 
 def outline(marker: str) -> list[tuple[float, float]]:

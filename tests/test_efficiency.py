@@ -112,6 +112,7 @@ print(mapped // 2**20, mallinfo().fordblks // 2**20)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_freed_memory_is_kept() -> None:
     """By the allocator's own count: pages in use depend on the rest of the machine."""

@@ -24,7 +24,7 @@ WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
 HEADER = [
-    *("task", "tape", "rope", "difference", "95 % interval"),
+    *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
 ]
 
@@ -49,16 +49,18 @@ def compose(found: Sequence[Verdicts]) -> str:
     count = len(found[0].tasks)
     sentence = f"Mean over the {count} tasks of `results/quick`: {describe_mean(mean, 1)}"
     sentence = textwrap.fill(sentence, WIDTH)
-    return f"{markdown_table(HEADER, rows, 'l' + 'r' * 6 + 'l' + 'r' * 2)}\n\n{sentence}"
+    return f"{markdown_table(HEADER, rows, 'l' + 'r' * 7 + 'l' + 'r' * 2)}\n\n{sentence}"
 
 
 def cells(verdict: Verdict) -> list[str]:
     """Return a row of the table."""
     table, difference = verdict.table, verdict.difference
     digits = 1 if table.metric(table.headline.metric).unit == "%" else 3
+    floor = table.best_baseline()
     better = "better" if verdict.first_is_better else "worse"
     return [
         f"{table.about.task} ({table.label(table.headline.metric)})",
+        "" if floor is None else f"{floor:.{digits}f}",
         f"{verdict.first:.{digits}f}",
         f"{verdict.second:.{digits}f}",
         f"{difference.value:+.{digits}f}",

@@ -1,4 +1,4 @@
-"""Random changes to the files of an export, as somebody may send it."""
+"""Random changes to the files of an export."""
 
 import gzip
 import json

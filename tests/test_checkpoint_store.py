@@ -1,4 +1,4 @@
-"""The files of a training phase: what is kept, and what is set aside."""
+"""The files of a training phase, and what happens to damaged ones."""
 
 from pathlib import Path
 

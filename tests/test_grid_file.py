@@ -203,4 +203,4 @@ def test_a_pipe_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     os.mkfifo(tmp_path / "grid.toml")
     with pytest.raises(SystemExit):
         main(["run", str(tmp_path / "grid.toml")])
-    assert "it is no regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err

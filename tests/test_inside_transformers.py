@@ -477,6 +477,19 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     torch.testing.assert_close(theirs(given).logits, model(given))
 
 
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@torch.no_grad()
+def test_an_encoding_of_a_file_is_put_into_models_of_other_families(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        'from pe_bench.encodings.alibi import ALiBi\n\n\nclass Mine(ALiBi):\n    """ALiBi."""\n'
+    )
+    expected = put(reference(kind), "alibi")(tokens()).logits
+    torch.testing.assert_close(put(reference(kind), str(path))(tokens()).logits, expected)
+
+
 def test_a_folder_does_not_name_code_in_an_option(tmp_path: Path) -> None:
     save_checkpoint(decoder("abacus:base=alibi"), tmp_path / "saved", "abacus:base=alibi")
     path = tmp_path / "saved" / "config.json"

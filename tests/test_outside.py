@@ -34,7 +34,7 @@ SECRET = "what nobody else may read"
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of committed runs that also has a run of its own, tuning files, and a grid."""
+    """An export of committed runs that also has an unexported run, tuning files, and a grid."""
     records = [r for r in read_records(COMMITTED / "quick") if r.task == "mqar"]
     seeds = {(r.encoding, r.seed): r for r in records}
     adapted = [r for r in read_records(COMMITTED / "extension") if r.adaptation]

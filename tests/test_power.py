@@ -49,7 +49,7 @@ def test_the_spread_of_pairs_decides(rows: Path) -> None:
     shown = effect_to_show(5, spreads[1])
     assert shown == pytest.approx(1.92, abs=0.01)
     assert describe_power(table, 5) == (
-        "lm: 1.9 points of F1 (1.9 for the pair that varies most), 5 seeds"
+        "1.9 points of F1 (1.9 for the pair that varies most), 5 seeds"
     )
 
 
@@ -77,4 +77,4 @@ def test_a_table_of_one_encoding_says_nothing(tmp_path: Path) -> None:
     assert describe_power(table, 5) == ""
     put_headlines(tmp_path, "bits", "plain", [0.9, 0.8, 0.9, 0.8], metric="bits_per_byte")
     (table,) = read_tables(tmp_path)
-    assert describe_power(table, 5) == "bits: 0.27 bits per byte, 5 seeds"
+    assert describe_power(table, 5) == "0.27 bits per byte, 5 seeds"

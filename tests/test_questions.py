@@ -1,5 +1,6 @@
 """Questions that are asked in advance, on the command line and beside results."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ from pe_bench.errors import InputError
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.questions import (
     NAME,
+    Answers,
     Question,
     answer,
     answer_questions,
     parse_pairs,
-    read_questions,
 )
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
@@ -35,13 +36,34 @@ def results(tmp_path: Path) -> Path:
 
 def test_questions_are_corrected_among_themselves(results: Path) -> None:
     tables = read_tables(results)
-    (alone,) = answer(tables, [Question("tape", "rope", ("one",))])
+    (alone,) = answer(tables, [Question("tape", "rope", ("one",))]).answers
     assert alone.startswith("one: tape is better than rope") and "corrected" not in alone
-    lines = answer(tables, [Question("tape", "rope", ("one", "two")), Question("nope", "rope")])
+    asked = [Question("tape", "rope", ("one", "two")), Question("nope", "rope")]
+    lines = answer(tables, asked).answers
     assert "corrected for 3 comparisons" in lines[0] and lines[1].startswith("two: tape is better")
     assert lines[2].startswith("Mean over tasks: ") and "not significant" in lines[2]
     put(results, "one", "other", [1.0, 2.0, 3.0, 4.0, 5.0])  # another encoding changes nothing
-    assert answer(read_tables(results), [Question("tape", "rope", ("one",))]) == [alone]
+    asked = [Question("tape", "rope", ("one",))]
+    assert answer(read_tables(results), asked) == Answers([alone], [])
+
+
+def test_what_cannot_be_answered_is_named(results: Path) -> None:
+    put(results, "one", "late", [1.0, 2.0])
+    put(results, "one", "apart", [1.0, 2.0], first_seed=7)
+    tables = read_tables(results)
+    for question, said in (
+        (Question("tape", "late", ("two",)), "no score of late."),
+        (Question("tape", "apart", ("one",)), "no seed in common"),
+        (Question("tape", "rope", ("four",)), "four: no scores of tape and rope."),
+        (Question("tape", "late"), "tape and late do not have several tasks in common."),
+        (
+            Question("tape", "ropes", ("one",)),
+            "no results of ropes (did you mean 'rope'?).",
+        ),
+    ):
+        found = answer(tables, [question, Question("tape", "rope", ("one",))])
+        assert len(found.answers) == 1 and "corrected" not in found.answers[0]
+        assert any(said in line for line in found.left_out), found.left_out
 
 
 def test_a_file_beside_results_is_answered_in_the_report(results: Path) -> None:
@@ -65,37 +87,49 @@ def test_the_command(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "each question is a table [[question]]"),
-        ("[question]\nfirst = 1", "each question is a table"),
-        ('[[question]]\nfirst = "a"', "each question is a table"),
-        ('[[question]]\nfirst = "a"\nsecond = 3', "all of them names"),
-        ('[[question]]\nfirst = "a"\nsecond = "b"\ntask = [1]', "all of them names"),
-        ('[[question]]\nfirst = "a"\nsecond = "b"\nx = 1', "each question is a table"),
+        ("", "has no questions"),
+        ("[question]\nfirst = 1", "has no questions"),
+        ('x = 1\n[[question]]\nfirst = "a"\nsecond = "b"', "has no questions"),
+        ('[[question]]\nfirst = "a"', "second"),
+        ('[[question]]\nfirst = "a"\nsecond = 3', "second must be a name"),
+        ('[[question]]\nfirst = "a"\nsecond = "b\\u001b"', "second must be a name"),
+        ('[[question]]\nfirst = "a"\nsecond = "b"\ntask = [1]', "must be a name"),
+        ('[[question]]\nfirst = "a"\nsecond = "b"\ntasks = "c"', "has no 'tasks'"),
         ("[[question", "is not TOML"),
+        (b"\xff", "is not TOML"),
+        (b"#" * (2**20 + 1), "larger than 1 MiB"),
+        (None, "not a regular file"),
     ],
 )
-def test_files_that_are_no_questions(tmp_path: Path, content: str, said: str) -> None:
-    path = tmp_path / NAME
-    path.write_text(content, encoding="utf-8")
+def test_the_rest_is_used_of_results_with_a_wrong_file(
+    results: Path, content: str | bytes | None, said: str
+) -> None:
+    path = results / NAME
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError) as caught:
-        read_questions(path)
+        write_report(results)
     assert str(path) in str(caught.value) and said in str(caught.value)
+    assert "tape" in (results / "leaderboard.md").read_text(encoding="utf-8")
 
 
-def test_questions_without_an_answer(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tables = read_tables(results)
-    for question, said in (
-        (Question("tape", "ropes", ("one",)), "did you mean 'rope'"),
-        (Question("tape", "tape", ("one",)), "given twice"),
-        (Question("tape", "rope", ("four",)), "no results of a task 'four'"),
-    ):
-        with pytest.raises(InputError, match=said):
-            answer(tables, [question])
+def test_questions_may_be_older_than_their_runs(results: Path) -> None:
+    (results / NAME).write_text('[[question]]\nfirst = "new"\nsecond = "rope"\ntask = "one"\n')
+    write_report(results)
+    text = (results / "leaderboard.md").read_text(encoding="utf-8")
+    assert "## Questions asked in advance\n\n- There are no results of new" in text
+
+
+def test_wrong_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="pairs of encodings in quotes"):
         parse_pairs(["tape"], None)
-    (results / NAME).write_text('[[question]]\nfirst = "tape"\nsecond = "ropes"\n')
-    with pytest.raises(InputError, match=r"questions\.toml: .*did you mean 'rope'"):
-        answer_questions(results, tables)
-    for words in (["--ask", "tape rope", "--all"], ["tape", "--ask", "tape rope"]):
+    for words, said in (
+        (["--ask", "tape rope", "--all"], "leave out --all"),
+        (["tape", "--ask", "tape rope"], "leave out tape"),
+        (["--ask", "tape ropes"], "did you mean 'rope'"),
+        (["--ask", "tape rope", "--task", "four"], "no results of a task 'four'"),
+    ):
         assert main(["compare", *words, "--results", str(results)]) == 2
-        assert "leave out" in capsys.readouterr().err
+        assert said in capsys.readouterr().err

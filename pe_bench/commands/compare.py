@@ -77,7 +77,7 @@ def _answer(tables: "Sequence[Table]", ask: Sequence[str], tasks: Sequence[str] 
     """Print a sentence for each comparison that was asked.
 
     Raises:
-        InputError: a question cannot be read or answered.
+        InputError: a question cannot be read, or none can be answered.
     """
     from pe_bench.reporting.questions import answer, parse_pairs, read_questions
     from pe_bench.reporting.terminal import wrap
@@ -88,7 +88,10 @@ def _answer(tables: "Sequence[Table]", ask: Sequence[str], tasks: Sequence[str] 
         questions = read_questions(Path(ask[0]))
     else:
         questions = parse_pairs(ask, tasks)
-    info("\n".join(wrap(line) for line in answer(tables, questions)))
+    found = answer(tables, questions)
+    if not found.answers:
+        raise InputError(" ".join(found.left_out))
+    info("\n".join(wrap(line) for line in (*found.answers, *found.left_out)))
 
 
 def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:

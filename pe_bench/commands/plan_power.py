@@ -47,7 +47,7 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
             if len(encodings[table.about.settings_digest]) == 1:
                 own = own & {record.seed for record in table.records}
             line = describe_power(table, len(own))
-            lines += [f"  {line}"] if line else []
+            lines += [f"  {table.about.task}: {line}"] if line else []
     if not lines:
         return []
     return [HEADING, *lines]

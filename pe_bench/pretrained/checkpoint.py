@@ -20,6 +20,7 @@ from pe_bench.pretrained.weights import (
     sample_files,
 )
 from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
 from pe_bench.system.console import warn
 from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
 
@@ -58,13 +59,12 @@ class Checkpoint:
             )
         return plugins.load("encoding", spec).label
 
-    def contains(self, spec: str) -> bool:
-        """Return whether the files contain the parameters of an encoding, given its spec."""
+    def contains(self, encoding: Plugin) -> bool:
+        """Return whether the files contain the parameters of an encoding."""
         own = self.config.encoding
         if not own:
             return False
-        label = plugins.load("encoding", spec).label
-        return label == own or (is_shipped(own) and label == self.encoding)
+        return encoding.label == own or (is_shipped(own) and encoding.label == self.encoding)
 
     @property
     def fingerprint(self) -> str:
@@ -113,10 +113,9 @@ class Checkpoint:
         Raises:
             InputError: the encoding does not fit; files are missing or damaged.
         """
-        spec = spec or self.encoding
-        wanted = plugins.load("encoding", spec)
+        wanted = plugins.load("encoding", spec or self.encoding)
         decoder = make_empty(model or self.model, wanted.make)
-        stored = self.contains(spec)
+        stored = self.contains(wanted)
         decoder.encodings.to(device)
         names = self.config.names
         load_files(

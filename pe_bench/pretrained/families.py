@@ -11,6 +11,12 @@ from typing import Any, Literal
 SLIDING = "sliding_attention"
 FULL = "full_attention"
 
+OWN = "pe_bench"
+"""`model_type` of a decoder that no class of transformers supports, and the key of fields that
+transformers does not have."""
+
+PARTIAL = "partial_rotary_factor"
+
 OUTPUT_NORMS = {
     "post_attention_layernorm": "attention_output_norm",
     "post_feedforward_layernorm": "mlp_output_norm",

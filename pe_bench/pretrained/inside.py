@@ -15,8 +15,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint
+from pe_bench.pretrained.families import OWN
 from pe_bench.pretrained.inside_cache import DecoderCache
-from pe_bench.pretrained.llama_config import OWN, make_config, parse_config
+from pe_bench.pretrained.llama_config import make_config, parse_config
 from pe_bench.pretrained.rows import hidden_of_documents, left_padding, other_positions, shift
 from pe_bench.pretrained.saving import CODE, MODELING
 from pe_bench.pretrained.weights import make_empty, share
@@ -36,7 +37,7 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     plugin = plugins.load("encoding", checkpoint.spec(spec))
     decoder = make_empty(config.model, plugin.make)
     parameters = dict(llama.named_parameters(remove_duplicate=False))
-    own = checkpoint.contains(plugin.label)
+    own = checkpoint.contains(plugin)
     share(decoder, parameters, config.names, with_encoding=own)
     decoder.encodings.to(llama.device)
     content = make_config(config.model, plugin.label)

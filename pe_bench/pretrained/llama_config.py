@@ -15,17 +15,16 @@ from pe_bench.pretrained.families import (
     ACTIVATIONS,
     FAMILIES,
     FULL,
+    OWN,
+    PARTIAL,
     SLIDING,
     Family,
     block_fields,
     complete_fields,
 )
 from pe_bench.pretrained.layer_plan import LOCAL, plan_layers
+from pe_bench.pretrained.refusals import refuse_what_differs
 from pe_bench.pretrained.tensor_names import TensorNames
-
-OWN = "pe_bench"
-"""`model_type` of a decoder that no class of transformers supports, and the key of fields that
-transformers does not have."""
 
 NEEDED = {
     "vocab_size": "vocab_size",
@@ -45,7 +44,6 @@ AUTO_MAP = {
     "AutoConfig": "modeling_pe_bench.PeBenchConfig",
     "AutoModelForCausalLM": "modeling_pe_bench.PeBenchForCausalLM",
 }
-PARTIAL = "partial_rotary_factor"
 FACTS = ("train_length", "digit_ids", "separator_ids")
 """Fields of `ModelConfig` that configs of transformers do not have."""
 
@@ -134,7 +132,7 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         if not isinstance(content[field], kinds):
             raise InputError(f"{field} is '{content[field]}', and it should be a number")
     content.setdefault(family.activation, next(iter(ACTIVATIONS)))
-    _refuse_what_differs(kind, family, content)
+    refuse_what_differs(kind, family, content)
     own = content.get(OWN) or {}
     rotation: dict[str, Any] = {}
     local: dict[str, Any] | None = None
@@ -259,63 +257,3 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
     if rotation.get(PARTIAL) == 1:
         del rotation[PARTIAL]
     return rotation
-
-
-def _refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -> None:
-    """Refuse fields that describe a computation that the decoder does not implement."""
-    activation = content[family.activation]
-    rotations = content.get("rope_parameters") or content.get("rope_scaling") or {}
-    factor = rotations.get(PARTIAL, content.get(PARTIAL))
-    proportional = rotations.get("rope_type") == "proportional"
-    no_keys = kind not in ("llama", OWN, "phi3", "gpt2", "olmo", "olmo2", "olmo3")
-    no_keys = no_keys and content.get("num_key_value_heads") is None
-    differences: list[tuple[str, Any, str]] = [
-        (
-            family.activation,
-            activation not in ACTIVATIONS,
-            f"the decoder's MLP has {' or '.join(ACTIVATIONS)}",
-        ),
-        (
-            "attention_bias",
-            kind != "qwen2" and content.get("attention_bias"),
-            "the decoder's attention has biases of q, k and v or none",
-        ),
-        ("mlp_bias", content.get("mlp_bias"), "the decoder's MLP has no biases"),
-        ("clip_qkv", content.get("clip_qkv"), "the decoder does not clip queries, keys and values"),
-        (
-            "scale_attn_weights",
-            content.get("scale_attn_weights") is False,
-            "the decoder divides query-key products by the root of head_dim",
-        ),
-        (
-            "scale_attn_by_inverse_layer_idx",
-            content.get("scale_attn_by_inverse_layer_idx"),
-            "the decoder scales query-key products equally in all layers",
-        ),
-        (
-            "add_cross_attention",
-            content.get("add_cross_attention"),
-            "the decoder attends to its own tokens only",
-        ),
-        (
-            "use_bidirectional_attention",
-            content.get("use_bidirectional_attention"),
-            "the decoder attends to earlier tokens only",
-        ),
-        (
-            PARTIAL,
-            factor not in (None, 1.0) and not family.partial and not proportional,
-            "a Llama rotates all channels",
-        ),
-        (
-            "quantization_config",
-            content.get("quantization_config") is not None,
-            "the decoder's weights are floating-point numbers",
-        ),
-        ("num_key_value_heads", no_keys, "it should be a number"),
-    ]
-    for field, wrong, right in differences:
-        if wrong:
-            raise InputError(
-                f"{field} is {factor if field == PARTIAL else content.get(field)}, and {right}"
-            )

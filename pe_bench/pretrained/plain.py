@@ -14,13 +14,14 @@ from pe_bench.pretrained.families import (
     ACTIVATIONS,
     FAMILIES,
     FULL,
+    OWN,
     SCALES,
     SLIDING,
     Family,
     complete_fields,
 )
 from pe_bench.pretrained.layer_plan import find_rotating, find_windows
-from pe_bench.pretrained.llama_config import FACTS, NEEDED, OWN, parse_config
+from pe_bench.pretrained.llama_config import FACTS, NEEDED, parse_config
 
 STILL: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
 """Rotation that no layer uses."""

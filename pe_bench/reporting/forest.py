@@ -137,13 +137,14 @@ def _rows(found: Verdicts) -> list[Row]:
 def _key(found: Verdicts) -> Sequence[str]:
     """Return how to read the marks."""
     shown = [verdict.difference for verdict in found.tasks]
+    tasks = len(shown)
     shown += [found.mean] if found.mean is not None else []
     line = "Lines: 95 % intervals of each by itself."
     if any(difference.significant for difference in shown):
         line += " Filled, in the colour of the better one: significant."
     if not all(difference.significant for difference in shown):
         line += " Hollow grey: not significant"
-        line += "." if len(shown) == 1 else f", {len(shown)} comparisons having been asked."
+        line += "." if tasks == 1 else f"; tasks are corrected for {tasks} comparisons."
     given = [
         verdict.table.describe_given([verdict.table.headline.metric]) for verdict in found.tasks
     ]

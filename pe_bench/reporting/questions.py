@@ -1,35 +1,30 @@
 """Questions that were asked before the runs, and are corrected among themselves only.
 
-A results folder may have a file `questions.toml`:
-
-    [[question]]
-    first = "tape"
-    second = "rope"
-    task = ["mqar", "perplexity"]
-
-Each task of a question is one comparison. A question without `task` is one comparison: that of the
-mean scores over all tasks that both encodings were run on.
+A results folder may have a file `questions.toml` with tables `[[question]]`, see docs/results.md.
+Each task of a question is one comparison. A question without tasks is one comparison, too: that of
+the mean scores over all tasks that both encodings were run on.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.sentences import describe_mean, describe_verdict, names_of
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import is_quality, task_scores
-from pe_bench.reporting.verdicts import Verdict, both_means, check_encodings, mean_of_tasks
+from pe_bench.reporting.task_summary import is_quality
+from pe_bench.reporting.verdicts import Verdict, both_means, find_shared, mean_of
+from pe_bench.results.reading import report_problem
 from pe_bench.stats.comparison import Scores, compare_asked
+from pe_bench.system.schema import Label, WrongError, read_as
 from pe_bench.system.toml_file import read_toml
 
 NAME = "questions.toml"
 HEADING = "Questions asked in advance"
+QUESTION = "question"
 PAIR = 2
-KEYS = {"first", "second", "task"}
 
 
 @dataclass(frozen=True)
@@ -38,12 +33,25 @@ class Question:
 
     Attributes:
         first, second: labels of the encodings.
-        tasks: names of tasks, one comparison each; empty: the mean score over all tasks.
+        task: names of tasks, one comparison each; empty: the mean score over all tasks.
     """
 
-    first: str
-    second: str
-    tasks: tuple[str, ...] = ()
+    first: Label
+    second: Label
+    task: tuple[Label, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Sentences that answer questions asked together.
+
+    Attributes:
+        answers: a sentence for each comparison, corrected for the number of all of them.
+        left_out: a sentence for each comparison that the results do not allow.
+    """
+
+    answers: list[str]
+    left_out: list[str]
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -53,11 +61,18 @@ def read_questions(path: Path) -> list[Question]:
         InputError: the file cannot be read, or has something else than questions.
     """
     content = read_toml(path)
-    wrong = f"{path}: each question is a table [[question]] with first, second and task"
-    entries = content.pop("question", None)
+    entries = content.pop(QUESTION, None)
     if content or not isinstance(entries, list) or not entries:
-        raise InputError(wrong)
-    return [_read(entry, wrong) for entry in entries]
+        raise InputError(f"{path} has no questions: write each as a table [[{QUESTION}]]")
+    known = [one.name for one in fields(Question)]
+    questions = []
+    for entry in entries:
+        try:
+            questions.append(_read(entry, known))
+        except WrongError as error:
+            needed = f"a question has {', '.join(known)}"
+            raise InputError(f"{path}: {needed}, and {error}") from None
+    return questions
 
 
 def parse_pairs(pairs: Sequence[str], tasks: Sequence[str] | None) -> list[Question]:
@@ -71,86 +86,92 @@ def parse_pairs(pairs: Sequence[str], tasks: Sequence[str] | None) -> list[Quest
         labels = pair.split()
         if len(labels) != PAIR:
             raise InputError(
-                f"--ask takes pairs of encodings in quotes, as in --ask 'tape rope', or a file "
+                "--ask takes pairs of encodings in quotes, as in --ask 'tape rope', or a file "
                 f"{NAME}, not '{pair}'"
             )
         questions.append(Question(labels[0], labels[1], tuple(tasks or ())))
     return questions
 
 
-def answer(tables: Sequence[Table], questions: Sequence[Question]) -> list[str]:
-    """Return a sentence for each comparison, corrected for the number of all of them.
+def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
+    """Return the answers to questions asked together.
 
     Args:
         tables: tables of quality.
-        questions: questions asked together.
-
-    Raises:
-        InputError: a question cannot be answered from these tables.
+        questions: the questions. Some of their runs may be missing.
     """
     asked: list[tuple[Scores, str, str]] = []
-    on: list[tuple[str, Table | None]] = []  # None: the mean over tasks
-    named = list(zip(names_of(tables), tables, strict=True))
+    on: list[Table | None] = []  # None: the mean over tasks
+    left_out: list[str] = []
     for question in questions:
         first, second = question.first, question.second
-        check_encodings(tables, first, second)
-        tables_of_tasks(tables, question.tasks)  # raises for an unknown task
-        shared = [(name, t) for name, t in named if {first, second} <= set(t.ranked())]
-        if not question.tasks:
-            mean = mean_of_tasks([table for _, table in shared], [first, second])
+        for name in dict.fromkeys(question.task):
+            own = tables_of_tasks(tables, [name], checked=False)
+            shared, tasks, notes = find_shared(own, first, second)
+            asked += [(task.scores, first, second) for task in tasks]
+            on += shared
+            left_out += notes
+            if not shared and not notes:
+                left_out.append(f"{name}: no scores of {first} and {second}.")
+        if not question.task:
+            _, tasks, notes = find_shared(tables, first, second)
+            left_out += notes
+            mean = mean_of(tasks)
             if mean is None:
-                raise InputError(
-                    f"{first} and {second} have no mean over tasks: name the tasks of the question"
-                )
-            asked.append((mean, first, second))
-            on.append(("Mean over tasks", None))
-        for name, table in shared:
-            scores = task_scores(table, [first, second]).scores
-            is_asked = {table.task_name, table.about.task} & set(question.tasks)
-            if is_asked and math.isfinite(both_means(scores)[0]):
-                asked.append((scores, first, second))
-                on.append((name, table))
-    if not asked:
-        raise InputError("no question has results of both encodings with a seed in common")
-    lines = []
-    found = compare_asked(asked)
-    for (name, of), (scores, *_), difference in zip(on, asked, found, strict=True):
-        if of is None:
-            lines.append(f"{name}: {describe_mean(difference, len(asked))}")
+                left_out.append(f"{first} and {second} do not have several tasks in common.")
+            else:
+                asked.append((mean, first, second))
+                on.append(None)
+    names = dict(zip(map(id, tables), names_of(tables), strict=True))
+    answers = []
+    for table, (scores, *_), difference in zip(on, asked, compare_asked(asked), strict=True):
+        if table is None:
+            answers.append(f"Mean over tasks: {describe_mean(difference, len(asked))}")
         else:
-            verdict = Verdict(of, difference, *both_means(scores), len(asked))
-            lines.append(describe_verdict(verdict, name))
-    return lines
+            verdict = Verdict(table, difference, *both_means(scores), len(asked))
+            answers.append(describe_verdict(verdict, names[id(table)]))
+    return Answers(answers, [*find_unknown(tables, questions), *left_out])
+
+
+def find_unknown(tables: Sequence[Table], questions: Sequence[Question]) -> list[str]:
+    """Return a sentence for each encoding of a question that has no results at all."""
+    known = sorted({name for table in tables for name in table.encodings})
+    asked = dict.fromkeys(name for one in questions for name in (one.first, one.second))
+    return [
+        f"There are no results of {name}{suggest(name, known)}."
+        for name in asked
+        if name not in known
+    ]
 
 
 def answer_questions(folder: Path, tables: Sequence[Table]) -> list[str]:
-    """Return the answers to the questions of a results folder; empty without such a file.
+    """Return the answers to the questions of a results folder, and what cannot be answered.
 
-    Raises:
-        InputError: the file cannot be read, or a question cannot be answered.
+    The list is empty without such a file. If the file cannot be read, `reading` reports this.
     """
     path = folder / NAME
     if not path.exists():
         return []
     try:
-        return answer(list(filter(is_quality, tables)), read_questions(path))
+        questions = read_questions(path)
     except InputError as error:
-        if str(path) in str(error):
-            raise
-        raise InputError(f"{path}: {error}") from None
+        report_problem(str(error))
+        return []
+    found = answer(list(filter(is_quality, tables)), questions)
+    return [*found.answers, *found.left_out]
 
 
-def _read(entry: Any, wrong: str) -> Question:
+def _read(entry: Any, known: Sequence[str]) -> Question:
     """Return a question from its table in the file.
 
     Raises:
-        InputError: the table has other keys or values.
+        WrongError: the table has other keys or values.
     """
-    if not isinstance(entry, dict) or not {"first", "second"} <= set(entry) <= KEYS:
-        raise InputError(wrong)
-    tasks = entry.get("task", [])
-    tasks = [tasks] if isinstance(tasks, str) else tasks
-    texts = [entry["first"], entry["second"], *(tasks if isinstance(tasks, list) else [None])]
-    if not all(isinstance(text, str) and text for text in texts):
-        raise InputError(f"{wrong}, all of them names")
-    return Question(entry["first"], entry["second"], tuple(tasks))
+    if isinstance(entry, dict):
+        for key in entry:
+            if key not in known:
+                raise WrongError(f"has no '{key}'")
+        if isinstance(entry.get("task"), str):
+            entry = entry | {"task": [entry["task"]]}
+    question: Question = read_as(Question, entry)
+    return question

@@ -83,10 +83,9 @@ def describe_sensitivity(table: Table) -> list[str]:
     if len(encodings) < FEWEST_ENCODINGS or not is_quality(table):
         return []
     signal = measure_signal(table, encodings)
-    unit = _unit(table)
     line = (
-        f"Signal: standard deviation {signal.between:.2g} {unit} between encodings, "
-        f"{signal.within:.2g} between the seeds of an encoding"
+        f"Signal: standard deviation {signal.between:.2g} {table.unit_of_difference} between "
+        f"encodings, {signal.within:.2g} between the seeds of an encoding"
     )
     line += f", ratio {signal.ratio:.1f}." if math.isfinite(signal.ratio) else "."
     lines = [line]
@@ -94,7 +93,7 @@ def describe_sensitivity(table: Table) -> list[str]:
     if shown:
         lines.append(
             "Smallest difference between two encodings that the seeds show (paired t-test, power "
-            f"80 %): {shown.partition(': ')[2]}."
+            f"80 %): {shown}."
         )
     return lines + _describe_ends(table, signal)
 
@@ -111,13 +110,8 @@ def _describe_ends(table: Table, signal: Signal) -> list[str]:
     return []
 
 
-def _unit(table: Table) -> str:
-    metric = table.metric(table.headline.metric)
-    return "points" if metric.unit == "%" else metric.unit or metric.title
-
-
 def describe_power(table: Table, seeds: int) -> str:
-    """Return the smallest difference that a comparison with some seeds shows, in one line.
+    """Return the smallest difference that a comparison with some seeds shows, in words.
 
     The spread of a difference over seeds varies from pair to pair. The line has the median over all
     pairs of encodings of the table, and the largest. The result is empty if the table has no pair
@@ -132,12 +126,12 @@ def describe_power(table: Table, seeds: int) -> str:
         return ""
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     if typical is None or largest is None:
-        return f"{table.about.task}: none, {seeds} of these seeds are in the finished runs"
+        return f"none, {seeds} of these seeds are in the finished runs"
     metric = table.metric(table.headline.metric)
     unit = "points" if metric.unit == "%" else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
-    return f"{table.about.task}: {amount}{most}, {seeds} seeds"
+    return f"{amount}{most}, {seeds} seeds"
 
 
 def find_spreads(table: Table) -> list[float]:

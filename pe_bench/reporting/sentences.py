@@ -173,7 +173,7 @@ def own_unit(verdict: Verdict) -> str:
     """Return the difference with its interval in the task's unit, for a picture."""
     difference = verdict.difference
     digits = _digits(verdict.table)
-    text = f"{difference.value:+.{digits}f} {_unit(verdict.table)}"
+    text = f"{difference.value:+.{digits}f} {verdict.table.unit_of_difference}"
     if difference.low != difference.low:
         return text
     return f"{text} ({difference.low:+.{digits}f} to {difference.high:+.{digits}f})"
@@ -252,11 +252,6 @@ def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
 
 def _digits(table: Table) -> int:
     return 2 if table.metric(table.headline.metric).unit == "%" else 3
-
-
-def _unit(table: Table) -> str:
-    metric = table.metric(table.headline.metric)
-    return "points" if metric.unit == "%" else metric.unit or metric.title
 
 
 def _seeds(count: int) -> str:

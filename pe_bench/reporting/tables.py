@@ -130,6 +130,15 @@ class Table:
         """Return whether a metric is a percentage."""
         return self.metric(name).unit == "%"
 
+    @property
+    def unit_of_difference(self) -> str:
+        """The unit of a difference of headlines: "points" of a percentage, else as of the metric.
+
+        A metric without a unit is its own.
+        """
+        metric = self.metric(self.headline.metric)
+        return "points" if metric.unit == "%" else metric.unit or metric.title
+
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty without a direction."""
         return ARROWS[self.metric(name).higher_is_better]

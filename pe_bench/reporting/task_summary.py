@@ -118,7 +118,7 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     """Explain in one line normalised scores, or another scale from 0 to 1."""
     line = (
         f"{scale}: 0 is the best baseline of a task (guessing, a constant answer, tables of "
-        "n-grams), 1 is the best score that there can be (100 %; 0 bits)"
+        "n-grams), 1 is the best score that there can be (100 %, or 0 where lower is better)"
     )
     open_end = [table.about.task for table in tables if find_end(table) is None]
     without = [table.about.task for table in tables if not _has_floor(table)]

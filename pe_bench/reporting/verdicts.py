@@ -76,10 +76,37 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     Raises:
         InputError: they cannot be compared.
     """
-    check_encodings(tables, first, second)
+    _check_encodings(tables, first, second)
+    shared, tasks, left_out = find_shared(tables, first, second)
+    if not shared:
+        reasons = f" ({' '.join(left_out)})" if left_out else ""
+        raise InputError(
+            f"{first} and {second} were never run on the same task with the same settings and "
+            f"seed{reasons}: run both with one command"
+        )
+    found = compare_asked([(task.scores, first, second) for task in tasks])
+    verdicts = []
+    for table, task, difference in zip(shared, tasks, found, strict=True):
+        verdicts.append(Verdict(table, difference, *both_means(task.scores), len(tasks)))
+    mean = mean_of(tasks)
+    over_all = None
+    if mean is not None:
+        (over_all,) = compare(mean, [(first, second)])  # one question, not corrected with its parts
+    return Verdicts(first, second, verdicts, over_all, tuple(left_out))
+
+
+def find_shared(
+    tables: Sequence[Table], first: str, second: str
+) -> tuple[list[Table], list[TaskScores], list[str]]:
+    """Return the tables in which two encodings have a seed in common, and their numbers there.
+
+    Returns:
+        The tables, the numbers of the two encodings in each, and a sentence for each other table
+        that has one of them.
+    """
     pair = [first, second]
-    shared: list[Table] = []
-    tasks: list[TaskScores] = []
+    shared = []
+    tasks = []
     left_out = []
     for table in tables:
         missing = [name for name in pair if name not in table.ranked()]
@@ -97,34 +124,20 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
         left_out.append(
             f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
         )
-    if not shared:
-        reasons = f" ({' '.join(left_out)})" if left_out else ""
-        raise InputError(
-            f"{first} and {second} were never run on the same task with the same settings and "
-            f"seed{reasons}: run both with one command"
-        )
-    found = compare_asked([(task.scores, first, second) for task in tasks])
-    verdicts = []
-    for table, task, difference in zip(shared, tasks, found, strict=True):
-        verdicts.append(Verdict(table, difference, *both_means(task.scores), len(tasks)))
-    mean = mean_of_tasks(shared, pair)
-    over_all = None
-    if mean is not None:
-        (over_all,) = compare(mean, [(first, second)])  # one question, not corrected with its parts
-    return Verdicts(first, second, verdicts, over_all, tuple(left_out))
+    return shared, tasks, left_out
 
 
-def mean_of_tasks(tables: Sequence[Table], encodings: Sequence[str]) -> Scores | None:
-    """Return the mean normalised scores of encodings over several tables.
+def mean_of(tasks: Sequence[TaskScores]) -> Scores | None:
+    """Return the mean normalised scores of two encodings over several tables.
 
     Returns:
         The means; None if there is a single table, a task has several tables, or the encodings have
         no seed in common in all of them.
     """
-    names = {table.about.task for table in tables}
-    if not 1 < len(names) == len(tables):
+    names = {task.task for task in tasks}
+    if not 1 < len(names) == len(tasks):
         return None
-    mean = average_over([task_scores(table, encodings) for table in tables])
+    mean = average_over(tasks)
     return mean if len(mean.seeds) and math.isfinite(both_means(mean)[0]) else None
 
 
@@ -140,7 +153,7 @@ def scaled(verdict: Verdict) -> tuple[float, float, float]:
     return value, min(one, other), max(one, other)
 
 
-def check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
+def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
     """Raise InputError for an encoding that is named twice or has no results."""
     if first == second:
         raise InputError(f"{first} is given twice: name two encodings")

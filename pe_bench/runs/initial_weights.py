@@ -129,7 +129,7 @@ def load_pretrained(adapted: Adapted, model: ModelConfig, seed: int, precision: 
         decoder,
         checkpoint.folder,
         dtype=torch.bfloat16 if narrow else torch.float32,
-        with_encoding=checkpoint.contains(adapted.spec),
+        with_encoding=checkpoint.contains(adapted.encoding),
         names=checkpoint.config.names,
     )
     if checkpoint.fingerprint[:12] != adapted.origin.version:

@@ -20,9 +20,9 @@ from pe_bench.results.items import Floats
 
 LEVEL = 0.05
 POWER = 0.8
-FEWEST_SEEDS = (
-    5  # with four, more than 5 % of simulated families have a false claim (skewed scores)
-)
+FEWEST_SEEDS = 5
+"""With four, skewed scores give false claims too often (simulated in tests/test_comparison.py)."""
+
 MOST_EXACT = 16  # seeds for which all sign flips are tried
 
 

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.errors import InputError
+from pe_bench.system.files import read_regular
+
+LIMIT = 2**20  # bytes
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -13,10 +16,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read or is not TOML.
     """
-    if path.exists() and not path.is_file():  # reading a pipe might never end
-        raise InputError(f"{path} cannot be read (it is no regular file)")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_regular(path, LIMIT).decode("utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,0 +1,76 @@
+"""Values of config.json that the decoder cannot compute with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pe_bench.errors import InputError
+from pe_bench.pretrained.families import ACTIVATIONS, OWN, PARTIAL, Family
+
+
+def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -> None:
+    """Refuse fields that describe a computation that the decoder does not implement.
+
+    Args:
+        kind: `model_type`.
+        family: the family of the model.
+        content: config.json, completed with the defaults of the family.
+
+    Raises:
+        InputError: a field has such a value; the message names it.
+    """
+    activation = content[family.activation]
+    rotations = content.get("rope_parameters") or content.get("rope_scaling") or {}
+    factor = rotations.get(PARTIAL, content.get(PARTIAL))
+    proportional = rotations.get("rope_type") == "proportional"
+    no_keys = kind not in ("llama", OWN, "phi3", "gpt2", "olmo", "olmo2", "olmo3")
+    no_keys = no_keys and content.get("num_key_value_heads") is None
+    differences: list[tuple[str, Any, str]] = [
+        (
+            family.activation,
+            activation not in ACTIVATIONS,
+            f"the decoder's MLP has {' or '.join(ACTIVATIONS)}",
+        ),
+        (
+            "attention_bias",
+            kind != "qwen2" and content.get("attention_bias"),
+            "biases of attention are read in qwen2 and gpt2 only",
+        ),
+        ("mlp_bias", content.get("mlp_bias"), "biases of the MLP are read in gpt2 only"),
+        ("clip_qkv", content.get("clip_qkv"), "the decoder does not clip queries, keys and values"),
+        (
+            "scale_attn_weights",
+            content.get("scale_attn_weights") is False,
+            "the decoder divides query-key products by the root of head_dim",
+        ),
+        (
+            "scale_attn_by_inverse_layer_idx",
+            content.get("scale_attn_by_inverse_layer_idx"),
+            "the decoder scales query-key products equally in all layers",
+        ),
+        (
+            "add_cross_attention",
+            content.get("add_cross_attention"),
+            "the decoder attends to its own tokens only",
+        ),
+        (
+            "use_bidirectional_attention",
+            content.get("use_bidirectional_attention"),
+            "the decoder attends to earlier tokens only",
+        ),
+        (
+            PARTIAL,
+            factor not in (None, 1.0) and not family.partial and not proportional,
+            "a Llama rotates all channels",
+        ),
+        (
+            "quantization_config",
+            content.get("quantization_config") is not None,
+            "the decoder's weights are floating-point numbers",
+        ),
+        ("num_key_value_heads", no_keys, "it should be a number"),
+    ]
+    for field, wrong, right in differences:
+        if wrong:
+            raise InputError(
+                f"{field} is {factor if field == PARTIAL else content.get(field)}, and {right}"
+            )

@@ -64,6 +64,16 @@ def test_hosted_ci_runs_the_quick_tests_on_every_push() -> None:
     assert "if" not in quick and 'pytest -n auto -m "not slow"' in commands(quick)
 
 
+def test_hosted_ci_stores_the_wheel_and_the_sdist() -> None:
+    workflow = load(ROOT / ".github" / "workflows" / "test.yml")
+    package = workflow["jobs"]["package"]
+    assert "if" not in package
+    built, *_, installed, _ = commands(package)[1:]
+    assert built == "python -m build" and installed.endswith(" dist/*.whl")
+    assert package["steps"][-1]["uses"].startswith("actions/upload-artifact@")
+    assert package["steps"][-1]["with"]["path"] == "dist"
+
+
 def test_style_and_types_are_checked_before_the_tests() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert script.index(".venv/bin/$check") < script.index('-c "$tests"')

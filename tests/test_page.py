@@ -340,6 +340,7 @@ def test_every_encoding_has_a_family_and_can_be_seen_in_the_dark() -> None:
     [
         (["by-blanks"], ["by tokens"]),
         (["passkey-length"], ["by tokens"]),
+        (["first-length", "latest-length"], ["first, by tokens", "latest, by tokens"]),
         (["diagonal"], ["diagonal, by tokens"]),
         (["in-distribution", "sparse"], ["as in training, by tokens", "sparse"]),
     ],

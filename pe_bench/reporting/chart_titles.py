@@ -5,6 +5,7 @@ from pe_bench.results.views import Curve
 
 GENERAL = ("all", "cells", "grid", "test")  # subsets whose names say nothing about their items
 TRAINED = "in-distribution"
+OF_LENGTHS = "-length"  # ends the name of the means of a subset over its second axis
 
 
 def title_curve(table: Table, view: Curve) -> str:
@@ -21,9 +22,12 @@ def title_curve(table: Table, view: Curve) -> str:
         return view.title
     axis = f"by {(view.x or table.axis('length')).split(' (')[0]}"
     subset = view.subset
-    if subset in GENERAL or subset.startswith("by-") or subset.endswith("-length"):
+    subsets = {other.subset for other in table.views(Curve)}
+    if subset in GENERAL or subset.startswith("by-"):
         return axis
+    if subset.endswith(OF_LENGTHS):
+        several = sum(other.endswith(OF_LENGTHS) for other in subsets) > 1
+        return f"{subset.removesuffix(OF_LENGTHS)}, {axis}" if several else axis
     if subset == TRAINED:
         return f"as in training, {axis}"
-    subsets = {other.subset for other in table.views(Curve)}
     return subset if len(subsets) > 1 else f"{subset}, {axis}"

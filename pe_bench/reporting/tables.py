@@ -227,7 +227,7 @@ class Table:
     @property
     def baseline_names(self) -> list[str]:
         """Names of the baselines that the table shows: chance and the strongest baseline."""
-        scores = self._baseline_scores
+        scores = self.baseline_scores
         if not scores:
             return []
         chance = find_chance([*scores])
@@ -236,13 +236,13 @@ class Table:
 
     def best_baseline(self) -> float | None:
         """Return the best headline score of a baseline; None without baselines."""
-        scores = self._baseline_scores
+        scores = self.baseline_scores
         if not scores:
             return None
         return scores[find_strongest(scores, higher_is_better=self.higher_is_better)]
 
     @cached_property
-    def _baseline_scores(self) -> dict[str, float]:
+    def baseline_scores(self) -> dict[str, float]:
         """The headline score of each baseline, in file order."""
         scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]

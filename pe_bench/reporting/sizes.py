@@ -72,7 +72,7 @@ class Ladder:
     @cached_property
     def parameters(self) -> list[int]:
         """Number of parameters at each size, without those of the encodings."""
-        return list(map(count_parameters, self.tables))
+        return [table.parameters for table in self.tables]
 
     @cached_property
     def stability(self) -> Stability | None:
@@ -89,27 +89,19 @@ class Ladder:
     def seeds(self, place: int) -> int:
         """Return the number of seeds that all encodings have at a size."""
         scores = headline_scores(self.tables[place], self.encodings)
-        return complete_seeds(scores.values).shape[1]
-
-
-def count_parameters(table: Table) -> int:
-    """Return the number of parameters of a table's model without the encoding; 0: unknown."""
-    for record in table.records:
-        if record.parameters is not None:
-            return int(record.parameters - (record.encoding_parameters or 0))
-    return 0
+        return len(complete_seeds(scores.values).T)
 
 
 def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
     """Return the tasks that have tables at several sizes, in the order of the tables."""
     groups: dict[str, list[Table]] = {}
     for table in filter(is_quality, tables):
-        if table.about.settings.get("model") and count_parameters(table) > 0:
+        if table.about.settings.get("model") and table.parameters > 0:
             groups.setdefault(digest(_without_size(table.about.settings)), []).append(table)
     ladders = []
     for group in groups.values():
         if len(group) > 1:
-            group.sort(key=count_parameters)
+            group.sort(key=lambda table: table.parameters)
             ranked = [table.ranked() for table in group]
             common = [name for name in ranked[-1] if all(name in names for names in ranked)]
             ladders.append(Ladder(tuple(group), tuple(common)))

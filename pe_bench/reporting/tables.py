@@ -92,6 +92,14 @@ class Table:
         return self.about.headline
 
     @property
+    def parameters(self) -> int:
+        """Number of parameters of the model without its encoding; 0: unknown."""
+        for record in self.records:
+            if record.parameters is not None:
+                return record.parameters - (record.encoding_parameters or 0)
+        return 0
+
+    @property
     def encodings(self) -> list[str]:
         """Labels of the encodings, in alphabetical order."""
         return sorted({record.encoding for record in self.records})

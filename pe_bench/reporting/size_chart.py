@@ -1,5 +1,6 @@
 """Pictures of scores by the size of the model, one for each task."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pe_bench.reporting.plot_style import BARS, INCHES_PER_CHARACTER, draw_optio
 from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import styles_of
 
+MOST_TICKS = 5  # numbers of parameters are long
 PANEL = (5.6, 4.2)  # width and height, inches
 APART = 0.08  # width of the group of points of a size, as a fraction of the distance of sizes
 CEILING = "best possible score"
@@ -55,7 +57,9 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
     for kind, name in zip(kinds, last.baseline_names, strict=False):
         limits[f"{kind} ({name})"] = last.baseline_scores[name]
     baselines = [Baseline(name, [(x, y) for x in x_limits]) for name, y in limits.items()]
-    ends = [end for own in series.values() for point in own for end in point[1:4] if end == end]
+    ends = [
+        end for own in series.values() for point in own for end in point[1:4] if math.isfinite(end)
+    ]
     ends += [one.points[0][1] for one in baselines]
     if percent:
         y_limits = layout.percent_limits(max(0.0, min(ends)), 100.0)
@@ -71,7 +75,7 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
         log_y=False,
         x_limits=x_limits,
         y_limits=y_limits,
-        ticks=layout.keep_apart(sizes, log=True),
+        ticks=layout.keep_apart(sizes, log=True, most=MOST_TICKS),
         trained=[],
         baselines=baselines,
         series=series,

@@ -19,6 +19,7 @@ from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.markdown import Markdown, markdown_table
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import STYLE, set_title
+from pe_bench.reporting.sizes import read_marks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
     Block,
@@ -35,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "front_page.png"
 RESULTS = ROOT / "results" / "quick"
+SIZES = ROOT / "results" / "sizes"
 MAPPED = "addition"  # the task of the picture
 MESSAGE = (
     "Adding two numbers: trained inside the dashed line, tested beyond. One decoder, one training, "
@@ -117,21 +119,34 @@ def describe(block: Block) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
-    tuned = "; the same search for learning rates" if block.tables[0].about.tuning else ""
+    tuned = "; learning rates searched alike" if block.tables[0].about.tuning else ""
     families = count_families(block.tables)
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters{tuned}. Mean score: 0 is the best baseline without a model and everything "
-        f"below it, 1 is the ceiling; each of the {families} families counts once. "
-        "Intervals (95 %) are over families: they say what to expect of other tasks. In brackets: "
-        "seeds that learned the training task, if not all did."
+        f"parameters{tuned}. Mean score: 0 is the best baseline or below it, 1 is the ceiling; "
+        f"each of the {families} families counts once. Intervals (95 %) are over families: they "
+        "say what to expect of other tasks. In brackets: seeds that learned, if not all did."
     )
     honest = (
         "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        f"on these tasks. The intervals show how little {families} families settle. "
-        "Models this small show what differs, not what to use at scale."
+        f"on these tasks. The {families} families settle little. "
+        f"Models this small show what differs, not what to use at scale. {describe_sizes(block)}"
     )
     return f"{how}\n\n{honest}"
+
+
+def describe_sizes(block: Block) -> str:
+    """Return for each task whether the order of encodings holds at other sizes of the model."""
+    marks = read_marks(SIZES)
+    tasks: dict[str, list[str]] = {}
+    for table in sorted(block.tables, key=_family_first):
+        tasks.setdefault(marks.get(table.title, "unknown"), []).append(table.about.task)
+    said = []
+    for mark in ("stable", "changes", "unknown"):
+        if mark in tasks:
+            names = "all tasks" if len(tasks) == 1 else ", ".join(tasks[mark])
+            said.append(f"{mark} ({names})")
+    return f"Order at [other sizes](docs/results.md#sizes): {', '.join(said)}."
 
 
 def _difference(mean: Mean | None) -> str:

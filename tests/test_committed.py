@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from helpers import some_slow
 
-from pe_bench.config import AdaptConfig
+from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
+from pe_bench.reporting.sizes import SHAPE
 from pe_bench.results.identity import digest, without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
@@ -47,6 +48,14 @@ def known(settings: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(found))
 
 
+def other_size(record: RunRecord) -> dict[str, Any]:
+    """Return the size of a run's model if it is not that of the preset (results/sizes)."""
+    preset = plugins.load("task", record.task).cls.presets[record.preset]
+    shape = preset.model or ModelConfig()
+    recorded = record.settings["model"]
+    return {name: recorded[name] for name in SHAPE if recorded[name] != getattr(shape, name)}
+
+
 @pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
 def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -> None:
     records = exported(folder)
@@ -60,6 +69,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
             protocol=record.protocol,
             cache=tmp_path,
             tune=Tuning.from_settings(tune) if tune else None,
+            model=other_size(record) if folder == "sizes" else {},
         )
         made = resolve(options, record.task)
         if record.adaptation is not None:

@@ -16,8 +16,8 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.runs.run import Run
 
-Cell = tuple[str, str, int, str, str, tuple[int, ...]]
-"""Task, encoding, seed, preset, protocol, and the seeds that choose learning rates."""
+Cell = tuple[str, str, int, str, str, int, tuple[int, ...]]
+"""Task, encoding, seed, preset, protocol, width, and the seeds that choose learning rates."""
 
 
 def plan(spec: GridSpec) -> list[Run]:
@@ -35,6 +35,7 @@ def of_run(run: Run) -> Cell:
         run.seed,
         context.preset,
         context.protocol,
+        run.resolved.model.width,
         tuning.seeds if tuning else (),
     )
 
@@ -47,6 +48,7 @@ def of_record(record: RunRecord) -> Cell:
         record.seed,
         record.preset,
         record.protocol,
+        record.settings["model"]["width"],
         tuple(tune["seeds"]) if tune else (),
     )
 

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -55,6 +55,23 @@ def test_the_front_page_begins_with_what_it_is() -> None:
 
 def test_the_front_page_is_short() -> None:
     assert len(README.split()) <= 900
+
+
+def test_the_order_at_other_sizes_is_marked(
+    page: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = ("mqar", "addition", "perplexity")
+    tables = [
+        SimpleNamespace(title=f"{one} ·", task_name=one, about=SimpleNamespace(task=one))
+        for one in tasks
+    ]
+    marks: dict[str, str] = {}
+    monkeypatch.setattr(page, "read_marks", lambda _: marks)
+    assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith("unknown (all tasks).")
+    marks |= {"mqar ·": "changes", "addition ·": "stable", "copying ·": "stable"}
+    assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
+        "stable (addition), changes (mqar), unknown (perplexity)."
+    )
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 from made_runs import CURVE, SCORE, TEST, put, put_seeds, write_rows
+from test_compare import put as put_scores
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
@@ -90,6 +91,23 @@ def test_other_numbers_are_named_and_nothing_is_overwritten(
     put(b, "rope", [SCORE])
     assert merge(b, to=a) == 1
     assert "3 of 4 rows are in one of them only" in capsys.readouterr().err
+
+
+def test_some_tasks_and_encodings_alone_are_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    for encoding in ("rope", "alibi", "alibi:fixed=true"):
+        for task in ("lm", "lm:corpus=c4", "mqar"):
+            put_scores(source, task, encoding, [1.0], digest=f"{len(task)}")
+    only = ["merge", str(source), "--results", str(target)]
+    assert main([*only, "--task", "lm", "--encoding", "alibi", "rope"]) == 0
+    assert sorted((one.task, one.encoding) for one in read_records(target)) == [
+        ("lm", "alibi"), ("lm", "rope"), ("lm:corpus=c4", "alibi"), ("lm:corpus=c4", "rope"),
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert main([*only, "--encoding", "ropes"]) == 2
+    assert "no runs of the encoding 'ropes' (did you mean 'rope'?)" in capsys.readouterr().err
 
 
 def test_items_count_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.questions import HEADING, answer_questions
+from pe_bench.reporting.size_chart import save_sizes
+from pe_bench.reporting.sizes import describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.task_summary import Block, describe_block, find_blocks
 from pe_bench.results.export import write_export
@@ -95,6 +97,7 @@ def _write(
         beside = tables if table.about.measures_time else ()  # sends less data to the processes
         drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
     answers = answer_questions(target, tables)
+    ladders = find_ladders(tables)
     leaderboard_csv = target / "leaderboard.csv"
     comparisons_csv = target / "comparisons.csv"
     leaderboard_md = target / "leaderboard.md"
@@ -107,11 +110,14 @@ def _write(
         pairs = [paired.flatten(*one) for one in zip(tables, comparisons, strict=True)]
         differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
         write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
-        page = write_page(target, tables, comparisons, records, blocks, answers)
+        page = write_page(target, tables, comparisons, records, blocks, answers, ladders)
+        by_size = save_sizes(ladders, plots)
         pictures = _wait(begun)
-    write_atomic(leaderboard_md, compose(tables, comparisons, pictures, records, blocks, answers))
+    sizes = describe_sizes(ladders, [f"{plots.name}/{path.name}" for path in by_size])
+    text = compose(tables, comparisons, pictures, records, blocks, answers, sizes)
+    write_atomic(leaderboard_md, text)
     drawn = [path for one in pictures for path in one.all_files()]
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *by_size]
 
 
 def compose(
@@ -121,12 +127,14 @@ def compose(
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
     answers: Sequence[str] = (),
+    sizes: str = "",
 ) -> str:
     """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
     last = {table.task_name: table for table in tables}
     sections = ["# Leaderboard", *map(describe_block, blocks)]
     if answers:
         sections.append("\n".join([f"## {HEADING}", "", *(f"- {escape(a)}" for a in answers)]))
+    sections.append(sizes)
     for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]

@@ -92,6 +92,14 @@ class Table:
         return self.about.headline
 
     @property
+    def parameters(self) -> int:
+        """Number of parameters of the model without its encoding; 0: unknown."""
+        for record in self.records:
+            if record.parameters is not None:
+                return record.parameters - (record.encoding_parameters or 0)
+        return 0
+
+    @property
     def encodings(self) -> list[str]:
         """Labels of the encodings, in alphabetical order."""
         return sorted({record.encoding for record in self.records})
@@ -227,7 +235,7 @@ class Table:
     @property
     def baseline_names(self) -> list[str]:
         """Names of the baselines that the table shows: chance and the strongest baseline."""
-        scores = self._baseline_scores
+        scores = self.baseline_scores
         if not scores:
             return []
         chance = find_chance([*scores])
@@ -236,13 +244,13 @@ class Table:
 
     def best_baseline(self) -> float | None:
         """Return the best headline score of a baseline; None without baselines."""
-        scores = self._baseline_scores
+        scores = self.baseline_scores
         if not scores:
             return None
         return scores[find_strongest(scores, higher_is_better=self.higher_is_better)]
 
     @cached_property
-    def _baseline_scores(self) -> dict[str, float]:
+    def baseline_scores(self) -> dict[str, float]:
         """The headline score of each baseline, in file order."""
         scores = select(self.baselines, self.headline.subset, self.headline.metric)
         scores = scores[scores["length"].isna()]

@@ -70,8 +70,9 @@ def is_quality(table: Table) -> bool:
 def find_blocks(tables: Sequence[Table]) -> list[Block]:
     """Return a block for each preset, protocol and tuning, if it has several tasks and encodings.
 
-    If a task has several tables, the one with the most encodings counts. A block is a complete
-    grid of encodings and tasks, chosen to have as many cells as possible.
+    If a task has several tables, the one with the most encodings counts, and among these the one
+    with the largest model. A block is a complete grid of encodings and tasks, chosen to have as
+    many cells as possible.
     """
     groups: dict[tuple[str, str, bool], list[Table]] = {}
     for table in filter(is_quality, tables):
@@ -227,13 +228,21 @@ def describe_notes(block: Block) -> list[str]:
 
 def _make_block(group: Sequence[Table]) -> Block:
     """Return the largest block of tasks and encodings that all of these tasks rank."""
-    by_size = sorted(group, key=lambda table: -len(table.headline_means()))
+
+    def first(table: Table) -> tuple[int, str, int]:
+        """Return the sort key: the most encodings, then the title, then the largest model."""
+        return -len(table.headline_means()), table.title, -table.parameters
+
     tables: dict[str, Table] = {}
     lines = []
-    for table in by_size:
+    for table in sorted(group, key=first):
         if table.about.task in tables:
+            counts = tables[table.about.task]
+            is_larger = counts.parameters > table.parameters
+            as_many = len(counts.headline_means()) == len(table.headline_means())
+            what = "largest model" if is_larger and as_many else "most encodings"
             lines.append(
-                f"Of {table.about.task} the table of the most encodings counts, and not that of "
+                f"Of {table.about.task} the table of the {what} counts, and not that of "
                 f"settings {table.about.settings_digest}."
             )
         else:

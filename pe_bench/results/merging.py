@@ -112,8 +112,17 @@ def describe_merge(folder: Path, found: Merge) -> str:
     return f"{folder}: {', '.join(parts)}"
 
 
-def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path, Merge]]:
+def merge_folders(
+    sources: Sequence[Path],
+    target: Path,
+    records: Sequence[Sequence[RunRecord] | None] | None = None,
+) -> Iterator[tuple[Path, Merge]]:
     """Merge folders one after the other, and yield the result of each.
+
+    Args:
+        sources: the folders to read.
+        target: the results folder to write to.
+        records: for each folder the runs to copy, as in `merge_folder`; None: all.
 
     Raises:
         InputError: a folder is given twice, or equals the target.
@@ -127,8 +136,8 @@ def merge_folders(sources: Sequence[Path], target: Path) -> Iterator[tuple[Path,
         if resolved(source) in seen:
             raise InputError(f"{source} is given twice, or is --results: leave it out")
         seen.append(resolved(source))
-    for source in sources:
-        yield source, merge_folder(source, target)
+    for source, chosen in zip(sources, records or [None] * len(sources), strict=True):
+        yield source, merge_folder(source, target, chosen)
 
 
 def compare_rows(first: RunRecord, second: RunRecord) -> str:

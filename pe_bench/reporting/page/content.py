@@ -13,6 +13,7 @@ from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
 from pe_bench.reporting.page.overviews import list_overviews
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import is_own
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
@@ -25,6 +26,7 @@ def gather(
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
     answers: Sequence[str] = (),
+    ladders: Sequence[Ladder] = (),
 ) -> Content:
     """Return the content of the page.
 
@@ -34,6 +36,7 @@ def gather(
         records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
         answers: sentences that answer the questions of the folder.
+        ladders: tasks that have tables at several sizes of the model.
     """
     pairs = enumerate(zip(tables, comparisons, strict=True))
     sections = [_table_section(f"table-{n}", table, found) for n, (table, found) in pairs]
@@ -57,7 +60,14 @@ def gather(
         )
     unfinished = [record for record in records if record.status != "done"]
     encodings = list_encodings(sections, blocks, done)
-    return Content(list_overviews(sections, blocks), tasks, encodings, unfinished, tuple(answers))
+    return Content(
+        list_overviews(sections, blocks),
+        tasks,
+        encodings,
+        unfinished,
+        tuple(answers),
+        tuple(ladders),
+    )
 
 
 def _table_section(id: str, table: Table, comparison: Comparison) -> TableSection:

@@ -8,6 +8,7 @@ from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page.bars import Bar
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.published import Published, Source
+from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
 from pe_bench.results.record import RunRecord
@@ -139,6 +140,7 @@ class Content:
     encodings: list[EncodingSection]
     unfinished: list[RunRecord]
     answers: tuple[str, ...] = ()
+    ladders: tuple[Ladder, ...] = ()
 
     @property
     def counts(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from pe_bench.reporting import sizes
 from pe_bench.reporting.charts import list_charts
 from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import commands, prose, provenance
@@ -16,6 +17,7 @@ from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather
 from pe_bench.reporting.page.model import Content, TableSection
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import outline, own_first
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
@@ -36,6 +38,7 @@ def write_page(
     records: Sequence[RunRecord],
     blocks: Sequence[Block],
     answers: Sequence[str] = (),
+    ladders: Sequence[Ladder] = (),
 ) -> Path:
     """Write index.html into a folder and return its path.
 
@@ -46,12 +49,14 @@ def write_page(
         records: records of all runs, including runs that are in no table.
         blocks: means over tasks.
         answers: sentences that answer the questions of the folder.
+        ladders: tasks that have tables at several sizes of the model.
 
     Raises:
         SavingError: the page could not be saved.
     """
     path = folder / NAME
-    write_atomic(path, render(gather(tables, comparisons, records, blocks, answers), tables))
+    content = gather(tables, comparisons, records, blocks, answers, ladders)
+    write_atomic(path, render(content, tables))
     return path
 
 
@@ -85,6 +90,7 @@ def _template() -> Template:
     environment.filters["thousands"] = "{:,}".format
     environment.globals["provenance"] = provenance
     environment.globals["commands"] = commands
+    environment.globals["sizes"] = sizes
     return environment.get_template("page.html")
 
 

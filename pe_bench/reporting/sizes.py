@@ -1,0 +1,291 @@
+"""Does the order of encodings hold at other sizes of the model? Tables, notes and marks.
+
+Tables of one task are compared if their settings differ only in the size of the model: width, heads
+and layers, with the same channels per head. So a size is no concept of the runner: it is what
+`--model.width` and its relatives make, and there may be any number of sizes in a results folder.
+`pe_bench.stats.sizes` has the statistics and the rule for the mark.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pe_bench.reporting.markdown import ABSENT, Markdown, escape, markdown_table
+from pe_bench.reporting.paired import headline_scores, scores_of
+from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.reporting.task_summary import is_quality
+from pe_bench.results.identity import digest
+from pe_bench.results.reading import reading
+from pe_bench.results.store import read_records
+from pe_bench.stats.sizes import (
+    FEWEST_ENCODINGS,
+    FEWEST_SEEDS,
+    SAME_ORDER,
+    Agreement,
+    Mark,
+    Reversal,
+    Stability,
+    complete_seeds,
+    find_stability,
+)
+
+HEADING = "Sizes of the model"
+SHAPE = ("layers", "heads", "kv_heads", "width", "mlp_width")
+"""Settings of the model that make its size."""
+
+EXPLAINED = (
+    "Does the order of encodings hold at another size? Tables are compared if they differ only in "
+    "the size of the model. Kendall's tau is the fraction of pairs of encodings in the same order "
+    "minus the fraction in the opposite order; its 95 % interval comes from a bootstrap over "
+    f"seeds. stable: all intervals are at or above {SAME_ORDER:g}, where four of five pairs have "
+    "the same order. changes: two encodings differ significantly in both directions, or an "
+    f"interval is below {SAME_ORDER:g} and the seeds settle the order at both sizes. unknown: "
+    "neither. Parameters are those of the model without its encoding."
+)
+SUMMARY = ["task", "mark", "compared sizes", "Kendall's tau", "95 % interval"]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The tables of a task at several sizes of the model.
+
+    Attributes:
+        tables: one for each size, the smallest first.
+        encodings: encodings that all tables rank, the best at the largest size first.
+    """
+
+    tables: tuple[Table, ...]
+    encodings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The title of all tables."""
+        return self.tables[0].title
+
+    @property
+    def name(self) -> str:
+        """Stem of the file name of the picture."""
+        return f"sizes-{self.tables[-1].name}"
+
+    @cached_property
+    def parameters(self) -> list[int]:
+        """Number of parameters at each size, without those of the encodings."""
+        return [table.parameters for table in self.tables]
+
+    @cached_property
+    def stability(self) -> Stability | None:
+        """Whether the order is the same at all sizes; None without two common encodings."""
+        if len(self.encodings) < 2:
+            return None
+        return find_stability([scores_of(table, self.encodings) for table in self.tables])
+
+    @property
+    def mark(self) -> Mark:
+        """Whether the order of the encodings is stable."""
+        return self.stability.mark if self.stability else "unknown"
+
+    def seeds(self, place: int) -> int:
+        """Return the number of seeds that all encodings have at a size."""
+        scores = headline_scores(self.tables[place], self.encodings)
+        return len(complete_seeds(scores.values).T)
+
+
+def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
+    """Return the tasks that have tables at several sizes, in the order of the tables."""
+    groups: dict[str, list[Table]] = {}
+    for table in filter(is_quality, tables):
+        if table.about.settings.get("model") and table.parameters > 0:
+            groups.setdefault(digest(_without_size(table.about.settings)), []).append(table)
+    ladders = []
+    for group in groups.values():
+        if len(group) > 1:
+            group.sort(key=lambda table: table.parameters)
+            ranked = [table.ranked() for table in group]
+            common = [name for name in ranked[-1] if all(name in names for names in ranked)]
+            ladders.append(Ladder(tuple(group), tuple(common)))
+    return ladders
+
+
+def read_marks(folder: Path) -> dict[str, Mark]:
+    """Return the mark of each title of tables that a results folder has at several sizes.
+
+    The result is empty if the folder has no runs. If a title has several ladders with different
+    marks, its mark is unknown.
+
+    Raises:
+        InputErrors: a file of the folder cannot be read.
+    """
+    if not read_records(folder):
+        return {}
+    marks: dict[str, Mark] = {}
+    with reading(folder) as records:
+        for ladder in find_ladders(make_tables(records)):
+            agrees = marks.setdefault(ladder.title, ladder.mark) == ladder.mark
+            if not agrees:
+                marks[ladder.title] = "unknown"
+    return marks
+
+
+def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> str:
+    """Return the section of leaderboard.md; empty without ladders.
+
+    Args:
+        ladders: tasks with several sizes.
+        pictures: path of the picture of each ladder.
+    """
+    if not ladders:
+        return ""
+    summary = markdown_table(SUMMARY, summary_rows(ladders), "lllrr")
+    parts = [f"## {HEADING}", escape(EXPLAINED), summary]
+    for place, ladder in enumerate(ladders):
+        header, *rows = score_rows(ladder)
+        for row in rows:
+            if row[0] in ladder.tables[-1].baseline_names:
+                row[0] = Markdown(f"*{escape(row[0])}*")
+        parts.append(f"### {escape(ladder.title)}")
+        parts.append("\n".join(map(escape, describe_ladder(ladder))))
+        parts.append(markdown_table(header, rows, "l" + "r" * len(ladder.tables)))
+        if pictures:
+            parts.append(f"![{escape(ladder.title)}: scores by size]({pictures[place]})")
+    return "\n\n".join(parts)
+
+
+def summary_rows(ladders: Sequence[Ladder]) -> list[list[str]]:
+    """Return a row for each two sizes that are compared; the first of a task has its mark."""
+    rows = []
+    for ladder in ladders:
+        begin = [ladder.title, ladder.mark]
+        if ladder.stability is None:
+            rows.append([*begin, ABSENT, ABSENT, ABSENT])
+            continue
+        for one in ladder.stability.agreements:
+            both = f"{ladder.parameters[one.first]:,} and {ladder.parameters[one.second]:,}"
+            rows.append([*begin, both, _show_tau(one.tau), _show_interval(one)])
+            begin = ["", ""]
+    return rows
+
+
+def score_rows(ladder: Ladder) -> list[list[str]]:
+    """Return heading and cells of the scores at each size, encodings before baselines."""
+    last = ladder.tables[-1]
+    label = last.label(last.headline.metric)
+    header = [label, *(f"{number:,} parameters" for number in ladder.parameters)]
+    rows = [
+        [name, *(show_score(table, name) for table in ladder.tables)] for name in ladder.encodings
+    ]
+    for name in last.baseline_names:
+        rows.append([name, *(_show_baseline(table, name) for table in ladder.tables)])
+    return [header, *rows]
+
+
+def show_score(table: Table, encoding: str) -> str:
+    """Return a mean with its interval over seeds, and how many seeds learned if not all did."""
+    scores = table.headline_scores()
+    row = scores[scores["encoding"] == encoding].iloc[0]
+    digits = _digits(table)
+    text = f"{row['mean']:.{digits}f}"
+    if row["ci_low"] == row["ci_low"]:
+        text += f" ({row['ci_low']:.{digits}f} to {row['ci_high']:.{digits}f})"
+    learned, seeds = table.learned(encoding), table.seeds(encoding)
+    return text if learned == seeds else f"{text}, {learned} of {seeds} learned"
+
+
+def describe_ladder(ladder: Ladder) -> list[str]:
+    """Return the reason for the mark, and what it does not include, a line each."""
+    lines = [f"{ladder.mark.capitalize()}: {explain_mark(ladder)}"]
+    if ladder.stability:
+        lines += [_describe_reversal(ladder, one) for one in ladder.stability.reversals]
+    counts = [ladder.seeds(place) for place in range(len(ladder.tables))]
+    seeds = str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
+    lines.append(f"Seeds at each size, which all of these encodings have: {seeds}.")
+    for place, table in enumerate(ladder.tables):
+        size = f"{ladder.parameters[place]:,} parameters"
+        missing = [name for name in _all_encodings(ladder) if name not in table.ranked()]
+        if missing:
+            lines.append(f"Not compared: {', '.join(missing)}, without a score at {size}.")
+        more = [name for name in ladder.encodings if table.seeds(name) > counts[place]]
+        if more:
+            lines.append(f"More seeds at {size}, which tau does not use: {', '.join(more)}.")
+        failed = [name for name in ladder.encodings if not table.learned(name)]
+        if failed:
+            lines.append(
+                f"No seed learned the training task at {size}: {', '.join(failed)}. Such a score "
+                "is one of training, not of positions."
+            )
+    return lines
+
+
+def explain_mark(ladder: Ladder) -> str:
+    """Return the reason for the mark of a ladder, one sentence."""
+    found = ladder.stability
+    if found is None:
+        return "the sizes have fewer than two encodings in common."
+    if found.reversals:
+        return "encodings differ significantly in both directions."
+    if found.mark == "changes":
+        return (
+            f"an interval of tau is below {SAME_ORDER:g}, and the order at both sizes is settled."
+        )
+    if found.mark == "stable":
+        return f"all intervals of tau are at or above {SAME_ORDER:g}."
+    if len(ladder.encodings) < FEWEST_ENCODINGS:
+        return f"an order takes {FEWEST_ENCODINGS} encodings in common."
+    if any(ladder.seeds(place) < FEWEST_SEEDS for place in range(len(ladder.tables))):
+        return f"an interval takes {FEWEST_SEEDS} seeds at each size."
+    if any(one.tau != one.tau for one in found.agreements):
+        return "all encodings have the same score at one size."
+    return "the seeds do not settle it."
+
+
+def _describe_reversal(ladder: Ladder, found: Reversal) -> str:
+    """Return which of two encodings is better at which size."""
+    table = ladder.tables[-1]
+    said = []
+    for place, difference in zip(found.places, (found.first, found.second), strict=True):
+        first_is_better = (difference.value > 0) == table.higher_is_better
+        better = found.encodings[0 if first_is_better else 1]
+        amount = f"{abs(difference.value):.{_digits(table)}f} {table.unit_of_difference}"
+        said.append(f"{better} is better by {amount} at {ladder.parameters[place]:,} parameters")
+    return f"{' and '.join(found.encodings)}: {', '.join(said)}."
+
+
+def _all_encodings(ladder: Ladder) -> list[str]:
+    return sorted({name for table in ladder.tables for name in table.encodings})
+
+
+def _without_size(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the proportions of heads in place of the size of the model.
+
+    The same holds for the task that this one starts from, whose model it continues.
+    """
+    found = dict(settings)
+    model = dict(settings.get("model") or {})
+    heads = max(1, model.get("heads", 1))
+    model["head_dim"] = model.get("width", 0) / heads
+    model["queries_of_a_key"] = heads / max(1, model.get("kv_heads", heads))
+    found["model"] = {name: value for name, value in model.items() if name not in SHAPE}
+    if settings.get("start"):
+        found["start"] = _without_size(settings["start"])
+    return found
+
+
+def _show_baseline(table: Table, name: str) -> str:
+    """Return the headline of a baseline."""
+    found = table.baseline_scores.get(name)
+    return ABSENT if found is None else f"{found:.{_digits(table)}f}"
+
+
+def _digits(table: Table) -> int:
+    """Return the decimals of scores: one for percentages."""
+    return 1 if table.is_percent(table.headline.metric) else 3
+
+
+def _show_tau(tau: float) -> str:
+    return ABSENT if tau != tau else f"{tau:+.2f}"
+
+
+def _show_interval(one: Agreement) -> str:
+    """Return the interval of a tau."""
+    return ABSENT if one.low != one.low else f"{one.low:+.2f} to {one.high:+.2f}"

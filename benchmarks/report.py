@@ -21,11 +21,13 @@ from pathlib import Path
 
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.results.items import write_items
+from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     place_of,
     read_records,
+    read_run_curves,
     read_run_items,
     read_run_rows,
     write_rows,
@@ -91,7 +93,12 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
     ]
     write_rows(target / "rows.csv", rows, CSV_COLUMNS)
     write_items(target / "items.parquet", read_run_items(model))
-    write_sealed(target / "run.json", changed.to_json(), of=place_of(target))
+    files = [target / "rows.csv", target / "items.parquet"]
+    curves = read_run_curves(model)
+    if curves:
+        write_curve_file(target / FILE, curves, OF_A_RUN)
+        files.append(target / FILE)
+    write_sealed(target / "run.json", changed.to_json(), of=place_of(target), files=files)
     return target
 
 
